@@ -126,8 +126,8 @@ class Task:
       error: the exception that `texts` raised; raised again in place of scores.
       unread: name in results -> exception, of parts that cannot be read while others can.
       is_optional: whether a task without data is left out rather than reported as missing.
-      languages: of its texts, in codes of two letters where they have one; empty: unknown, or of
-        no concern.
+      text_languages: of its texts, in codes of two letters where they have one; empty: unknown, or
+        of no concern.
       files: path -> SHA-256, of the files that `texts` read.
       trained_by: names of the options on which the scores depend, of a task whose training takes
         long: later runs take its scores while these options and its files are the same. Empty for
@@ -139,7 +139,7 @@ class Task:
     error: Exception | None = dataclasses.field(default=None, kw_only=True)
     unread: dict[str, Exception] = dataclasses.field(default_factory=dict, kw_only=True)
     is_optional: bool = dataclasses.field(default=False, kw_only=True)
-    languages: frozenset[str] = dataclasses.field(default=frozenset(), kw_only=True)
+    text_languages: frozenset[str] = dataclasses.field(default=frozenset(), kw_only=True)
     files: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
     trained_by: ClassVar[tuple[str, ...]] = ()
 
@@ -152,8 +152,8 @@ class Task:
 
     def encoder_of(self, encode: Encode) -> Encode:
         """Returns the encoder of its language, where each language has an encoder of its own."""
-        if isinstance(encode, LanguageEncoders) and len(self.languages) == 1:
-            return encode.of(*self.languages)
+        if isinstance(encode, LanguageEncoders) and len(self.text_languages) == 1:
+            return encode.of(*self.text_languages)
         return encode
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
@@ -193,11 +193,11 @@ def with_encoders(
     covered = set(report.encoder_languages)
     listed, kept, left_out = ", ".join(report.encoder_languages), 0, []
     for task in tasks:
-        fits = task.languages <= covered and (across or len(task.languages) == 1)
-        if covered and task.languages and not fits:
+        fits = task.text_languages <= covered and (across or len(task.text_languages) == 1)
+        if covered and task.text_languages and not fits:
             left_out.append(task.name)
             continue
-        kept += bool(task.languages)
+        kept += bool(task.text_languages)
         yield task
     if left_out and not kept:
         raise UserError(

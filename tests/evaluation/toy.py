@@ -4,8 +4,17 @@ import hashlib
 
 import numpy as np
 
+from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import SUBSETS
+from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import read_tasks, score_tasks
+
+
+def run(suite, encode, root, options=None, **fields):
+    """Returns the report of a suite's tasks on a folder, with options or some fields of them."""
+    report = SuiteReport()
+    evaluate(suite, encode, DataFolder(root), options or suite.Options(**fields), report)
+    return report
 
 
 def evaluate(suite, encode, data, options, report):

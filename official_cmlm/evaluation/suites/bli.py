@@ -197,7 +197,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     kept = chosen("bli.pairs", wanted, sorted(set(names.values())), report)
     directions = [one for one in directions if names[one.name] in kept]
     found = (
-        _Translation(one.name, data, one, options, languages=frozenset(one.languages))
+        _Translation(one.name, data, one, options, text_languages=frozenset(one.languages))
         for one in directions
     )
     # One that was named and lacks an encoder is a failure of its own.

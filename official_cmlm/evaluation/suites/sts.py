@@ -184,7 +184,7 @@ def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
     for task in english:
         # A choice of languages alone does not ask for the English sets.
         task.is_optional = bool(options.languages and not options.tasks)
-        task.languages = frozenset({"en"})
+        task.text_languages = frozenset({"en"})
         yield task
     if options.other_languages:
         yield from _other_languages(data, options)
@@ -324,7 +324,7 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
             note = f"{name} repeats {english}: left out; sts.languages=en scores it"
             yield Task("", notes=[note])
         else:
-            yield _Pairs(name, read, languages=frozenset(languages))
+            yield _Pairs(name, read, text_languages=frozenset(languages))
     if not files and not options.tasks and not options.languages:
         yield Task("", notes=[f"no STS in other languages: {sts.LANGUAGES_HINT}"])
     # The English sets are English, SemEval-2017's tracks need not be.

@@ -132,11 +132,11 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
             if name in names:
                 skipped = [f"{title}: {pairs.skipped} malformed lines skipped"]
                 notes = skipped if pairs.skipped else []
-                scored.append(_Words(title, pairs.scored, notes=notes, languages=_codes(key)))
+                scored.append(_Words(title, pairs.scored, notes=notes, text_languages=_codes(key)))
         if name == CROSS_LINGUAL and name in names:
             crossings = all_crossed(rows).items()
             scored += [
-                _Words(f"{name}.{k}", pairs, languages=_codes(k))
+                _Words(f"{name}.{k}", pairs, text_languages=_codes(k))
                 for k, pairs in crossings
                 if k not in found[name]
             ]

@@ -12,9 +12,8 @@ from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import amazon
-from official_cmlm.evaluation.suites.amazon import Options, split
+from official_cmlm.evaluation.suites.amazon import split
 from tests.evaluation import toy
 from tests.evaluation.data.test_amazon import ITEMS
 
@@ -44,9 +43,7 @@ def _tables(root, train=50, test=10):
 
 
 def _run(root, encode=_encode, **options):
-    report = SuiteReport()
-    toy.evaluate(amazon, encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(amazon, encode, root, **options)
 
 
 def test_transfer(tmp_path):
@@ -110,10 +107,11 @@ def test_training_can_be_left_out(tmp_path):
 def test_sizes_are_cut(tmp_path):
     """A random part of larger files is used, the same for all seeds."""
     _tables(tmp_path, train=400, test=50)
-    encode = CachedEncoder(_encode)
+    encoded = []
+    encode = CachedEncoder(lambda texts: encoded.extend(texts) or _encode(texts))
     report = _run(tmp_path, encode, max_train=60, max_test=20, seeds=3)
     assert {s.count for s in report.scores if s.task != "mean"} == {20}
-    assert encode.encoded <= 60 + 2 * 20
+    assert len(encoded) <= 60 + 2 * 20
 
 
 def test_json_lines(tmp_path):

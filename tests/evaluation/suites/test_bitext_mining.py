@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.margin import Candidates, mine
 from official_cmlm.evaluation.metrics.nearest import unit
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import bitext_mining
 from official_cmlm.evaluation.suites.bitext_mining import Options, judge, unify
 from tests.evaluation import toy
@@ -45,9 +43,7 @@ def _write(folder, split, source, target, gold, pair="de-en"):
 
 
 def _run(root, **options):
-    report = SuiteReport()
-    toy.evaluate(bitext_mining, _encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(bitext_mining, _encode, root, **options)
 
 
 def test_splits_are_those_with_gold_files(tmp_path):
@@ -164,8 +160,7 @@ def test_real_sentences(data_dir, tmp_path):
         texts["en"],
         [(i, 2 * i) for i in range(100)],
     )
-    report = SuiteReport()
-    toy.evaluate(bitext_mining, _words, DataFolder(tmp_path), Options(), report)
+    report = toy.run(bitext_mining, _words, tmp_path)
     assert not report.failures
     # Numbers and names occur in both languages.
     assert report.get("de-en.sample", "f1_best") > 25

@@ -55,9 +55,7 @@ def _dictionaries(root):
 
 
 def _run(root, encode=None, **options):
-    report = SuiteReport()
-    toy.evaluate(bli, encode or _Toy(), DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(bli, encode or _Toy(), root, **options)
 
 
 def test_sizes_and_directions_are_those_of_the_folder(tmp_path):

@@ -65,9 +65,7 @@ def _folder(root, name, mentions, names=NAMES, file="mentions.tsv"):
 
 
 def _run(root, **options):
-    report = SuiteReport()
-    toy.evaluate(entity_linking, _encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(entity_linking, _encode, root, **options)
 
 
 def test_accuracies(tmp_path):

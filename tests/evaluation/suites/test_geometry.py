@@ -64,8 +64,7 @@ def test_suite(tmp_path, monkeypatch):
 
 def test_missing_files(tmp_path):
     """Both parts fail by themselves and say what was expected."""
-    report = SuiteReport()
-    toy.evaluate(geometry_suite, _encode, DataFolder(tmp_path), Options(), report)
+    report = toy.run(geometry_suite, _encode, tmp_path)
     assert [one.task for one in report.missing] == ["texts", "sts-dev", "qqp"]
 
 
@@ -74,8 +73,7 @@ def test_one_text(tmp_path):
     (tmp_path / "mirror_bert").mkdir()
     (tmp_path / "mirror_bert/one.txt").write_text("a\n")
     (tmp_path / "mirror_bert/two.txt").write_text("a\nb\n")
-    report = SuiteReport()
-    toy.evaluate(geometry_suite, _encode, DataFolder(tmp_path), Options(), report)
+    report = toy.run(geometry_suite, _encode, tmp_path)
     assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
 
 
@@ -86,13 +84,10 @@ def test_question_pairs(tmp_path, monkeypatch):
     rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     toy.write(tmp_path / "qqp/dev.tsv", [header, *rows])
-    report = SuiteReport()
-    toy.evaluate(
+    report = toy.run(
         geometry_suite,
         lambda texts: np.array([vectors[text] for text in texts], np.float32),
-        DataFolder(tmp_path),
-        Options(),
-        report,
+        tmp_path,
     )
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.4)
@@ -111,13 +106,10 @@ def test_question_pairs_of_kaggle(tmp_path):
     rows.writerows([[2, 1, 2, 'a, "x"', "c", 0], [3, 4]])
     toy.write(tmp_path / "qqp/train.csv", table.getvalue().splitlines())
     toy.write(tmp_path / "qqp/dev.tsv", ["of another form"])
-    report = SuiteReport()
-    toy.evaluate(
+    report = toy.run(
         geometry_suite,
         lambda texts: np.array([vectors[text] for text in texts], np.float32),
-        DataFolder(tmp_path),
-        Options(),
-        report,
+        tmp_path,
     )
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.0)

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import language_bias
-from official_cmlm.evaluation.suites.language_bias import Options, bias, hits
+from official_cmlm.evaluation.suites.language_bias import bias, hits
 from tests.evaluation import toy
 
 
@@ -121,9 +119,7 @@ def _encode(texts):
 
 
 def _run(root, **options):
-    report = SuiteReport()
-    toy.evaluate(language_bias, _encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(language_bias, _encode, root, **options)
 
 
 SENTENCES = {
@@ -305,8 +301,7 @@ def test_real_files(data_dir):
                 row[ord(letter) % dim] += 1
         return vectors
 
-    report = SuiteReport()
-    toy.evaluate(language_bias, encode, DataFolder(data_dir), Options(max_rows=300), report)
+    report = toy.run(language_bias, encode, data_dir, max_rows=300)
     assert not report.failures
     assert len(seen) >= 2
     assert all(len(set(texts)) == len(texts) == 300 and "NS" not in texts for texts in seen)

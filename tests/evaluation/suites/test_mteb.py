@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import mteb
 from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, main_scores
 from tests.evaluation import toy
@@ -24,9 +22,7 @@ def _encode(texts):
 
 
 def _run(tmp_path, encode=_encode, **options):
-    report = SuiteReport()
-    toy.evaluate(mteb, encode, DataFolder(tmp_path), Options(**options), report)
-    return report
+    return toy.run(mteb, encode, tmp_path, **options)
 
 
 class _Task:

@@ -2,8 +2,6 @@
 
 import pytest
 
-from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import probing as probing_suite
 from tests.evaluation import toy
 
@@ -23,8 +21,7 @@ def _probe(root, count=60):
 def test_all_ten(tmp_path):
     """Each is solved from its own file and averaged."""
     _probe(tmp_path / "senteval/probing")
-    report = SuiteReport()
-    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), probing_suite.Options(), report)
+    report = toy.run(probing_suite, toy.encode, tmp_path)
     assert report.failures == []
     both = ("accuracy", "dev_accuracy")
     assert [(s.task, s.metric) for s in report.scores] == [
@@ -42,9 +39,8 @@ def test_development_accuracy_and_chosen_tasks(tmp_path):
     turned = {"PAST": "PRESENT", "PRESENT": "FUTURE", "FUTURE": "PAST"}
     lines = [line.split("\t") for line in path.read_text().splitlines()]
     toy.write(path, [f"{p}\t{turned[c] if p == 'te' else c}\t{t}" for p, c, t in lines])
-    report = SuiteReport()
     options = probing_suite.Options(tasks=["Tense", "Length"])
-    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(probing_suite, toy.encode, tmp_path, options)
     assert report.get("Tense", "accuracy") < 5 and report.get("Tense", "dev_accuracy") > 95
     assert report.get("average_of_chosen", "accuracy") == pytest.approx(
         (report.get("Tense", "accuracy") + report.get("Length", "accuracy")) / 2
@@ -64,9 +60,8 @@ def test_bad_probing_files(tmp_path):
     odd = tmp_path / "odd_man_out.txt"
     odd.write_text("nonsense\n" + odd.read_text())
     (tmp_path / "tree_depth.txt").unlink()
-    report = SuiteReport()
     options = probing_suite.Options(tasks=["Tense", "SubjNumber", "OddManOut", "Depth"])
-    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(probing_suite, toy.encode, tmp_path, options)
     depth, tense, number = report.unscored
     assert not any("no paper's average" in note for note in report.notes)
     assert "past_present.txt: no line of part te" in tense

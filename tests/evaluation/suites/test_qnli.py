@@ -81,8 +81,7 @@ def test_one_label(tmp_path):
 
 def test_missing_file(tmp_path):
     """A failure that says what was expected."""
-    report = SuiteReport()
-    toy.evaluate(qnli, _encode, DataFolder(tmp_path), Options(), report)
+    report = toy.run(qnli, _encode, tmp_path)
     assert "dev.tsv of GLUE" in report.missing[0].hint
 
 

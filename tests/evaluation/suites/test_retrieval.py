@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from official_cmlm.evaluation.data import beir
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import EncoderError, Role, prompted
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import retrieval
 from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, score
 from tests.evaluation import toy
@@ -78,9 +76,7 @@ def _write(folder, queries=("q1", "q2"), splits=("test",)):
 
 
 def _run(root, encode=toy.encode, **options):
-    report = SuiteReport()
-    toy.evaluate(retrieval, encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(retrieval, encode, root, **options)
 
 
 @pytest.mark.parametrize("part", [1, 2, 4, 50_000])

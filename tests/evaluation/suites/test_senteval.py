@@ -61,9 +61,8 @@ def test_development_scores_are_of_their_own_set(tmp_path):
     path = tmp_path / "SICK/SICK_test_annotated.txt"
     path.write_text(path.read_text().replace("\t5\t", "\t?\t").replace("\t1\t", "\t5\t"))
     path.write_text(path.read_text().replace("\t?\t", "\t1\t"))
-    report = SuiteReport()
     options = Options(tasks=["SST2", "SNLI", "SICK-R"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, options)
     assert report.failures == []
     for task in ("SST2", "SNLI"):
         assert report.get(task, "dev_accuracy") > 80
@@ -112,14 +111,9 @@ def test_average_of_chosen_tasks(toy_data):
     assert report.notes == [
         "average_of_chosen: the mean of SST2 (accuracy), SICK-R (pearson); no paper's average"
     ]
-    report = SuiteReport()
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), Options(tasks=["SST2"]), report)
+    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2"])
     assert {score.task for score in report.scores} == {"SST2"}
-    report = SuiteReport()
-    # Nothing is said of an average that is not there.
-    toy.evaluate(
-        senteval_suite, toy.encode, DataFolder(toy_data), Options(tasks=["SST2", "COCO"]), report
-    )
+    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2", "COCO"])
     assert [one.task for one in report.missing] == ["COCO"]
     assert report.notes == ["average_of_chosen main_metrics: not computed without COCO"]
 
@@ -210,9 +204,8 @@ def test_several_seeds_have_a_deviation(toy_data):
     """So have averages, of each seed's average; the same seeds give the same numbers."""
     runs = []
     for seeds in (1, 3, 3):
-        report = SuiteReport()
         options = Options(tasks=["SST5", "SST2"], seeds=seeds)
-        toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
+        report = toy.run(senteval_suite, toy.encode, toy_data, options)
         runs.append(report.scores)
     assert runs[0][0].deviation is runs[0][-1].deviation is None
     assert runs[1] == runs[2]
@@ -226,9 +219,8 @@ def test_several_seeds_have_a_deviation(toy_data):
 @pytest.mark.parametrize("solver", ["mini_batch", "logistic_regression"])
 def test_configurations_and_solvers(toy_data, configuration, solver):
     """Each is taken to the end; the task is easy for all."""
-    report = SuiteReport()
     options = Options(configuration, solver, tasks=["SST2", "TREC"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
+    report = toy.run(senteval_suite, toy.encode, toy_data, options)
     assert report.get("SST2", "accuracy") > 80
     assert report.get("TREC", "accuracy") > 90
 
@@ -248,9 +240,8 @@ def test_pair_features():
 def test_a_missing_task_does_not_stop_the_others(toy_data, tmp_path):
     """One line says which file, where it comes from and where it belongs."""
     toy.write(tmp_path / "SST/binary/sentiment-train", ["no label here"])
-    report = SuiteReport()
     options = Options(tasks=["SUBJ", "SST2", "SNLI"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, options)
     assert report.scores == []
     (sst,) = report.failures
     subj, snli = report.unscored[:2]
@@ -267,8 +258,7 @@ def test_malformed_lines_are_counted(tmp_path):
     toy.write_senteval(tmp_path)
     path = tmp_path / "SST/binary/sentiment-train"
     path.write_text(path.read_text() + "no tab\n\n")
-    report = SuiteReport()
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), Options(tasks=["SST2"]), report)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["SST2"])
     assert report.notes[0] == "sentiment-train: skipped 2 malformed lines"
     assert report.get("SST2", "accuracy") > 80
 
@@ -276,8 +266,7 @@ def test_malformed_lines_are_counted(tmp_path):
 def test_too_few_for_the_folds(tmp_path):
     """Folds that some class cannot fill are refused by name."""
     toy.write_senteval(tmp_path, count=8)
-    report = SuiteReport()
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), Options(tasks=["MR"]), report)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["MR"])
     assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [8, 8]"]
 
 

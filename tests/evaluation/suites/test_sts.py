@@ -27,9 +27,7 @@ def _write(root, years):
 
 
 def _run(root, **options):
-    report = SuiteReport()
-    toy.evaluate(sts_suite, toy.encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(sts_suite, toy.encode, root, **options)
 
 
 def test_all_there(tmp_path):
@@ -330,8 +328,7 @@ def test_monolingual_encoders_fill_a_row_of_a_paper(tmp_path):
         name: functools.partial(toy.encode, dim=dim)
         for name, dim in (("es", 16), ("ar", 24), ("ru", 32))
     }
-    report = SuiteReport()
-    toy.evaluate(sts_suite, LanguageEncoders(encoders), DataFolder(tmp_path), Options(), report)
+    report = toy.run(sts_suite, LanguageEncoders(encoders), tmp_path)
     assert report.unscored == []
     expected = []
     for task, language in (

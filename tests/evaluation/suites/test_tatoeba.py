@@ -38,9 +38,7 @@ def _encode(texts):
 
 
 def _run(root, encode=_encode, **options):
-    report = SuiteReport()
-    toy.evaluate(tatoeba, encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(tatoeba, encode, root, **options)
 
 
 def _trigrams(texts, dim=256):

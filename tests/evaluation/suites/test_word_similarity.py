@@ -24,9 +24,7 @@ def _encode(texts):
 
 
 def _run(root, encode=_encode, **options):
-    report = SuiteReport()
-    toy.evaluate(word_similarity, encode, DataFolder(root), Options(**options), report)
-    return report
+    return toy.run(word_similarity, encode, root, **options)
 
 
 def _write(path, text):
@@ -123,8 +121,7 @@ def test_cross_lingual_scores(tmp_path):
     given = tmp_path / "cross_lingual_simlex/en-es.tsv"
     given.parent.mkdir()
     given.write_text(header + "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n")
-    report = SuiteReport()
-    toy.evaluate(word_similarity, toy.encode, DataFolder(tmp_path), Options(), report)
+    report = toy.run(word_similarity, toy.encode, tmp_path)
     counts = {score.task: score.count for score in report.scores}
     assert counts["cross_lingual_simlex.en-es"] == 3
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16

@@ -18,8 +18,7 @@ def test_xeval_averages_the_papers_tasks(tmp_path):
     toy.write_senteval(tmp_path / "xeval/de")
     for language in ("fr", "pl"):
         shutil.copytree(tmp_path / "xeval/de", tmp_path / "xeval" / language)
-    report = SuiteReport()
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), xeval_suite.Options(), report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path)
     assert report.unscored == []
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
     nine = ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E"]
@@ -41,9 +40,8 @@ def test_xeval_scores_each_language(tmp_path):
     for name in ("MR", "CR", "SICK"):
         (tmp_path / "xeval/fr").mkdir(exist_ok=True)
         (tmp_path / "full" / name).rename(tmp_path / "xeval/fr" / name)
-    report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR", "SICK-R", "SST2", "SST5"])
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
     assert report.failures == []
     german = [report.get("de.MR", "accuracy"), report.get("de.SST2", "accuracy")]
     german.append(report.get("de.SICK-R", "pearson"))
@@ -89,9 +87,8 @@ def test_xeval_languages_that_were_chosen(tmp_path):
     """The mean over a part is named as such, and the others are neither missing nor failed."""
     for language in ("de", "fr", "es"):
         toy.write_senteval(tmp_path / "xeval" / language)
-    report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR"], languages=["fr", "DE"])
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
     assert {score.task for score in report.scores} == {"de.MR", "fr.MR", "de", "fr", "mean"}
     assert "mean: average_of_part over de, fr" in report.notes
     assert not report.missing and not report.failures
@@ -105,15 +102,13 @@ def test_english_is_sentevals_own(tmp_path):
     for sign in ("pos", "neg"):
         toy.write(tmp_path / f"senteval/downstream/MR/rt-polarity.{sign}", reviews)
     options = xeval_suite.Options(tasks=["MR"])
-    report = SuiteReport()
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
     german, english = (report.get(f"{code}.MR", "accuracy") for code in ("de", "en"))
     assert english < german
     assert report.get("mean", "average_of_part") == pytest.approx((german + english) / 2)
     assert "en: SentEval's own files, senteval/downstream" in report.notes
     shutil.copytree(tmp_path / "xeval/de", tmp_path / "xeval/en")
-    report = SuiteReport()
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
     assert report.get("en.MR", "accuracy") == german
 
 
@@ -121,9 +116,8 @@ def test_xeval_without_its_folder(tmp_path):
     """Languages may lie in the data folder itself; what failed is in no average."""
     toy.write_senteval(tmp_path / "de")
     (tmp_path / "de/SST/binary/sentiment-test").unlink()
-    report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR", "SST2"])
-    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
     assert report.get("de", "average_of_part") == report.get("de.MR", "accuracy")
     assert "de: average_of_part over MR" in report.notes
     assert [one.task for one in report.missing] == ["de.SST2"]
