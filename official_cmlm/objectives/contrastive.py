@@ -141,7 +141,7 @@ class Contrastive(Objective):
 
     config_class = ContrastiveConfig
     metric_directions = _METRICS
-    in_batch_metrics = frozenset(_METRICS)
+    in_batch_metrics = frozenset(_METRICS) - {"alignment"}
 
     def __init__(
         self,

@@ -199,7 +199,6 @@ class Trainer(base_trainer.Trainer):
         self.totals = Totals()
         # Totals of the run's first piece; rates exclude it, as it includes tracing and compiling.
         self._first: Totals | None = None
-        self._after_first = Totals()
         self._piece = 1
         self._evaluated = 0
         if train:
@@ -359,7 +358,6 @@ class Trainer(base_trainer.Trainer):
         is_first = not self.totals.steps
         measured = loop - self._first if is_first and self._first else loop
         self.totals += loop
-        self._after_first += measured
         logs.update((measured if measured.steps else loop).rates())
         left = self.config.trainer.train_steps - int(self.global_step.numpy())
         logs["seconds_left"] = left / max(logs["steps_per_second"], 1e-9)
@@ -377,7 +375,8 @@ class Trainer(base_trainer.Trainer):
 
     def rates(self) -> dict[str, float]:
         """Returns `Totals.rates` of this run, without its first piece if there are others."""
-        return (self._after_first if self._after_first.steps else self.totals).rates()
+        later = self.totals - self._first if self._first else self.totals
+        return (later if later.steps else self.totals).rates()
 
     def check_stop(self, output: dict[str, Any]) -> None:
         """Raises `StopRequested` if a stop was requested before the last step; a train action.

@@ -61,14 +61,6 @@ def test_shared_sentence_is_encoded_once(passes):
     assert len(passes) == 6
 
 
-def test_shared_sentence_is_encoded_once_in_a_graph(passes):
-    """The same holds for what a traced step contains."""
-    model, pairs = _pair_objectives(), make_pairs()
-    passes.clear()
-    tf.function(lambda x: model({"pairs": x})["cmlm"].loss)(pairs)
-    assert len(passes) == 3
-
-
 def test_sharing_changes_no_loss():
     """Together, two objectives have the losses that each has alone."""
     model, pairs = _pair_objectives(), make_pairs()
@@ -91,22 +83,6 @@ def test_shared_dropout():
     outputs, again = (model({"pairs": pairs}, training=True) for _ in range(2))
     assert float(outputs["quick_thought"].loss) == float(outputs["bitext_retrieval"].loss)
     assert float(outputs["quick_thought"].loss) != float(again["quick_thought"].loss)
-
-
-def test_weights_scale_the_losses(records_dir):
-    """The task's loss is the sum of weight · loss."""
-    pairs = make_pairs()
-    features = {
-        "cmlm": pairs,
-        "quick_thought": pairs,
-        "mlm": {"segment_masked": pairs["second_masked"]},
-    }
-    outputs = build(_three())(features)
-    losses = {name: float(output.loss) for name, output in outputs.items()}
-    for weights in ({}, {"cmlm": 3.0}, {"mlm": 0.25, "quick_thought": 0.5}):
-        task = _task(records_dir, **_three(**weights))
-        expected = sum(weights.get(name, 1.0) * loss for name, loss in losses.items())
-        assert float(task.build_losses(features, outputs)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_checkpoint_items():

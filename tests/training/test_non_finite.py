@@ -280,21 +280,6 @@ def test_each_group_is_looked_up_in_its_own_records(two_folders, tmp_path, capsy
     assert capsys.readouterr().err.startswith("step 3: loss nan, ")
 
 
-def test_the_line_comes_before_the_search(two_folders, tmp_path, capsys, monkeypatch):
-    """Reading ids can take minutes; nobody should wait for them to learn what happened."""
-    printed = []
-
-    def slow(*args):
-        printed.append(capsys.readouterr().err)
-        return [None] * len(args[0])
-
-    monkeypatch.setattr(finite, "record_names", slow)
-    failure = Failure(5, float("inf"), 2.0, {"mlm": np.array([17])}, 0)
-    error = failed_step(failure, _trainer({"mlm": 0}), two_folders, str(tmp_path))
-    assert printed[0].startswith("step 5: loss inf, gradient norm 2, learning rate 0.5; the step ")
-    assert "its batch is key 17 (" in str(error)
-
-
 @pytest.mark.parametrize(
     ("task_id", "jobs", "chief", "name"),
     [

@@ -14,7 +14,7 @@ from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.inherited_fields import StartingEncoder
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import whole_gradients
-from tests.conftest import mirrored_strategy, tiny_encoder_config
+from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import batch_of, task_of
@@ -60,13 +60,6 @@ def test_each_block_is_computed_twice(folders, kind, monkeypatch):
     assert plain < len(calls) < 2 * plain
 
 
-def test_another_step_has_other_masks(folders):
-    """Masks are drawn again, not once for all steps."""
-    model, features = _model(folders, "mlm", "blocks")
-    first, again, other = (float(step_values(model, features, key=key)[0]) for key in (1, 1, 2))
-    assert first == again != other
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["contrastive", "declutr"])
 def test_views_that_share_a_batch(folders, name, kind):
@@ -78,31 +71,6 @@ def test_views_that_share_a_batch(folders, name, kind):
         model = randomize(task.build_model())
         values.append(step_values(model, batch_of(task, name)))
     check_equal(values[1], values[0])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_on_two_replicas(folders, kind):
-    """As a training computes them."""
-    single, whole = _model(folders, "mlm", "none")
-    expected = [value.numpy() for value in step_values(single, whole)]
-    strategy = mirrored_strategy()
-    with strategy.scope():
-        mirrored, _ = _model(folders, "mlm", kind)
-    mirrored.set_weights(single.get_weights())
-    halves = [
-        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
-    ]
-    features = strategy.experimental_distribute_values_from_function(
-        lambda context: halves[context.replica_id_in_sync_group]
-    )
-
-    @tf.function
-    def step(features):
-        return strategy.run(step_values, args=(mirrored, features))
-
-    found = [strategy.experimental_local_results(v)[1].numpy() for v in step(features)]
-    check_equal(found, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -3,9 +3,6 @@
 `test_step_matrix.py` compares losses and gradients.
 """
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +14,6 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.inputs.pipelines import concatenate
 from tests.modeling.helpers import randomize
-from tests.training.four_devices import NAMES
 from tests.training.helpers import by_objective, task_config
 
 WEIGHTS = {"cmlm": 0.5, "quick_thought": 2.0}
@@ -110,19 +106,3 @@ def test_optimizer_step_equals_one_device(task, strategy, models, batches):
     for got, expected in zip(distributed_metrics, metrics):
         assert got.name == expected.name
         assert float(got.result()) == pytest.approx(float(expected.result()), rel=1e-4)
-
-
-@pytest.mark.long
-def test_a_step_on_four_devices_equals_one(vocabulary, tmp_path):
-    vocabulary.save(tmp_path)
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.training.four_devices"),
-            *(str(tmp_path), str(tmp_path / "records")),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(NAMES)

@@ -66,12 +66,6 @@ def test_the_waiting_share(batch, step, share):
     }
 
 
-def test_sums_and_differences():
-    one, other = Totals(1, 2, 3, 4, 5.0, 6.0), Totals(10, 20, 30, 40, 50.0, 60.0)
-    assert one + other == Totals(11, 22, 33, 44, 55.0, 66.0)
-    assert one + other - one == other
-
-
 class _Task:
     """Counts 2 examples, 30 tokens and 40 positions a step, each of which takes a second."""
 
