@@ -191,12 +191,7 @@ _LAST = {
 
 
 def write_summary(
-    model_dir: str,
-    trainer: Any,
-    last: dict[str, float],
-    seconds_to_first_step: float | None,
-    seed: int,
-    checkpoint: str | None,
+    model_dir: str, trainer: Any, reports: TrainingProgress, checkpoint: str | None
 ) -> None:
     """Writes the summary of a run that ended or was stopped.
 
@@ -206,13 +201,11 @@ def write_summary(
     Args:
       model_dir: the folder.
       trainer: an `official_cmlm.training.trainer.Trainer`.
-      last: metrics of the last loop; empty if there was none.
-      seconds_to_first_step: from the beginning of the run; None if there was none.
-      seed: seed of data, weights and dropout.
+      reports: those of the run.
       checkpoint: prefix of the newest checkpoint.
     """
     step, aim = int(trainer.global_step.numpy()), trainer.config.trainer.train_steps
-    totals = trainer.totals
+    totals, first_step = trainer.totals, reports.seconds_to_first_step
     values = {
         "completed": step >= aim,
         "step": step,
@@ -221,14 +214,14 @@ def write_summary(
         "examples": totals.examples,
         "tokens": totals.tokens,
         "seconds": round(totals.seconds, 3),
-        "seconds_to_first_step": seconds_to_first_step and round(seconds_to_first_step, 3),
+        "seconds_to_first_step": first_step and round(first_step, 3),
         "compiled": trainer.compiled,
         **trainer.rates(),
-        **{name: _finite(last.get(metric)) for name, metric in _LAST.items()},
+        **{name: _finite(reports.last.get(metric)) for name, metric in _LAST.items()},
         "peak_memory_mib": round(peak_mib()),
         "devices": trainer.devices,
         "replicas": trainer.strategy.num_replicas_in_sync,
-        "seed": seed,
+        "seed": trainer.config.task.train_data.seed,
         "checkpoint": checkpoint,
         "versions": versions(),
     }

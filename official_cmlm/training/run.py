@@ -223,8 +223,7 @@ class Run:
                 stopped = _run_until_stop(runner, trainer)
         checkpoint = runner.checkpoint_manager.latest_checkpoint
         if self.chief:
-            first, seed = reports.seconds_to_first_step, self.params.task.train_data.seed
-            write_summary(self.model_dir, trainer, reports.last, first, seed, checkpoint)
+            write_summary(self.model_dir, trainer, reports, checkpoint)
             write_curve(self.model_dir)
         if stopped:
             raise self._stopped(int(trainer.global_step.numpy()), checkpoint)
