@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.batching import complete_batches, in_order
+from official_cmlm.inputs.batching import in_order
 from official_cmlm.inputs.streams import (
     newest_of_each_bucket,
     schedule,
@@ -68,14 +68,6 @@ def test_in_order_is_what_tf_data_gives(seed, flush):
     for (bucket, keys, tokens), (_, rows) in zip(found, batches):
         assert bucket == np.searchsorted(LENGTHS, rows.max())
         assert tokens == [[key] * int(row) for key, row in zip(keys, rows)]
-
-
-def test_worked_example():
-    """The example of the docstring."""
-    batches = complete_batches(tf.constant([0, 1, 0, 1, 1], tf.int64), [2, 3])
-    assert batches.order.numpy().tolist() == [0, 2, 1, 3, 4]
-    assert batches.sizes.numpy().tolist() == [2, 3]
-    assert batches.buckets.numpy().tolist() == [0, 1]
 
 
 def test_schedule():

@@ -1,13 +1,11 @@
 """DeCLUTR's spans: where anchors and positives may lie (§3.2), and what decides them."""
 
 import numpy as np
-import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
-from tests.inputs.blocks import SLOW, SPECIAL, make_block, random_documents
+from tests.inputs.blocks import SLOW, SPECIAL, make_block
 
 # Bounds of the length of a span, with [CLS] and [SEP] in the upper one.
 _LENGTHS = st.integers(1, 12).flatmap(
@@ -86,16 +84,6 @@ def _exactly(values):
     return {"min_size": len(values), "max_size": len(values)}
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("spans", [(1, 18), (16, 18)])
-def test_spans_of_a_single_anchor(sampling, spans):
-    """A document of the least length has room for them wherever its anchor lies."""
-    view = Spans(1, 2, *spans, sampling, SPECIAL)
-    examples = view(make_block(_numbered([36] * 500)))
-    for i, places in enumerate(_places(view, examples)):
-        _check(view, places, 10 + 36 * i, 46 + 36 * i)
-
-
 def test_positives_inside_an_anchor_are_drawn_no_longer_than_it():
     """Lengths are ℓmin + Beta(2, 4) · (ℓanchor − ℓmin): a third of the way, on average 138 tokens
     with §3.2's 32 and 512; hardly any is the whole anchor."""
@@ -122,17 +110,6 @@ def test_the_shortest_documents():
     assert one_anchor(make_block(_numbered([31, 32]), keys=[5, 6]))["key"].numpy().tolist() == [6]
 
 
-@pytest.mark.parametrize("documents", [[], [[[10, 11]], [[12]]]])
-def test_nothing_to_cut(documents):
-    """An empty block and one of short documents give no example, of the usual form."""
-    view = Spans(2, 2, 4, 8, "all", SPECIAL)
-    examples = view(make_block(documents))
-    assert set(examples) == {*view.sequences, "key"}
-    for name in view.sequences:
-        assert examples[name].to_list() == [] and examples[name].dtype == tf.int32
-    assert examples["key"].shape == (0,) and examples["key"].dtype == tf.int64
-
-
 def test_what_is_repeated_counts_once():
     """The sentence that a cut repeats is not there: neither for the length nor in a span."""
     (document,) = _numbered([32])
@@ -145,29 +122,3 @@ def test_what_is_repeated_counts_once():
     )
     for name in view.sequences:
         assert whole[name].to_list() == cut[name].to_list()
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_spans_depend_on_document_and_key_alone(sampling):
-    """A document gives the same spans in any block; with another key, others."""
-    documents = random_documents(6, 60)
-    view = Spans(2, 2, 4, 20, sampling, SPECIAL)
-    assert all(sum(map(len, d)) >= view.min_record_tokens for d in documents)
-    together = view(make_block([[[9]], *documents], keys=range(60, 67)))
-    alone = [view(make_block([d], keys=[61 + i])) for i, d in enumerate(documents)]
-    other = view(make_block(documents, keys=range(6)))
-    for name in view.sequences:
-        assert together[name].to_list() == [x for one in alone for x in one[name].to_list()]
-        same = zip(together[name].to_list(), other[name].to_list())
-        assert sum(a == b for a, b in same) <= 2
-
-
-def test_spans_of_one_document_are_drawn_independently():
-    """Anchors differ among themselves, and so do an anchor's positives."""
-    view = Spans(2, 2, 1, 40, "all", SPECIAL)
-    examples = view(make_block(_numbered([400] * 300)))
-    lengths = {name: examples[name].row_lengths().numpy() for name in view.sequences}
-    names = list(lengths)
-    for i, left in enumerate(names):
-        for right in names[i + 1 :]:
-            assert (lengths[left] == lengths[right]).mean() < 0.15

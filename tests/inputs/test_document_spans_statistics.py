@@ -138,15 +138,3 @@ def test_subsumed_positives():
         _all_alike(starts[lengths == length], 50, 60 - length)
     starts, lengths = _positives(_view("subsuming", longest=100), 1000, 500, 12)
     assert set(np.unique(lengths)) == {10, 11} and (starts + lengths <= 512).all()
-
-
-def test_another_epoch_draws_anew():
-    """Keys of another epoch give starts and lengths that have nothing to do with the first's."""
-    view = _view(num_anchors=1)
-    tokens = tf.fill([N], 1 << 23)
-    other = hashing.fold(tf.constant(8, tf.int64), tf.range(N))
-    for first, second in zip(
-        view.sample_anchors(KEYS, tokens), view.sample_anchors(other, tokens), strict=True
-    ):
-        correlation = np.corrcoef(first[:, 0].numpy(), second[:, 0].numpy())[0, 1]
-        assert abs(correlation) < 4 / np.sqrt(N)

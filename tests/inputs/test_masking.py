@@ -85,15 +85,6 @@ def test_promises_of_a_masked_batch(rows, rate, maximum, extra):
                 assert token == SPECIAL.mask or token not in SPECIALS
 
 
-def test_nothing_to_mask():
-    """Rows of specials only, among them an empty one, stay as they are, with weight 0."""
-    rows = [wrap([]), wrap([SPECIAL.unknown] * 5), wrap([10])]
-    masked = _numpy(_mask(make_batch(rows, 9), rate=1.0))
-    assert masked["masked_lm_weights"].sum(axis=1).tolist() == [0, 0, 1]
-    assert masked["input_word_ids"][:2].tolist() == [row + [0] * (9 - len(row)) for row in rows[:2]]
-    assert _chosen(masked)[2][1][0] == 10
-
-
 def test_bernoulli_draws_keep_a_random_part_of_too_many():
     """At most `max_predictions`, of all places; special tokens are never drawn."""
     rows = [wrap([10] * 20)] * 200 + [wrap([]), wrap([SPECIAL.unknown])]
@@ -171,12 +162,3 @@ def test_choice_does_not_depend_on_the_neighbours():
     signature["key"] = tf.TensorSpec([None], tf.int64)
     graph = tf.function(_mask, input_signature=[signature])
     assert _chosen(_numpy(graph(make_batch(rows, 25, keys)))) == together
-
-
-def test_another_key_gives_another_choice():
-    """Equal text, different keys: other positions and other replacements."""
-    row = _rows(1, 40)[0]
-    chosen = _chosen(_numpy(_mask(make_batch([row] * 50, 40, range(50)))))
-    assert len({tuple(example) for example in chosen}) == 50
-    again = _chosen(_numpy(_mask(make_batch([row] * 50, 40, range(50)))))
-    assert chosen == again

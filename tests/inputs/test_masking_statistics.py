@@ -115,10 +115,3 @@ def test_what_becomes_of_a_token_does_not_depend_on_which_are_chosen():
     found = np.bincount(positions[kept], minlength=20)
     chi_square = ((found - expected) ** 2 / (expected * 0.8)).sum()
     assert abs(chi_square - 20) < 5 * math.sqrt(2 * 20)
-
-
-def test_at_most_max_predictions():
-    """A long sequence has no more predictions than the limit, still spread over all of it."""
-    _, positions, weights = _masked(50, 500, 100, 0.5, SPECIAL, maximum=7)
-    assert weights.shape == (500, 7) and weights.all()
-    assert _chi_square(np.bincount(positions.ravel(), minlength=100)) < 99 + 5 * math.sqrt(198)

@@ -1,7 +1,6 @@
 """Languages: which are read, how often, and with which keys."""
 
 import collections
-import dataclasses
 
 import numpy as np
 import pytest
@@ -109,24 +108,6 @@ def test_sampled_shares(folder, exponent):
     assert len(set(rows)) == epochs and all(len(r) < SIZES["en-de"] for r in rows)
 
 
-def test_a_record_that_is_read_again_is_another_one(folder):
-    """Its keys differ inside an epoch and between epochs."""
-    read = _read(folder, 4, language_exponent=0.0)
-    for epoch in read:
-        times = collections.Counter(row for _, row, _ in epoch)
-        assert max(times.values()) > 10
-    keys = [key for epoch in read for *_, key in epoch]
-    assert len(set(keys)) == len(keys)
-
-
-def test_as_the_data_are(folder):
-    """With the exponent 1 an epoch reads every record once, in an order of its own."""
-    first, second = _read(folder, 2)
-    rows = [[row for _, row, _ in epoch] for epoch in (first, second)]
-    assert sorted(rows[0]) == sorted(rows[1]) == list(range(468))
-    assert rows[0] != rows[1] != sorted(rows[1])
-
-
 @pytest.mark.parametrize("exponent", [1.0, 0.3])
 def test_languages_that_are_not_named_are_not_read(folder, exponent):
     """The others share the epoch; training and validation."""
@@ -136,17 +117,6 @@ def test_languages_that_are_not_named_are_not_read(folder, exponent):
     assert (counts["en-sw"] == 3 * 8) == (exponent == 1)
     (validation,) = _read(folder, is_training=False, **values)
     assert _counts(validation) == {"en-fr": 60, "en-sw": 8}
-
-
-def test_validation_reads_everything_once(folder):
-    """In the order of the records and with the same keys, whatever the exponent and the epoch."""
-    values = {"is_training": False, "shuffle_sentences": 100}
-    (plain,) = _read(folder, **values)
-    assert sorted(row for _, row, _ in plain) == list(range(468))
-    assert _read(folder, language_exponent=0.0, **values) == [plain]
-    # A record's key goes by its place in the folder, not by what else is read.
-    (chosen,) = _read(folder, languages=["en-fr"], **values)
-    assert set(chosen) == {record for record in plain if record[0] == "en-fr"}
 
 
 def test_blocks_are_no_larger_than_asked_for(folder):
@@ -205,12 +175,3 @@ def test_mixed_shards(vocabulary, tmp_path, values):
     with pytest.raises(UserError, match="its shards do not have one language each") as caught:
         shard_repetitions(config, manifest)
     assert str(caught.value).startswith(f"{tmp_path}: ") and "\n" not in str(caught.value)
-
-
-def test_shards_of_an_unknown_language(folder):
-    """One shard without a language is enough to refuse."""
-    manifest = load_manifest(folder)
-    shards = [*manifest.shards[:-1], dataclasses.replace(manifest.shards[-1], language="")]
-    config = DataConfig(input_path=str(folder), language_exponent=0.5)
-    with pytest.raises(UserError, match="its shards do not have one language each"):
-        shard_repetitions(config, dataclasses.replace(manifest, shards=shards))

@@ -154,14 +154,6 @@ def test_hypotheses_depend_on_row_and_key_alone():
     assert together.tolist() == np.concatenate(alone).tolist()
 
 
-def test_long_texts_are_cut():
-    """The hypothesis that is drawn is cut, as the premise is."""
-    block = _block([([10] * 9, [20] * 9), ([11] * 2, [21] * 3)], [1, 1])
-    examples = _inference(2, seq_length=6)(block)
-    assert examples["first"].to_list() == [wrap([10] * 4), wrap([11] * 2)]
-    assert examples["second"].to_list() == [wrap([21] * 3), wrap([20] * 4)]
-
-
 @pytest.mark.parametrize("hypothesis_language", HYPOTHESIS_LANGUAGES)
 def test_an_empty_block(hypothesis_language):
     """It gives no example, of the usual form."""
@@ -176,3 +168,11 @@ def test_pairs_of_two_languages_are_different_as_they_are():
     examples = _inference(1)(_rows(6, 1))
     premises, hypotheses = _languages(examples)
     np.testing.assert_array_equal(premises, hypotheses)
+
+
+def test_long_texts_are_cut():
+    """The hypothesis that is drawn is cut, as the premise is."""
+    block = _block([([10] * 9, [20] * 9), ([11] * 2, [21] * 3)], [1, 1])
+    examples = _inference(2, seq_length=6)(block)
+    assert examples["first"].to_list() == [wrap([10] * 4), wrap([11] * 2)]
+    assert examples["second"].to_list() == [wrap([21] * 3), wrap([20] * 4)]

@@ -9,13 +9,13 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_examples
-from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
+from official_cmlm.inputs.pair_views import InferencePairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.reader import parse_block
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.pipelines import assert_same, blocks_of, concatenate, pairs_of, special_ids
-from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
+from tests.inputs.pipelines import blocks_of, concatenate, pairs_of, special_ids
+from tests.pairs_helpers import nli_rows, read_pairs_by_hand, write_pairs
 
 LANGUAGES = ("en", "de", "fr")
 ROWS = 70
@@ -96,16 +96,6 @@ def test_labels_in_training(training, by_hand):
     assert (np.diff(labels) != 0).mean() > 0.5
 
 
-def test_another_epoch_has_other_languages(training, by_hand):
-    """A premise meets hypotheses of both other languages, as often as not another than before."""
-    languages = {}
-    for first, second in pairs_of(training):
-        languages.setdefault(first, []).append(by_hand[1][second]["languages"][0])
-    changes = [a != b for drawn in languages.values() for a, b in zip(drawn, drawn[1:])]
-    assert len(changes) > 400
-    assert abs(np.mean(changes) - 0.5) < 4 * np.sqrt(0.25 / len(changes))
-
-
 def test_labels_in_validation(validation, by_hand):
     """One pass holds every premise once."""
     assert sorted(_check(validation, by_hand)) == sorted(by_hand[0])
@@ -123,18 +113,6 @@ def test_labels_in_shares(build, validation, by_hand):
     assert sum(count < size for count, size in found) <= len(sizes)
     labels = {key: label for b in validation for key, label in zip(b["key"], b["label"])}
     assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
-
-
-@pytest.mark.long
-def test_parallelism_does_not_matter(build, training):
-    """One thread and four give the same batches."""
-    dataset = build(shuffle_sentences=90)
-    for threads in (1, 4):
-        options = tf.data.Options()
-        options.threading.private_threadpool_size = threads
-        options.autotune.enabled = threads > 1
-        batches = dataset.with_options(options).take(50).as_numpy_iterator()
-        assert_same(list(batches), training[:50])
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 1000])
@@ -158,22 +136,6 @@ def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_t
         assert sentences > 1 or len(numbers) == 1
         rows += numbers[:, 0].tolist()
     assert sorted(rows) == list(range(17))
-
-
-def test_pairs_without_labels(vocabulary, tmp_path):
-    """The view of translations has no label; batches hold the two texts and the keys."""
-    write_pairs(tmp_path, bitext(6), vocabulary)
-    config = DataConfig(
-        input_path=str(tmp_path), seq_length=14, global_batch_size=4, is_training=False
-    )
-    view = TextPairs(14, special_ids(vocabulary))
-    plan = Plan.of(config, load_manifest(tmp_path), view)
-    batches = list(build_dataset(plan).as_numpy_iterator())
-    assert {name for batch in batches for name in batch} == {"first", "second", "key"}
-    (records,) = read_pairs_by_hand(tmp_path).values()
-    cls, sep = view.special.cls, view.special.sep
-    expected = [tuple((cls, *ids[:12], sep) for ids in record["ids"]) for record in records]
-    assert sorted(pairs_of(batches)) == sorted(expected)
 
 
 def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):

@@ -100,33 +100,6 @@ def test_ids_of_masked_text(vocabularies, sentences, span, least, key):
             assert second == _wrap(vocabularies, ids)
 
 
-@pytest.mark.parametrize(
-    ("text", "changed"),
-    [
-        ("abcdefghi", False),
-        ("abcdefghij", True),
-        ("漢字漢字漢字漢字漢", False),
-        ("a 😀 b 😀 c 1", True),
-    ],
-)
-def test_short_texts_are_not_masked(vocabularies, text, changed):
-    """Characters are counted, not bytes: nine are too few here, ten enough."""
-    examples = _view(vocabularies)(_block(vocabularies, [[text]]))
-    first, second = examples["first"].to_list(), examples["second"].to_list()
-    mask = vocabularies.special_ids["mask"]
-    assert (first == second) != changed
-    assert second[0].count(mask) == changed and first[0].count(mask) == 0
-
-
-def test_no_text_is_masked_whole(vocabularies):
-    """A text as long as the span stays; of one character more, one is left."""
-    view = _view(vocabularies, span=5, least=0)
-    block = _block(vocabularies, [["abcde", "abcdef"]] * 20)
-    rows = view(block)["second"].to_list()
-    assert rows[::2] == view(block)["first"].to_list()[::2]
-    assert {tuple(row) for row in rows[1::2]} == {*map(tuple, _cuts(vocabularies, "abcdef", 5))}
-
-
 def test_every_place_is_as_likely(vocabularies):
     """The span starts at each of the n − k + 1 places equally often, the last one included."""
     text = "abcdefghijklm"

@@ -75,13 +75,6 @@ def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
     assert_same(found, streamed.batches(12, **SETTINGS | settings))
 
 
-@pytest.mark.long
-def test_hosts_that_do_not_divide_the_streams(streamed):
-    """Eight hosts: two share each stream."""
-    found = _hosts(streamed, 8, 8, 6)
-    assert_same(found, _hosts(streamed, 1, 8, 6))
-
-
 def test_every_pair_once_an_epoch(streamed, whole):
     """No example is lost or repeated: those of an epoch come, each once, or wait still."""
     expected = len(pairs_by_hand(streamed.folder, streamed.special, 24))

@@ -1,14 +1,11 @@
 """In-batch retrieval with hard negatives against the reference, some rows without one."""
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_cmlm.inputs.hashing import row_identity
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import sum_in_blocks
 from tests.oracles.contrastive_numpy import cosine, with_hard_negatives
 
 FIRST, NOISE, HARD = np.random.default_rng(3).normal(size=[3, 6, 5]).astype(np.float32)
@@ -49,27 +46,6 @@ def test_without_any_it_is_the_plain_loss():
     plain = additive_margin_softmax(FIRST, SECOND, **settings)
     np.testing.assert_allclose(none[0], plain[0], rtol=1e-6)
     np.testing.assert_array_equal(none[1], plain[1])
-
-
-def test_blocks_and_replicas_equal_the_whole():
-    """Anchors from another row on, in blocks of two."""
-    losses, hits = _losses(negative_weight=1.0)
-
-    def part(anchors, start, second, hard):
-        return additive_margin_softmax(
-            anchors,
-            second,
-            2 + start,
-            margin=0.0,
-            logit_scale=5.0,
-            negatives=hard,
-            present=tf.constant(PRESENT),
-            negative_weight=1.0,
-        )
-
-    total, found = sum_in_blocks(part, FIRST[2:], (SECOND, HARD), block=12)
-    assert float(total) == pytest.approx(math.fsum(losses[2:].numpy()), rel=1e-5)
-    assert float(found) == math.fsum(hits[2:].numpy())
 
 
 def test_no_gradient_reaches_what_is_missing():

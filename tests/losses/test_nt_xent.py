@@ -43,19 +43,6 @@ def test_losses_equal_the_reference(negatives, positive, temperature):
     np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_both_directions_are_the_loss_of_2an_spans():
-    """The terms of both directions add up to DeCLUTR's sum over 2AN embeddings."""
-    first, second = _views()
-    settings = _settings("both_views")
-    forward, _ = nt_xent(first, first, second, **settings)
-    backward, _ = nt_xent(second, second, first, **settings)
-    assert not np.allclose(forward, backward)
-    total = float(tf.reduce_sum(forward + backward))
-    assert total == pytest.approx(oracle.nt_xent_sum(first, second, 0.3), rel=1e-5)
-    mean = float(tf.reduce_mean(tf.concat([forward, backward], axis=0)))
-    assert mean == pytest.approx(oracle.nt_xent_mean(first, second, 0.3), rel=1e-5)
-
-
 @pytest.mark.parametrize("negatives", NEGATIVES)
 def test_hits_are_the_nearest(negatives):
     """A hit is an anchor whose positive is nearer than all of its negatives."""
@@ -77,33 +64,6 @@ def test_a_tie_is_no_hit(negatives):
     np.testing.assert_array_equal(hits, [0.0] * 4)
     candidates = {"other_view": 4, "both_views": 7}[negatives]
     np.testing.assert_allclose(losses, [math.log(candidates)] * 4, rtol=1e-5)
-
-
-def test_own_view_matters_with_both_views_alone():
-    """A near anchor spoils the hit and adds to the loss only where anchors are negatives."""
-    first = np.array([[1.0, 0.0], [1.0, 0.1]], np.float32)
-    second = np.array([[1.0, -0.3], [1.0, 0.5]], np.float32)
-    one, one_hits = nt_xent(first, first, second, **_settings("other_view"))
-    both, both_hits = nt_xent(first, first, second, **_settings("both_views"))
-    np.testing.assert_array_equal(one_hits, [1.0, 1.0])
-    np.testing.assert_array_equal(both_hits, [0.0, 0.0])
-    assert (both.numpy() > one.numpy() + 0.1).all()
-
-
-def test_two_examples_by_hand():
-    """Cosines 0.6 of the first pair, 0.8 of the second and 0 across; temperature 0.2."""
-    first = np.array([[5.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]], np.float32)
-    second = np.array([[0.6, 0.0, 0.8, 0.0], [0.0, 4.0, 0.0, 3.0]], np.float32)
-    logits = (3.0, 4.0)
-    for negatives, others in (("other_view", 1), ("both_views", 2)):
-        losses, hits = nt_xent(first, first, second, **_settings(negatives, True, 0.2))
-        np.testing.assert_allclose(
-            losses, [math.log(1 + others * math.exp(-x)) for x in logits], rtol=1e-5
-        )
-        losses, _ = nt_xent(first, first, second, **_settings(negatives, False, 0.2))
-        # The loss that Mirror-BERT prints has no lower bound at 0.
-        np.testing.assert_allclose(losses, [math.log(others) - x for x in logits], rtol=1e-5)
-        np.testing.assert_array_equal(hits, [1.0, 1.0])
 
 
 @pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
@@ -129,51 +89,6 @@ def test_batch_of_one_has_no_loss(negatives, positive):
     np.testing.assert_allclose(losses, [0.0], atol=1e-6)
     np.testing.assert_array_equal(hits, [1.0])
     np.testing.assert_allclose(tape.gradient(losses, anchor), [[0.0, 0.0]], atol=1e-6)
-
-
-@pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
-def test_lengths_of_vectors_do_not_matter(negatives, positive):
-    """Every vector may be scaled by its own positive factor."""
-    first, second = _views()
-    settings = _settings(negatives, positive)
-    losses, hits = nt_xent(first, first, second, **settings)
-    factors = np.random.default_rng(5).uniform(0.01, 100.0, size=[2, 6, 1]).astype(np.float32)
-    scaled = nt_xent(first * factors[0], first * factors[0], second * factors[1], **settings)
-    np.testing.assert_allclose(scaled[0], losses, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(scaled[1], hits)
-
-
-@pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
-def test_order_of_the_batch_does_not_matter(negatives, positive):
-    """Pairs in another order have their losses in that order."""
-    first, second = _views()
-    settings = _settings(negatives, positive)
-    losses, hits = nt_xent(first, first, second, **settings)
-    order = np.random.default_rng(6).permutation(6)
-    moved = nt_xent(first[order], first[order], second[order], **settings)
-    np.testing.assert_allclose(moved[0], losses.numpy()[order], rtol=1e-5)
-    np.testing.assert_array_equal(moved[1], hits.numpy()[order])
-
-
-@pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
-def test_gradient_pulls_positives_and_pushes_negatives(negatives, positive):
-    """A step down the gradient makes the pairs more alike and the others less so."""
-    first, second = (tf.Variable(view) for view in _views())
-
-    def similarities():
-        a, b = (tf.math.l2_normalize(x, axis=1).numpy() for x in (first, second))
-        both = a @ b.T
-        return np.diag(both).mean(), both[~np.eye(6, dtype=bool)].mean()
-
-    with tf.GradientTape() as tape:
-        losses, _ = nt_xent(first, first, second, **_settings(negatives, positive))
-        loss = tf.reduce_mean(losses)
-    own, others = similarities()
-    for variable, gradient in zip((first, second), tape.gradient(loss, [first, second])):
-        variable.assign_sub(0.1 * gradient)
-    after = similarities()
-    assert after[0] > own
-    assert after[1] < others
 
 
 @pytest.mark.parametrize(("negatives", "positive"), VARIANTS)

@@ -13,7 +13,7 @@ from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
 from tests.training.all_objectives import batch_of
-from tests.training.helpers import by_objective, task_config
+from tests.training.helpers import task_config
 
 # Weight decay on everything, so that what is not trained would move all the same.
 _ADAMW = {
@@ -28,16 +28,10 @@ def make_task(folder, name, config, encoder=None, **overrides):
     return SentenceEncoderTask(config)
 
 
-def first_batch(task):
-    """Returns the first training batch of the task's only objective, as it reads it."""
-    (batch,) = by_objective(next(iter(task.build_inputs(task.task_config.train_data)))).values()
-    return batch
-
-
 def make_batch(task, count=8, start=0):
     """Returns examples of the task's records as a batch for its only objective.
 
-    The features are those of `first_batch`, without the seconds that a pipeline takes to start.
+    The features are those of `build_inputs`, without the seconds that a pipeline takes to start.
     """
     (batch,) = batch_of(task, next(iter(task.chosen)), count, start).values()
     return batch
@@ -51,12 +45,6 @@ def random_model(task, seed=0):
 def embed(model, features):
     """Returns the exported sentence vectors of one sequence's features."""
     return model.encoder(features)["default"].numpy()
-
-
-def words_with_gradient(model, tape, loss):
-    """Returns bool `[vocabulary]`: true where the loss moves the embedding."""
-    (table,) = (w for w in model.encoder.bert.weights if "word_embeddings" in w.name)
-    return np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(axis=1) > 1e-7
 
 
 def words_of(features):
@@ -175,22 +163,3 @@ class Spy:
 
     def stream(self, name):
         return None
-
-
-def check_everything_learns(model, name, features, count):
-    """Checks that each of the `count` trainable variables gets a gradient from the loss.
-
-    The bias of attention keys has none: it adds the same to all scores of a query, which softmax
-    does not see.
-    """
-    with tf.GradientTape() as tape:
-        loss = model({name: features})[name].loss
-    variables = model.trainable_variables
-    assert len(variables) == count
-    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
-        assert gradient is not None, variable.name
-        size = np.abs(tf.convert_to_tensor(gradient)).max()
-        if variable.name.endswith("self_attention/key/bias:0"):
-            assert size < 1e-5
-        else:
-            assert size > 1e-6, variable.name

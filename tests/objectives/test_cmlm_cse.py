@@ -2,15 +2,12 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
-from official_cmlm.objectives.contrastive import ContrastiveConfig
-from tests.modeling.helpers import NUM_HEADS, output_of, randomize
+from tests.modeling.helpers import NUM_HEADS, randomize
 from tests.objectives.helpers import (
-    Spy,
     embed,
-    first_batch,
+    make_batch,
     make_task,
     masked_tokens_reference,
     oracle_block,
@@ -20,8 +17,6 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import contrastive_numpy as oracle
 
-DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
-
 
 def _task(folder, encoder=None, **settings):
     config = CmlmCseConfig(**({"lexical_layers": 1, "fusion_layers": 2} | settings))
@@ -30,7 +25,7 @@ def _task(folder, encoder=None, **settings):
 
 @pytest.fixture(scope="module")
 def batch(records_dir):
-    return first_batch(_task(records_dir, augmentation="word_deletion", masking_rate=0.3))
+    return make_batch(_task(records_dir, augmentation="word_deletion", masking_rate=0.3))
 
 
 def _model(folder, encoder=None, **settings):
@@ -117,51 +112,6 @@ def test_starting_weights_reach_the_extractor(records_dir, batch):
     assert not same()
     task.initialize(model)
     assert same()
-
-
-def test_contrastive_inputs_are_not_masked(records_dir, batch):
-    """`first` and `second` are those of plain contrastive learning; the masked copy is a third."""
-    config = ContrastiveConfig(augmentation="word_deletion")
-    plain = first_batch(make_task(records_dir, "contrastive", config))
-    assert set(batch) - set(plain) == {"first_masked"}
-    for name in ("key", "first", "second"):
-        tf.nest.map_structure(np.testing.assert_array_equal, batch[name], plain[name])
-    task = _task(records_dir)
-    mask = task.vocabulary.special_ids["mask"]
-    assert mask not in batch["first"]["input_word_ids"].numpy()
-    assert mask in batch["first_masked"]["input_word_ids"].numpy()
-    model = random_model(task)
-    spy = Spy(model.encoder)
-    output_of(model.objectives["cmlm_cse"], batch, spy)
-    ((inputs, _, _),) = spy.calls
-    views = [batch[name]["input_word_ids"] for name in ("first", "second")]
-    np.testing.assert_array_equal(inputs["input_word_ids"], np.concatenate(views))
-
-
-def test_auxiliary_network_leaves_the_contrastive_loss_alone(records_dir, batch):
-    """Without dropout, the contrastive part is what it is without masked words."""
-    model = _model(records_dir)
-    plain = random_model(make_task(records_dir, "contrastive", ContrastiveConfig()))
-    plain.encoder.set_weights(model.encoder.get_weights())
-    head = plain.objectives["contrastive"].projection_head
-    head.set_weights(model.objectives["cmlm_cse"].projection_head.get_weights())
-    expected = plain({"contrastive": batch})["contrastive"]
-    output = model({"cmlm_cse": batch})["cmlm_cse"]
-    assert value(output, "contrastive_loss") == float(expected.loss)
-    assert value(output, "recall_at_1") == value(expected, "recall_at_1")
-    assert float(output.loss) != float(expected.loss)
-
-
-def test_masked_words_train_the_encoder_through_its_vector(records_dir, batch):
-    """λ alone moves the encoder, and by the sentence vector: the unmasked words matter."""
-    model = _model(records_dir, contrastive_weight=0.0, mlm_weight=1.0)
-    with tf.GradientTape() as tape:
-        loss = model({"cmlm_cse": batch})["cmlm_cse"].loss
-    last = model.encoder.bert.transformer_layers[-1].trainable_variables
-    gradients = tape.gradient(loss, last)
-    assert all(np.abs(gradient).max() > 1e-6 for gradient in gradients[:1] + gradients[-2:])
-    other = {**batch, "first": batch["second"]}
-    assert abs(float(model({"cmlm_cse": other})["cmlm_cse"].loss) - float(loss)) > 1e-4
 
 
 def test_nothing_to_learn_is_refused(records_dir):

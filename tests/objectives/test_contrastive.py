@@ -10,13 +10,11 @@ from official_cmlm.objectives.contrastive import ContrastiveConfig
 from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
     Spy,
-    check_everything_learns,
     embed,
-    first_batch,
+    make_batch,
     make_task,
     random_model,
     refuses,
-    train,
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
@@ -30,7 +28,7 @@ def _task(folder, encoder=None, **settings):
 @pytest.fixture(scope="module")
 def batch(records_dir):
     """Sentences, and the same with a word less: without dropout, equal views are too easy."""
-    return first_batch(_task(records_dir, augmentation="word_deletion"))
+    return make_batch(_task(records_dir, augmentation="word_deletion"))
 
 
 def _views(model, batch):
@@ -124,40 +122,10 @@ def test_validation_compares_two_views(records_dir, mirrored):
     assert float(one.loss) == float(other.loss)
 
 
-def test_some_views_are_not_found(records_dir, batch):
-    """Recall counts single anchors: it is neither 0 nor 1 for views of unlike sentences."""
-    model = random_model(_task(records_dir))
-    other = {**batch["second"], "input_word_ids": batch["second"]["input_word_ids"] % 40 + 40}
-    output = model({"contrastive": {**batch, "second": other}})["contrastive"]
-    first, second = _views(model, {**batch, "second": other})
-    hits = [oracle.finds_own(anchor, second, own=i) for i, anchor in enumerate(first)]
-    assert 0 < sum(hits) < 8
-    assert value(output, "recall_at_1") == sum(hits) / 8
-
-
 @pytest.fixture(scope="module")
 def mirrored(records_dir):
     """Sentences of which both views are equal."""
-    return first_batch(_task(records_dir))
-
-
-def test_equal_views_are_found(records_dir, mirrored):
-    """Without augmentation and dropout both views are one, and every anchor finds its own."""
-    tf.nest.map_structure(np.testing.assert_array_equal, mirrored["first"], mirrored["second"])
-    model = random_model(_task(records_dir))
-    assert value(model({"contrastive": mirrored})["contrastive"], "recall_at_1") == 1.0
-
-
-def test_both_views_are_one_pass(records_dir, batch):
-    """The encoder is called once, with the first views before the second ones."""
-    model = random_model(_task(records_dir))
-    spy = Spy(model.encoder)
-    output_of(model.objectives["contrastive"], batch, spy)
-    ((inputs, views, _),) = spy.calls
-    assert views == 2
-    for name, values in inputs.items():
-        both = np.concatenate([batch["first"][name], batch["second"][name]])
-        np.testing.assert_array_equal(values, both)
+    return make_batch(_task(records_dir))
 
 
 @pytest.mark.parametrize("controlled", [True, False])
@@ -182,42 +150,6 @@ def test_controlled_dropout(records_dir, mirrored, controlled):
     assert float(output.loss) == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
-def test_projection_head_is_not_exported(records_dir, batch):
-    """The head is in the loss and is trained, but the encoder does not know of it."""
-    model = random_model(_task(records_dir))
-    plain = random_model(_task(records_dir, projection_head="none"))
-    assert plain.objectives["contrastive"].projection_head is None
-    head = model.objectives["contrastive"].projection_head
-    own = {id(weight) for weight in head.weights}
-    assert len(own) == 2
-    assert not own & {id(weight) for weight in model.encoder.weights}
-    assert len(model.encoder.weights) == len(plain.encoder.weights)
-    with tf.GradientTape() as tape:
-        loss = model({"contrastive": batch})["contrastive"].loss
-    # All anchors' similarities see the bias, so that it learns too.
-    for gradient in tape.gradient(loss, head.trainable_variables):
-        assert np.abs(gradient).max() > 1e-6
-    before = embed(model, batch["first"])
-    head.kernel.assign(head.kernel[::-1])
-    assert float(model({"contrastive": batch})["contrastive"].loss) != pytest.approx(float(loss))
-    np.testing.assert_array_equal(embed(model, batch["first"]), before)
-
-
-def test_gradient_reaches_the_whole_encoder(records_dir, batch):
-    """All of the encoder learns, the keys' biases apart, and no language-model head is built."""
-    model = random_model(_task(records_dir, **MIRROR_BERT))
-    assert model.head is None
-    check_everything_learns(model, "contrastive", batch, 37 + 2)
-
-
-def test_training_steps_lower_the_loss(records_dir, batch):
-    """Some steps of the task with dropout and the optimizer learn a batch."""
-    task = _task(records_dir, {"dropout_rate": 0.1, "attention_dropout_rate": 0.1})
-    _, losses = train(task, 8, {"contrastive": batch})
-    assert np.isfinite(losses).all()
-    assert np.mean(losses[-3:]) < np.mean(losses[:3])
-
-
 def test_span_masks_of_packed_segments_are_refused(records_dir):
     """`span_mask` works on a sentence's own text; the field of the records is named."""
     config = ContrastiveConfig(
@@ -228,14 +160,3 @@ def test_span_masks_of_packed_segments_are_refused(records_dir):
         "task.objectives.contrastive.train_data.segment",
         "span_mask",
     )
-
-
-def test_a_batch_of_one_is_refused(records_dir):
-    """One example has no negatives."""
-    task = make_task(
-        records_dir,
-        "contrastive",
-        ContrastiveConfig(),
-        train_data=data(records_dir, global_batch_size=1),
-    )
-    refuses(lambda: task.check_batch_sizes(1), "task.train_data.global_batch_size", 1)

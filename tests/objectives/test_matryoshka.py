@@ -6,17 +6,11 @@ import pytest
 from official_cmlm.objectives.in_batch import InBatchConfig
 from tests.modeling.helpers import randomize
 from tests.objectives.helpers import Spy, refuses, value
-from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
+from tests.training.all_objectives import SETTINGS, batch_of, task_of
 
 COMPARING = [name for name, config in SETTINGS.items() if isinstance(config, InBatchConfig)]
 # The head is not exported, so a training for its vectors' first components is refused.
 _WITHOUT_HEAD = {"projection_head": "none"}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, vocabulary):
-    """Records for every objective."""
-    return write_folders(tmp_path_factory.mktemp("all"), vocabulary)
 
 
 def _task(folders, name, **settings):

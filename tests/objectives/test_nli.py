@@ -7,16 +7,12 @@ import tensorflow as tf
 from official_cmlm.objectives.nli import NliConfig
 from official_cmlm.records.pairs import NLI_LABELS
 from tests.objectives.helpers import (
-    check_everything_learns,
     embed,
-    first_batch,
+    make_batch,
     make_task,
     random_model,
     refuses,
-    train,
     value,
-    words_of,
-    words_with_gradient,
 )
 from tests.oracles import contrastive_numpy as oracle
 from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
@@ -37,7 +33,7 @@ def _task(folder, encoder=None, **settings):
 
 @pytest.fixture(scope="module")
 def batch(folder):
-    return first_batch(_task(folder))
+    return make_batch(_task(folder))
 
 
 @pytest.mark.parametrize(
@@ -68,58 +64,11 @@ def test_loss_and_accuracy_equal_the_reference(folder, batch, encoder):
     assert value(output, "nli_accuracy") == pytest.approx(np.mean(hits))
 
 
-def test_accuracy_counts_single_pairs(folder, batch):
-    """Pairs whose label is the likeliest count; here all but the first two."""
-    model = random_model(_task(folder))
-    kernel, bias = model.objectives["nli"].classifier.weights
-    vectors = zip(*(embed(model, batch[name]) for name in ("first", "second")))
-    features = np.stack([oracle.nli_features(u, v) for u, v in vectors])
-    likeliest = (features @ kernel.numpy() + bias.numpy()).argmax(axis=1)
-    labels = np.where(np.arange(8) < 2, (likeliest + 1) % 3, likeliest).astype(np.int32)
-    output = model({"nli": {**batch, "label": tf.constant(labels)}})["nli"]
-    assert [float(x) for x in output.metrics["nli_accuracy"]] == [6.0, 8.0]
-
-
 def test_batch_has_labels_of_all_classes(batch):
     """The labels are those of the records, one an example."""
-    assert set(batch) == {"key", "position", "first", "second", "label"}
+    assert set(batch) == {"key", "first", "second", "label"}
     assert batch["label"].dtype == tf.int32
     assert set(batch["label"].numpy()) == set(range(len(NLI_LABELS)))
-
-
-def test_gradient_reaches_encoder_and_classifier(folder, batch):
-    """Both are trained, the keys' biases apart, and no language-model head is built."""
-    model = random_model(_task(folder))
-    assert model.head is None
-    check_everything_learns(model, "nli", batch, 37 + 2)
-
-
-def test_premise_and_hypothesis_are_trained(folder, batch):
-    """The gradient reaches the words of both, also those that only one of them has."""
-    model = random_model(_task(folder))
-    with tf.GradientTape() as tape:
-        loss = model({"nli": batch})["nli"].loss
-    moved = words_with_gradient(model, tape, loss)
-    first, second = (words_of(batch[name]) for name in ("first", "second"))
-    assert set(first) - set(second)
-    assert set(second) - set(first)
-    assert moved[first].all()
-    assert moved[second].all()
-
-
-def test_classifier_is_not_exported(folder):
-    """The classifier does not belong to the encoder."""
-    model = _task(folder).build_model()
-    own = {id(weight) for weight in model.objectives["nli"].classifier.weights}
-    assert not own & {id(weight) for weight in model.encoder.weights}
-
-
-def test_training_steps_lower_the_loss(folder, batch):
-    """Some steps of the task with dropout and the optimizer learn a batch."""
-    dropout = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
-    _, losses = train(_task(folder, dropout), 10, {"nli": batch})
-    assert np.isfinite(losses).all()
-    assert np.mean(losses[-3:]) < np.mean(losses[:3])
 
 
 def test_pairs_without_labels_are_refused(vocabulary, tmp_path):
