@@ -66,12 +66,8 @@ def test_bad_utf8_is_counted_by_file(tmp_path):
     lines, report = _lines(path)
     assert lines == [(1, "caf\ufffd \ufffd"), (2, "bien \ufffd")]
     assert report.warnings() == [f"{path}: 3 byte sequences were not UTF-8 and were replaced"]
-
-
-def test_one_bad_sequence_is_singular(tmp_path):
-    (tmp_path / "x.txt").write_bytes(b"\xff")
-    _, report = _lines(tmp_path / "x.txt")
-    assert report.warnings()[0].endswith("1 byte sequence was not UTF-8 and was replaced")
+    path.write_bytes(b"\xff")
+    assert _lines(path)[1].warnings()[0].endswith("1 byte sequence was not UTF-8 and was replaced")
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
@@ -83,43 +79,32 @@ def test_empty_file_is_not_an_error(tmp_path, data):
     assert report.warnings() == [f"{path}: the file is empty"]
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(UserError, match=r"none.txt: no such file; check --input"):
-        _lines(tmp_path / "none.txt")
+_THREE = gzip.compress(b"a line\n" * 3)
+_NUL = r"UTF-16 file \(NUL byte at byte 8\); convert it"
+BAD = {
+    "missing": (None, "no such file; check --input"),
+    # Several deflate blocks, so that what is before the cut can be decompressed.
+    "truncated": (_THREE[:-4], "ends early after line 3; fetch the file again"),
+    "corrupt": (
+        _THREE[:-6] + bytes([_THREE[-6] ^ 0xFF]) + _THREE[-5:],
+        "is corrupt after line 3 .*; fetch the file again",
+    ),
+    "nonsense": (b"\x1f\x8bnonsense", "is corrupt after line 0"),
+    "nul": (b"fine\nbad\0", _NUL),
+    "nul compressed": (gzip.compress(b"fine\nbad\0"), _NUL),
+}
 
 
-def test_directory(tmp_path):
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files(tmp_path, name):
+    """The message names the last line that was read, or the byte."""
+    data, message = BAD[name]
+    if data is not None:
+        (tmp_path / "x.txt").write_bytes(data)
+    with pytest.raises(UserError, match=f"x.txt: .*{message}"):
+        _lines(tmp_path / "x.txt", chunk_bytes=3)
     with pytest.raises(UserError, match="is a directory; name the files in it"):
         _lines(tmp_path)
-
-
-def test_truncated_gzip_names_the_last_line(tmp_path):
-    path = tmp_path / "x.gz"
-    # Several deflate blocks, so that what is before the cut can be decompressed.
-    path.write_bytes(gzip.compress(b"a line\n" * 3)[:-4])
-    with pytest.raises(UserError, match="ends early after line 3; fetch the file again"):
-        _lines(path)
-
-
-def test_corrupt_gzip(tmp_path):
-    path = tmp_path / "x.gz"
-    data = bytearray(gzip.compress(b"a line\n" * 3))
-    data[-6] ^= 0xFF
-    path.write_bytes(data)
-    with pytest.raises(UserError, match="is corrupt after line 3 .*; fetch the file again"):
-        _lines(path)
-    path.write_bytes(b"\x1f\x8bnonsense")
-    with pytest.raises(UserError, match="is corrupt after line 0"):
-        _lines(path)
-
-
-@pytest.mark.parametrize("compressed", [False, True])
-def test_nul_byte(tmp_path, compressed):
-    path = tmp_path / "x.txt"
-    data = b"fine\nbad\0"
-    path.write_bytes(gzip.compress(data) if compressed else data)
-    with pytest.raises(UserError, match=r"UTF-16 file \(NUL byte at byte 8\); convert it"):
-        _lines(path, chunk_bytes=3)
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 5, 100])
