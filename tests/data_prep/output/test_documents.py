@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from data_prep.counts import Counts, DropCounter
 from data_prep.output.documents import RecordOptions, document_records
 from data_prep.readers import Document
-from data_prep.sentences import bounded, split_paragraphs
+from data_prep.sentences import split_paragraphs
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from tests.conftest import WORDS, make_documents
 
@@ -191,24 +191,6 @@ def test_documents_do_not_join_over_an_empty_piece(vocabulary, nothing):
     result, statistics = _run(documents, vocabulary, **LINES)
     assert [texts for *_, texts in result] == [["a", "b"], ["c", "d"]]
     assert statistics.documents == 2
-
-
-@settings(deadline=None)
-@given(
-    words=st.lists(st.text("ab語", min_size=1, max_size=30), min_size=1, max_size=12),
-    limit=st.integers(1, 40),
-)
-def test_long_sentences_lose_no_character(words, limit):
-    """Pieces are no longer than the limit, and end to end they are the sentence but for spaces."""
-    counters = DropCounter()
-    sentence = " ".join(words)
-    pieces = list(bounded(sentence, counters, limit))
-    assert "".join(pieces).replace(" ", "") == "".join(words)
-    assert all(1 <= len(piece) <= limit and piece == piece.strip() for piece in pieces)
-    assert counters["records/sentence_cut"] == len(pieces) - 1
-    # Words are cut only where one is longer than a piece may be.
-    if max(map(len, words)) <= limit:
-        assert " ".join(pieces) == sentence
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.files import write_array
 from official_cmlm.records.manifest import load_manifest
-from tests.data_prep.pipeline.runs import ROOT, contents
+from tests.data_prep.pipeline.runs import contents
 
 
 def test_a_full_disk_below_a_shard(start, tmp_path, monkeypatch):
@@ -119,30 +117,6 @@ def test_workers_that_start_elsewhere(start, tmp_path, monkeypatch):
     lines = (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()
     ids = {json.loads(line)["id"] for line in lines}
     assert ids and all(name.startswith("text/part-") for name in ids)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("kills", "values"),
-    [(10, {}), (3, {"deduplicate": "near", "workers": 2})],
-    ids=["ten", "near-two-workers"],
-)
-def test_killed_at_any_moment(start, tmp_path, kills, values):
-    """No output appears before the end, and at last it is that of an undisturbed run."""
-    start(output_dir=tmp_path / "whole", **(values | {"workers": 1}))
-    # Forks are killed in the midst of their work by a timer; one process imports TensorFlow.
-    program = [sys.executable, "-m", "tests.data_prep.pipeline.killed_runs", str(tmp_path)]
-    done = subprocess.run(
-        [*program, str(kills), *(f"{name}={value}" for name, value in values.items())],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["kills"] == kills and (found["runs_with_results_left"] > 0 or kills < 10)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-    assert not (tmp_path / "out.partial").exists()
 
 
 @pytest.mark.parametrize("deduplicate", ["off", "near"])
