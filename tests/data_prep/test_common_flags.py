@@ -67,9 +67,3 @@ def test_data_sets_alone(parse, tmp_path):
     parse(f"--input={tmp_path}")
     with pytest.raises(UserError, match="--reader=tfds reads no files; name data sets with --tfds"):
         _paths()
-
-
-def test_no_input(parse):
-    parse()
-    with pytest.raises(UserError, match="no input is given; .* with --input"):
-        _paths()

@@ -21,24 +21,6 @@ from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.pipeline.runs import contents
 
 
-def test_a_full_disk_below_a_shard(start, tmp_path, monkeypatch):
-    """TensorFlow reports it; /dev/full takes nothing."""
-
-    class Full(pipeline.ShardWriter):
-        def __init__(self, folder, prefix, *others):
-            super().__init__(folder, prefix, *others)
-            (folder / f"{prefix}-00000.tfrecord").symlink_to("/dev/full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "ShardWriter", Full)
-        with pytest.raises(
-            UserError, match=r"out\.partial: cannot be written \(No space .*; make room and give"
-        ):
-            start()
-    assert not list((tmp_path / "out.partial" / "work").glob("shards-*"))
-    start()
-
-
 def test_a_full_disk_below_an_array(tmp_path):
     """NumPy alone would say how many bytes it could not write, and not why."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
