@@ -7,6 +7,7 @@ written as mteb writes them, `mteb/<encoder>/<fingerprint>/<task>.json` with `mo
 
 import dataclasses
 import importlib
+import json
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -165,7 +166,10 @@ class _MtebTask(Task):
         folder = f"mteb/{about['name'].replace('/', '__')}/{about['revision']}"
         report.documents[f"{folder}/model_meta.json"] = about
         for result in results:
-            report.documents[f"{folder}/{name}.json"] = result.to_dict()
+            # Results have dates, and perhaps measures that are not a number.
+            text = json.dumps(result.to_dict(), default=str)
+            content = json.loads(text, parse_constant=lambda constant: None)
+            report.documents[f"{folder}/{name}.json"] = content
         values = [value for _, _, value in scores]
         report.notes += [f"{name}: {used} texts: {adapter.used[used]}" for used in adapter.used]
         report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)

@@ -2,6 +2,7 @@
 
 import enum
 import json
+import pathlib
 import sys
 import types
 
@@ -50,7 +51,8 @@ def _scores(name):
         "Splits": {"dev": [row], "test": [row | {"main_score": 0.9}]},
         "Empty": {},
     }[name]
-    return types.SimpleNamespace(scores=found, to_dict=lambda: {"task_name": name, "scores": found})
+    content = {"task_name": name, "scores": found, "time": float("nan"), "date": pathlib.Path("x")}
+    return types.SimpleNamespace(scores=found, to_dict=lambda: content)
 
 
 @pytest.fixture
@@ -209,6 +211,8 @@ def test_results_are_written_as_mteb_writes_them(tmp_path, mteb2):
     assert json.loads((folder / "One.json").read_text()) == {
         "task_name": "One",
         "scores": {"test": [{"main_score": 0.5, "hf_subset": "de", "other": 3}]},
+        "time": None,
+        "date": "x",
     }
     about = {"name": "org/model", "revision": "0" * 16, "max_tokens": 9}
     assert json.loads((folder / "model_meta.json").read_text()) == about
