@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from official_cmlm.errors import UserError
+
 # Confidence of the intervals.
 CONFIDENCE = 0.95
 # Number of times that examples are drawn.
@@ -49,7 +51,7 @@ def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | N
     return estimate({s: v - baseline[s] for s, v in values.items() if s in baseline})
 
 
-def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[float, float]:
+def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[float, float] | None:
     """Returns the percentile interval of a statistic over resampled examples, with CONFIDENCE.
 
     Of the difference of two encoders it is a paired bootstrap, since the columns of an example
@@ -57,17 +59,24 @@ def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[flo
 
     Args:
       statistic: of columns such as these.
-      *columns: `[n]` each, of the same n examples, at least 2.
+      *columns: `[n]` each, of the same n examples.
+
+    Returns:
+      Its ends; None if the statistic raises `ValueError` or `UserError` for a sample, as an area
+      under the curve does where all examples have one label.
     """
-    found = stats.bootstrap(
-        [np.asarray(column) for column in columns],
-        statistic,
-        n_resamples=RESAMPLES,
-        batch=100,
-        vectorized=False,
-        paired=True,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
+    try:
+        found = stats.bootstrap(
+            [np.asarray(column) for column in columns],
+            statistic,
+            n_resamples=RESAMPLES,
+            batch=100,
+            vectorized=False,
+            paired=True,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
+    except (UserError, ValueError):
+        return None
     return float(found.low), float(found.high)

@@ -85,6 +85,7 @@ def add_differences(
         wanted = (score["value"], values.get((task, score["metric"]), float("nan")))
         found = (statistic(own, gold), statistic(compared, gold))
         if all(abs(one - two) < _TOLERANCE for one, two in zip(wanted, found)):
-            score.setdefault("differences", {})[other["encoder"]["fingerprint"]] = bootstrap(
+            ends = bootstrap(
                 lambda x, y, gold, of=statistic: of(x, gold) - of(y, gold), own, compared, gold
             )
+            score.setdefault("differences", {})[other["encoder"]["fingerprint"]] = ends

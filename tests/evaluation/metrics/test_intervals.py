@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, bootstrap, estimate, paired
+from official_cmlm.evaluation.suites.qnli import area_under_curve
 
 
 def test_statistics_are_those_computed_by_hand():
@@ -39,3 +40,5 @@ def test_a_paired_bootstrap_agrees_with_the_normal_approximation():
             (values.mean() - half, values.mean() + half), abs=half / 6
         )
     assert bootstrap(np.mean, first) == bootstrap(np.mean, first)
+    assert bootstrap(area_under_curve, np.arange(4.0), np.array([0, 0, 0, 1])) is None
+    assert bootstrap(np.mean, [1.0]) is None
