@@ -1,5 +1,6 @@
 """Reads files of the evaluation data folder, with their checksums and the published row counts."""
 
+import functools
 import hashlib
 import json
 import re
@@ -74,20 +75,24 @@ class DataFolder:
           UserError: if it is in none of the encodings; with `strict` also if it differs from the
             published one.
         """
-        content, lines = self._read(path, hint, encodings)
-        if header and lines and lines[0].startswith(header):
-            del lines[0]
-        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), rows)
-        return lines
+
+        def is_header(line: str) -> bool:
+            return bool(header) and line.startswith(header)
+
+        return self.table(path, hint, is_header, encodings, rows)[1]
 
     def table(
-        self, path: Path, hint: str, is_header: Callable[[str], bool]
+        self,
+        path: Path,
+        hint: str,
+        is_header: Callable[[str], bool],
+        encodings: Sequence[str] = ("utf-8",),
+        rows: int | None = None,
     ) -> tuple[str, list[str]]:
-        """Returns the header of a UTF-8 file and its other lines, read as `lines` reads them.
+        """Returns the header of a file and its other lines, read as `lines` reads them.
 
         Args:
-          path: the file.
-          hint: its source and format, for the error message.
+          path, hint, encodings, rows: as in `lines`.
           is_header: whether a first line names the columns.
 
         Returns:
@@ -96,17 +101,14 @@ class DataFolder:
         Raises:
           MissingData, UserError: as in `lines`.
         """
-        content, lines = self._read(path, hint, ("utf-8",))
-        header = lines.pop(0) if lines and is_header(lines[0]) else ""
-        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), None)
-        return header, lines
-
-    def _read(self, path: Path, hint: str, encodings: Sequence[str]) -> tuple[bytes, list[str]]:
         try:
             content = path.read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingData(path, hint) from None
-        return content, _split(_decode(content, path, encodings))
+        lines = _split(_decode(content, path, encodings))
+        header = lines.pop(0) if lines and is_header(lines[0]) else ""
+        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), rows)
+        return header, lines
 
     def file(self, path: Path, hint: str) -> Path:
         """Returns `path` itself, for a reader that does not need a whole file in memory.
@@ -186,11 +188,7 @@ def _known(name: str) -> dict:
     return {}
 
 
+@functools.cache
 def _table() -> dict[str, dict]:
-    if not _TABLE:
-        text = resources.files(__package__).joinpath("published_files.json").read_text("utf-8")
-        _TABLE.update(json.loads(text))
-    return _TABLE
-
-
-_TABLE: dict[str, dict] = {}
+    file = resources.files(__package__).joinpath("published_files.json")
+    return json.loads(file.read_text("utf-8"))

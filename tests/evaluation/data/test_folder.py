@@ -120,7 +120,7 @@ def table(monkeypatch):
     checksum = hashlib.sha256(b"a\nb\n").hexdigest()
     files = {"set/file.txt": {"rows": 2, "sha256": [checksum]}}
     table = {"files": files, "rows": {"set/dev-*.txt": 3}}
-    monkeypatch.setattr(data_module, "_TABLE", table)
+    monkeypatch.setattr(data_module, "_table", lambda: table)
     return checksum
 
 

@@ -11,12 +11,10 @@ from official_cmlm.evaluation.metrics.similarity import (
     similarity_spearman,
     subset_correlations,
 )
+from tests.evaluation import toy
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
-
-
-def _encode(texts):
-    return np.array([VECTORS[text] for text in texts])
+_encode = toy.lookup(VECTORS)
 
 
 def _pairs(*rows):

@@ -84,11 +84,7 @@ def test_question_pairs(tmp_path, monkeypatch):
     rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     toy.write(tmp_path / "qqp/dev.tsv", [header, *rows])
-    report = toy.run(
-        geometry_suite,
-        lambda texts: np.array([vectors[text] for text in texts], np.float32),
-        tmp_path,
-    )
+    report = toy.run(geometry_suite, toy.lookup(vectors), tmp_path)
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.4)
     found = report.figures["cosine_histogram"]["qqp"]
@@ -106,11 +102,7 @@ def test_question_pairs_of_kaggle(tmp_path):
     rows.writerows([[2, 1, 2, 'a, "x"', "c", 0], [3, 4]])
     toy.write(tmp_path / "qqp/train.csv", table.getvalue().splitlines())
     toy.write(tmp_path / "qqp/dev.tsv", ["of another form"])
-    report = toy.run(
-        geometry_suite,
-        lambda texts: np.array([vectors[text] for text in texts], np.float32),
-        tmp_path,
-    )
+    report = toy.run(geometry_suite, toy.lookup(vectors), tmp_path)
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.0)
     assert "qqp: 1 malformed lines skipped" in report.notes
