@@ -154,7 +154,8 @@ def define_vector_override() -> None:
         "pooling",
         None,
         f"How token outputs become the vector: {', '.join(POOLINGS)} ({', '.join(padded)}: up to"
-        " the length that texts are cut to). Default: the encoder's own.",
+        " the length that is chosen here, by default that of the encoder). Default: the encoder's"
+        " own.",
     )
     flags.DEFINE_string(
         "sentence_vector",

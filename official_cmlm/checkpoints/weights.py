@@ -98,10 +98,8 @@ def load_encoder(
     Raises:
       UserError: if the directory has no such vector, or no undamaged vocabulary and checkpoint.
     """
-    padding_id = directory.vocabulary.special_ids["pad"]
-    length = directory.length(max_seq_length)
     prefix = _newest(directory)
-    config, owner = _overridden(directory.config, override, prefix, length, padding_id)
+    config, owner = _overridden(directory, override, prefix, max_seq_length)
     encoder = SentenceEncoderModel(config, random_weights=False)
     items: dict[str, Any] = {"encoder": encoder}
     if owner is not None:
@@ -149,28 +147,25 @@ def load_for_export(
 
 
 def _overridden(
-    config: EncoderConfig,
-    override: VectorOverride,
-    prefix: str,
-    max_seq_length: int,
-    padding_id: int,
+    directory: EncoderDirectory, override: VectorOverride, prefix: str, max_seq_length: int | None
 ) -> tuple[EncoderConfig, str | None]:
     """Applies an override to the config of a directory.
 
     Args:
-      config: the config.
+      directory: the directory.
       override: the vector that the encoder is to return.
       prefix: its checkpoint, where P is looked for.
-      max_seq_length: what texts are cut to, in tokens.
-      padding_id: id of the padding token.
+      max_seq_length: the length that was chosen for encoding, in tokens, if any.
 
     Returns:
       The config, and the name of the objective that has P; None where the encoder itself has P, or
       needs none.
 
     Raises:
-      UserError: for a vector that the encoder cannot return.
+      UserError: for a vector that the encoder cannot return, or a damaged vocabulary.
     """
+    config = directory.config
+    padding_id = directory.vocabulary.special_ids["pad"]
     owner = None
     if override.layer is not None:
         if not 1 <= override.layer <= config.num_layers:
@@ -179,11 +174,13 @@ def _overridden(
             )
         # The blocks after it are not built.
         config = config.replace(num_layers=override.layer)
-    if override.pooling not in (None, config.pooling):
+    if override.pooling is not None:
+        own = config.padded_length if override.pooling == config.pooling else 0
         config = config.replace(pooling=override.pooling, padded_length=0)
         check_fields(config, "encoder")
         if config.pooled_by.padded:
-            config = config.replace(padded_length=min(max_seq_length, config.max_seq_length))
+            length = max_seq_length or own or directory.max_seq_length
+            config = config.replace(padded_length=min(length, config.max_seq_length))
         config = config.for_vocabulary(config.vocab_size, padding_id)
     if override.sentence_vector not in (None, config.sentence_vector):
         shape = {"num_projections": 0, "projection_depth": 3, "projection_width": 2.0}

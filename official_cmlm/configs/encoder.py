@@ -284,7 +284,8 @@ class VectorOverride:
     Attributes:
       pooling: a key of `POOLINGS`; None: the encoder's own. `cls_pooler` goes through the pooler as
         the checkpoint has it, which is trained only with that pooling or next-sentence prediction.
-        `mean_padded` pads to the length that longer texts are cut to.
+        `mean_padded` pads to the length that was chosen for encoding, without one to the encoder's
+        own `padded_length`, or to the length that longer texts are cut to.
       sentence_vector: one of `SENTENCE_VECTORS`; None: the encoder's own.
       layer: the block whose outputs count as the last ones, from 1; None: the last block. XTREME
         (Hu et al. 2020) pools a middle one.

@@ -117,11 +117,26 @@ def test_every_pooling(own):
     np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
 
 
-def test_padding_goes_up_to_the_length_that_texts_are_cut_to():
-    """As the reference code of Mirror-BERT, which pads to its `max_length`."""
-    for length in (None, 10):
-        model = SentenceEncoder.load(TRAINED, length, pooling="mean_padded").model
-        assert model.config.padded_length == (length or 24)
+def test_padding_goes_up_to_the_length_that_was_chosen(tmp_path):
+    """Mirror-BERT's code pads to 50 where it trains and to 64 where it scores."""
+
+    def padded_length(folder, length, **vector):
+        directory = EncoderDirectory.open(folder)
+        return load_encoder(directory, VectorOverride(**vector), length).config.padded_length
+
+    assert padded_length(TRAINED, None, pooling="mean_padded") == 24
+    assert padded_length(TRAINED, 10, pooling="mean_padded") == 10
+    padded = shutil.copytree(TRAINED, tmp_path / "padded")
+    described = json.loads((padded / "encoder_config.json").read_text())
+    described["encoder"] |= {"pooling": "mean_padded", "padded_length": 12}
+    (padded / "encoder_config.json").write_text(json.dumps(described))
+    # Without a pooling, a length says only where texts are cut.
+    assert padded_length(padded, None) == padded_length(padded, 20) == 12
+    assert padded_length(padded, None, pooling="mean_padded") == 12
+    assert padded_length(padded, 20, pooling="mean_padded") == 20
+    expected = SentenceEncoder.load(TRAINED, 20, pooling="mean_padded").encode(TEXTS)
+    got = SentenceEncoder.load(padded, 20, pooling="mean_padded").encode(TEXTS)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_of_a_layer(vocabulary, tmp_path):
