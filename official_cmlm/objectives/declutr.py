@@ -2,7 +2,8 @@
 
 Every document gives A anchors with P positives each; an anchor's counterpart is the mean of its
 positives' vectors; NT-Xent over the 2AN vectors of N documents, in both directions, plus the masked
-language model's loss on the anchors.
+language model's loss on the anchors. In training the anchors that are compared are the masked ones,
+unless `contrastive_on_masked_anchors` is false; positives are never masked.
 """
 
 import dataclasses
@@ -52,8 +53,8 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
       temperature: divisor of the cosines. Default 0.05 (§4.1).
       num_anchors: A, anchors a document. Default 2 (§4.1, Figure 2a).
       num_positives: P, positives an anchor. Default 2 (§4.1, Figure 2b).
-      min_span_length, max_span_length: ℓmin and ℓmax in tokens. Defaults 32 and 512 (§3.2); of the
-        longest span two tokens are special, as in the reference code.
+      min_span_length, max_span_length: ℓmin and ℓmax in tokens. Defaults 32 and 512 (§3.2); two
+        tokens of the longest span are special.
       sampling: where positives lie: `all` (default), `adjacent` or `subsuming` (Figure 2c).
       anchor_beta, positive_beta: α and β of the Beta distributions of the lengths, whole numbers.
         Defaults [4, 2] and [2, 4] (§3.2: "skews anchor sampling towards longer spans" and positives
@@ -64,8 +65,8 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
         of the masked-token loss, which one pass then encodes. Default true: the reference code
         masks anchors in place, and the published models were trained by it. False: anchors are
         encoded once as they are and once masked, about half as many tokens more a step. Validation
-        always compares plain anchors, as that code does; without a masked-token loss nothing is
-        masked.
+        always compares plain anchors (that code has no loss outside training); without a
+        masked-token loss nothing is masked.
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
       contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
         alone in Figure 3: spans are then not compared, and positives not encoded.
