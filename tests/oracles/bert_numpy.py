@@ -29,87 +29,45 @@ Activation = Callable[[ArrayLike], Array]
 # Elementary functions.
 
 
-def _elementwise(function: Callable[[float], float], x: ArrayLike) -> Array:
-    """Applies a scalar function to each element of `x`, keeping its shape."""
-    values = np.asarray(x, dtype=np.float64)
-    result = np.empty_like(values)
-    for index in np.ndindex(values.shape):
-        result[index] = function(float(values[index]))
-    return result
+def floats(x: ArrayLike) -> Array:
+    """Returns `x` in float64."""
+    return np.asarray(x, dtype=np.float64)
 
 
-def gelu_tanh(x: ArrayLike) -> Array:
-    """Computes GELU with the tanh approximation, any shape.
-
-    0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
-    """
-
-    def scalar(value: float) -> float:
-        inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * value * value * value)
-        return 0.5 * value * (1.0 + math.tanh(inner))
-
-    return _elementwise(scalar, x)
+def _elementwise(function: Callable[[float], float]) -> Activation:
+    return lambda x: np.vectorize(function, otypes=[np.float64])(floats(x))
 
 
-def gelu_erf(x: ArrayLike) -> Array:
-    """Computes the exact GELU, any shape.
-
-    x * Phi(x), where Phi(x) = erfc(-x / sqrt(2)) / 2 is the standard normal distribution function.
-    """
-    return _elementwise(lambda value: value * 0.5 * math.erfc(-value / math.sqrt(2.0)), x)
-
-
-def relu(x: ArrayLike) -> Array:
-    """Computes max(x, 0), any shape (the nonlinearity of the projections, appendix C)."""
-    return _elementwise(lambda value: max(0.0, value), x)
+# GELU with the tanh approximation, and the exact one, x · Φ(x), any shape.
+gelu_tanh = _elementwise(
+    lambda x: 0.5 * x * (1.0 + math.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+)
+gelu_erf = _elementwise(lambda x: x * 0.5 * math.erfc(-x / math.sqrt(2.0)))
+# The nonlinearity of the projections, appendix C.
+relu = _elementwise(lambda x: max(0.0, x))
 
 
 def layer_norm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, epsilon: float) -> Array:
-    """Computes layer normalisation over the last axis.
+    """Computes layer normalisation over the last axis, [..., h] -> [..., h].
 
     gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the biased variance (divided by h).
-
-    Args:
-        x: [..., h].
-        gamma: [h].
-        beta: [h].
-        epsilon: Added to the variance, inside the square root.
-
-    Returns:
-        [..., h].
     """
-    values = np.asarray(x, dtype=np.float64)
-    scale = np.asarray(gamma, dtype=np.float64)
-    shift = np.asarray(beta, dtype=np.float64)
-    size = values.shape[-1]
-    result = np.empty_like(values)
-    for index in np.ndindex(values.shape[:-1]):
-        vector = values[index]
-        mean = math.fsum(vector) / size
-        variance = math.fsum((element - mean) ** 2 for element in vector) / size
-        deviation = math.sqrt(variance + epsilon)
-        for k in range(size):
-            result[index + (k,)] = scale[k] * (vector[k] - mean) / deviation + shift[k]
-    return result
+    values = floats(x)
+    mean = values.sum(axis=-1, keepdims=True) / values.shape[-1]
+    variance = ((values - mean) ** 2).sum(axis=-1, keepdims=True) / values.shape[-1]
+    return floats(gamma) * (values - mean) / np.sqrt(variance + epsilon) + floats(beta)
 
 
 def log_sum_exp(vector: ArrayLike) -> float:
     """Computes log(sum_k exp(vector_k)) of a vector [K]."""
-    values = [float(value) for value in np.asarray(vector, dtype=np.float64)]
+    values = [float(value) for value in floats(vector)]
     largest = max(values)
     return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
 
 
 def softmax(x: ArrayLike) -> Array:
     """Computes exp(x_k) / sum_l exp(x_l) over the last axis, [..., K] -> [..., K]."""
-    values = np.asarray(x, dtype=np.float64)
-    result = np.empty_like(values)
-    for index in np.ndindex(values.shape[:-1]):
-        vector = values[index]
-        normaliser = log_sum_exp(vector)
-        for k in range(len(vector)):
-            result[index + (k,)] = math.exp(float(vector[k]) - normaliser)
-    return result
+    return np.apply_along_axis(lambda row: np.exp(row - log_sum_exp(row)), -1, floats(x))
 
 
 # The BERT encoder.
@@ -131,37 +89,24 @@ def _self_attention(
     Returns:
         [S, h], before the residual connection.
     """
-    query_kernel = np.asarray(layer["query_kernel"], dtype=np.float64)
-    query_bias = np.asarray(layer["query_bias"], dtype=np.float64)
-    key_kernel = np.asarray(layer["key_kernel"], dtype=np.float64)
-    key_bias = np.asarray(layer["key_bias"], dtype=np.float64)
-    value_kernel = np.asarray(layer["value_kernel"], dtype=np.float64)
-    value_bias = np.asarray(layer["value_bias"], dtype=np.float64)
-    output_kernel = np.asarray(layer["output_kernel"], dtype=np.float64)
-    output_bias = np.asarray(layer["output_bias"], dtype=np.float64)
-
+    kernels = {n: floats(layer[f"{n}_kernel"]) for n in ("query", "key", "value", "output")}
+    biases = {n: floats(layer[f"{n}_bias"]) for n in kernels}
     length, hidden_size = states.shape
-    attended = length if attended is None else attended
-    if query_kernel.shape[:2] != (hidden_size, num_heads):
+    found = kernels["query"].shape
+    if found[:2] != (hidden_size, num_heads):
         raise ValueError(
-            f"query_kernel is {query_kernel.shape}, expected ({hidden_size}, {num_heads}, head_dim)"
+            f"query_kernel is {found}, expected ({hidden_size}, {num_heads}, head_dim)"
         )
-    head_dim = query_kernel.shape[2]
-
-    result = np.zeros_like(states)
-    for i in range(length):
-        result[i] = output_bias
+    result = np.tile(biases["output"], [length, 1])
     for head in range(num_heads):
-        queries = [states[i] @ query_kernel[:, head] + query_bias[head] for i in range(length)]
-        keys = [states[j] @ key_kernel[:, head] + key_bias[head] for j in range(attended)]
-        values = [states[j] @ value_kernel[:, head] + value_bias[head] for j in range(attended)]
+        queries, keys, values = (
+            [state @ kernels[n][:, head] + biases[n][head] for state in states[:count]]
+            for n, count in (("query", length), ("key", attended), ("value", attended))
+        )
         for i in range(length):
-            scores = [float(queries[i] @ keys[j]) / math.sqrt(head_dim) for j in range(attended)]
-            probabilities = softmax(scores)
-            context = np.zeros(head_dim)
-            for j in range(attended):
-                context = context + probabilities[j] * values[j]
-            result[i] += context @ output_kernel[head]
+            scores = [float(queries[i] @ key) / math.sqrt(found[2]) for key in keys]
+            context = sum(p * value for p, value in zip(softmax(scores), values, strict=True))
+            result[i] += context @ kernels["output"][head]
     return result
 
 
@@ -178,27 +123,17 @@ def _encoder_block(
     a = LN(x + SelfAttention(x)); y = LN(a + W_2 activation(W_1 a + b_1) + b_2)
     """
     attention = _self_attention(layer, states, num_heads, attended)
-    intermediate_kernel = np.asarray(layer["intermediate_kernel"], dtype=np.float64)
-    intermediate_bias = np.asarray(layer["intermediate_bias"], dtype=np.float64)
-    ffn_output_kernel = np.asarray(layer["ffn_output_kernel"], dtype=np.float64)
-    ffn_output_bias = np.asarray(layer["ffn_output_bias"], dtype=np.float64)
+    names = ("intermediate_kernel", "intermediate_bias", "ffn_output_kernel", "ffn_output_bias")
+    kernel_1, bias_1, kernel_2, bias_2 = (floats(layer[name]) for name in names)
+
+    def norm(name: str, x: Array) -> Array:
+        return layer_norm(x, layer[f"{name}_norm_gamma"], layer[f"{name}_norm_beta"], epsilon)
 
     result = np.empty_like(states)
     for i in range(len(states)):
-        attended = layer_norm(
-            states[i] + attention[i],
-            layer["attention_norm_gamma"],
-            layer["attention_norm_beta"],
-            epsilon,
-        )
-        intermediate = activation(attended @ intermediate_kernel + intermediate_bias)
-        transformed = intermediate @ ffn_output_kernel + ffn_output_bias
-        result[i] = layer_norm(
-            attended + transformed,
-            layer["output_norm_gamma"],
-            layer["output_norm_beta"],
-            epsilon,
-        )
+        middle = norm("attention", states[i] + attention[i])
+        inner = activation(middle @ kernel_1 + bias_1)
+        result[i] = norm("output", middle + (inner @ kernel_2 + bias_2))
     return result
 
 
@@ -245,9 +180,9 @@ def bert_encode(
         The output of every block in order, each [L + N, h]. The row of an input token is at its
         own index and the dense elements are the last N rows. Rows of removed tokens are NaN.
     """
-    word_table = np.asarray(weights["word_embeddings"], dtype=np.float64)
-    position_table = np.asarray(weights["position_embeddings"], dtype=np.float64)
-    type_table = np.asarray(weights["type_embeddings"], dtype=np.float64)
+    word_table = floats(weights["word_embeddings"])
+    position_table = floats(weights["position_embeddings"])
+    type_table = floats(weights["type_embeddings"])
     length = len(word_ids)
     if len(mask) != length or len(type_ids) != length:
         raise ValueError("word_ids, mask and type_ids differ in length")
@@ -264,7 +199,7 @@ def bert_encode(
 
     num_dense = 0
     if dense_inputs is not None:
-        dense = np.asarray(dense_inputs, dtype=np.float64)
+        dense = floats(dense_inputs)
         num_dense = len(dense)
         if dense_positions is None or len(dense_positions) != num_dense:
             raise ValueError("dense_positions must give one position for each dense input")
@@ -281,7 +216,7 @@ def bert_encode(
         1e-12,
     )
     if weights.get("embedding_projection_kernel") is not None:
-        kernel = np.asarray(weights["embedding_projection_kernel"], dtype=np.float64)
+        kernel = floats(weights["embedding_projection_kernel"])
         states = states @ kernel + np.asarray(weights["embedding_projection_bias"])
     outputs: list[Array] = []
     for layer in weights["layers"]:
@@ -298,7 +233,7 @@ def bert_encode(
 
 def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
     """Returns the rows of [L, h] whose mask is not 0, as a list of vectors [h]."""
-    sequence = np.asarray(sequence_output, dtype=np.float64)
+    sequence = floats(sequence_output)
     if len(sequence) != len(mask):
         raise ValueError("sequence_output and mask differ in length")
     rows = [sequence[i] for i in range(len(mask)) if int(mask[i]) != 0]
@@ -310,10 +245,7 @@ def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
 def mean_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
     """Averages the sequence outputs over the real tokens (section 2), [L, h], [L] -> [h]."""
     rows = _kept_rows(sequence_output, mask)
-    total = np.zeros_like(rows[0])
-    for row in rows:
-        total = total + row
-    return total / len(rows)
+    return sum(rows) / len(rows)
 
 
 def max_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
@@ -326,7 +258,7 @@ def cls_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
     """Returns the output at the first token (section 2, footnote 1), [L, h], [L] -> [h]."""
     if int(mask[0]) == 0:
         raise ValueError("the first token is masked out")
-    return np.array(np.asarray(sequence_output, dtype=np.float64)[0])
+    return np.array(floats(sequence_output)[0])
 
 
 POOLING: dict[str, Callable[[ArrayLike, Sequence[int]], Array]] = {

@@ -18,6 +18,7 @@ from tests.oracles.bert_numpy import (
     Array,
     bert_encode,
     cls_pool,
+    floats,
     gelu_erf,
     gelu_tanh,
     layer_norm,
@@ -55,24 +56,18 @@ def project(
     Returns:
         [N, h]; row 0 is `v` and row n is the output of network n - 1.
     """
-    vector = np.asarray(v, dtype=np.float64)
+    vector = floats(v)
     size = len(vector)
-    rows = [np.array(vector)]
+    widths = [size, *[width or 2 * size] * (depth - 1), size]
+    rows = [vector]
     for network in projection_weights:
-        if len(network) != depth:
-            raise ValueError(f"a projection has {depth} layers, got {len(network)}")
-        between = width or 2 * size
-        ends = [size] + [between] * (depth - 1) + [size]
-        expected = [(ends[i], ends[i + 1]) for i in range(depth)]
-        activations: list[Activation | None] = [relu] * (depth - 1) + [None]
+        shapes = [np.shape(kernel) for kernel, _ in network]
+        if shapes != list(zip(widths, widths[1:])):
+            raise ValueError(f"projection kernels are {shapes}, their widths must be {widths}")
         state = vector
-        for (kernel, bias), shape, activation in zip(network, expected, activations, strict=True):
-            matrix = np.asarray(kernel, dtype=np.float64)
-            if matrix.shape != shape:
-                raise ValueError(f"projection kernel is {matrix.shape}, expected {shape}")
-            state = state @ matrix + np.asarray(bias, dtype=np.float64)
-            if activation is not None:
-                state = activation(state)
+        for number, (kernel, bias) in enumerate(network, 1):
+            state = state @ floats(kernel) + floats(bias)
+            state = state if number == depth else relu(state)
         rows.append(state)
     return np.stack(rows)
 
@@ -100,17 +95,14 @@ def masked_lm_log_probs(
     Returns:
         [V].
     """
-    hidden = np.asarray(hidden_at_position, dtype=np.float64)
-    kernel = np.asarray(head["dense_kernel"], dtype=np.float64)
-    dense = hidden @ kernel + np.asarray(head["dense_bias"], dtype=np.float64)
+    hidden = floats(hidden_at_position)
+    kernel = floats(head["dense_kernel"])
+    dense = hidden @ kernel + floats(head["dense_bias"])
     transformed = layer_norm(activation(dense), head["norm_gamma"], head["norm_beta"], 1e-12)
-    table = np.asarray(embedding_table, dtype=np.float64)
-    output_bias = np.asarray(head["output_bias"], dtype=np.float64)
-    logits = [
-        float(table[word] @ transformed) + float(output_bias[word]) for word in range(len(table))
-    ]
-    normaliser = log_sum_exp(logits)
-    return np.array([logit - normaliser for logit in logits])
+    table = floats(embedding_table)
+    output_bias = floats(head["output_bias"])
+    logits = [float(row @ transformed) + float(b) for row, b in zip(table, output_bias)]
+    return np.array(logits) - log_sum_exp(logits)
 
 
 def masked_lm_loss(
@@ -126,16 +118,9 @@ def masked_lm_loss(
         ids: [K] true word ids.
         weights: [K].
     """
-    if not len(log_probs) == len(ids) == len(weights):
-        raise ValueError("log_probs, ids and weights differ in length")
-    numerator = 0.0
-    denominator = 0.0
-    for vector, word, weight in zip(log_probs, ids, weights, strict=True):
-        if float(weight) == 0.0:
-            continue
-        numerator += float(weight) * -float(np.asarray(vector, dtype=np.float64)[int(word)])
-        denominator += float(weight)
-    return numerator / denominator if denominator != 0.0 else 0.0
+    kept = [k for k in zip(log_probs, ids, weights, strict=True) if float(k[2]) != 0.0]
+    total = sum(float(weight) * -float(vector[int(word)]) for vector, word, weight in kept)
+    return total / sum(float(weight) for _, _, weight in kept) if kept else 0.0
 
 
 def cmlm_loss(
@@ -175,58 +160,36 @@ def cmlm_loss(
         raise ValueError("there must be one projection network fewer than projections")
     all_positions = np.asarray(dense_positions, dtype=np.int64)
 
-    log_probs: list[Array] = []
-    ids: list[int] = []
-    prediction_weights: list[float] = []
-    for index, example in enumerate(batch):
-        first_ids = example["first_word_ids"]
-        first_types = example.get("first_type_ids", [0] * len(first_ids))
-        first_outputs = bert_encode(
-            weights,
-            first_ids,
-            example["first_mask"],
-            first_types,
-            num_heads,
-            activation=activation,
-            epsilon=epsilon,
-        )
-        sentence_vector = POOLING[pooling](first_outputs[-1], example["first_mask"])
-        projections = project(sentence_vector, projection_weights)
+    predictions: list[tuple[Array, int, float]] = []
 
-        second_ids = example["second_word_ids"]
-        second_types = example.get("second_type_ids", [0] * len(second_ids))
+    def encoded(example: Mapping[str, Any], name: str, **dense: Any) -> Array:
+        ids, mask = example[f"{name}_word_ids"], example[f"{name}_mask"]
+        types = example.get(f"{name}_type_ids", [0] * len(ids))
+        settings = {"activation": activation, "epsilon": epsilon, **dense}
+        return bert_encode(weights, ids, mask, types, num_heads, **settings)[-1]
+
+    for index, example in enumerate(batch):
+        sentence_vector = POOLING[pooling](encoded(example, "first"), example["first_mask"])
         positions = all_positions[index] if all_positions.ndim == 2 else all_positions
-        second_outputs = bert_encode(
-            weights,
-            second_ids,
-            example["second_mask"],
-            second_types,
-            num_heads,
-            dense_inputs=projections,
+        outputs = encoded(
+            example,
+            "second",
+            dense_inputs=project(sentence_vector, projection_weights),
             dense_positions=positions.tolist(),
-            activation=activation,
-            epsilon=epsilon,
         )
-        for position, word, weight in zip(
-            example["masked_lm_positions"],
-            example["masked_lm_ids"],
-            example["masked_lm_weights"],
-            strict=True,
-        ):
+        names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+        for position, word, weight in zip(*(example[name] for name in names), strict=True):
             if float(weight) == 0.0:
                 continue
             if (
-                not 0 <= int(position) < len(second_ids)
-                or not example["second_mask"][int(position)]
+                not 0 <= position < len(example["second_mask"])
+                or not example["second_mask"][position]
             ):
                 raise ValueError(f"position {position} is not a token of the second sentence")
-            hidden = second_outputs[-1][int(position)]
-            log_probs.append(
-                masked_lm_log_probs(hidden, head, weights["word_embeddings"], activation)
-            )
-            ids.append(int(word))
-            prediction_weights.append(float(weight))
-    return masked_lm_loss(log_probs, ids, prediction_weights)
+            table = weights["word_embeddings"]
+            log_probs = masked_lm_log_probs(outputs[position], head, table, activation)
+            predictions.append((log_probs, int(word), float(weight)))
+    return masked_lm_loss(*zip(*predictions)) if predictions else 0.0
 
 
 # Bitext retrieval (section 4.2).
@@ -234,12 +197,9 @@ def cmlm_loss(
 
 def _unit_rows(vectors: ArrayLike) -> Array:
     """Divides every row of [B, h] by its Euclidean length; rows of zeros stay zeros."""
-    rows = np.array(vectors, dtype=np.float64)
-    for i in range(len(rows)):
-        length = math.sqrt(math.fsum(element * element for element in rows[i]))
-        if length > 0.0:
-            rows[i] = rows[i] / length
-    return rows
+    rows = floats(vectors)
+    lengths = np.sqrt([math.fsum(element * element for element in row) for row in rows])
+    return rows / np.where(lengths > 0.0, lengths, 1.0)[:, np.newaxis]
 
 
 def additive_margin_softmax(
@@ -265,8 +225,8 @@ def additive_margin_softmax(
         normalize: Whether to scale all vectors to length 1 first.
         bidirectional: Whether to add L_t.
     """
-    sources = _unit_rows(first) if normalize else np.asarray(first, dtype=np.float64)
-    targets = _unit_rows(second) if normalize else np.asarray(second, dtype=np.float64)
+    sources = _unit_rows(first) if normalize else floats(first)
+    targets = _unit_rows(second) if normalize else floats(second)
     batch_size = len(sources)
     if len(targets) != batch_size:
         raise ValueError("first and second differ in length")
@@ -275,14 +235,10 @@ def additive_margin_softmax(
         similarity = math.fsum(a * b for a, b in zip(sources[i], targets[j], strict=True))
         return scale * (similarity - (margin if i == j else 0.0))
 
-    source_loss = 0.0
-    target_loss = 0.0
+    source_loss = target_loss = 0.0
     for i in range(batch_size):
-        source_row = []
-        target_row = []
-        for j in range(batch_size):
-            source_row.append(logit(i, j))
-            target_row.append(logit(j, i))
+        source_row = [logit(i, j) for j in range(batch_size)]
+        target_row = [logit(j, i) for j in range(batch_size)]
         source_loss -= (logit(i, i) - log_sum_exp(source_row)) / batch_size
         target_loss -= (logit(i, i) - log_sum_exp(target_row)) / batch_size
     return source_loss + target_loss if bidirectional else source_loss
@@ -298,19 +254,12 @@ def recall_at_1(first: ArrayLike, second: ArrayLike, normalize: bool = False) ->
         second: [B, h] candidates.
         normalize: Whether to scale all vectors to length 1 first.
     """
-    queries = _unit_rows(first) if normalize else np.asarray(first, dtype=np.float64)
-    candidates = _unit_rows(second) if normalize else np.asarray(second, dtype=np.float64)
+    queries = _unit_rows(first) if normalize else floats(first)
+    candidates = _unit_rows(second) if normalize else floats(second)
     hits = 0
-    for i in range(len(queries)):
-        best = -1
-        best_similarity = -math.inf
-        for j in range(len(candidates)):
-            similarity = math.fsum(a * b for a, b in zip(queries[i], candidates[j], strict=True))
-            if similarity > best_similarity:
-                best = j
-                best_similarity = similarity
-        if best == i:
-            hits += 1
+    for i, query in enumerate(queries):
+        found = [math.fsum(a * b for a, b in zip(query, c, strict=True)) for c in candidates]
+        hits += found.index(max(found)) == i
     return hits / len(queries)
 
 
@@ -326,12 +275,8 @@ def bert_mask_counts(num_candidates: int, length: int, rate: float, maximum: int
     """
     if num_candidates == 0:
         return 0
-    product = length * rate
-    rounded = math.floor(product)
-    remainder = product - rounded
-    if remainder > 0.5 or (remainder == 0.5 and rounded % 2 == 1):
-        rounded += 1
-    return min(max(1, min(maximum, rounded)), num_candidates)
+    # Python's `round` rounds halves to even.
+    return min(max(1, min(maximum, round(length * rate))), num_candidates)
 
 
 def greedy_pack(sentence_lengths: Sequence[int], limit: int) -> list[list[int]]:
@@ -380,9 +325,4 @@ def pair_segments(sentence_lengths: Sequence[int], limit: int) -> list[list[int]
 
 def adjacent_pairs(num_items: int) -> list[tuple[int, int]]:
     """Returns all pairs of consecutive sequences (section 3), (0, 1), (1, 2), ..., in order."""
-    pairs = []
-    index = 0
-    while index + 1 < num_items:
-        pairs.append((index, index + 1))
-        index += 1
-    return pairs
+    return [(index, index + 1) for index in range(num_items - 1)]

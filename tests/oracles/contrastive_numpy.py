@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tests.oracles.bert_numpy import Array, _encoder_block, gelu_tanh, log_sum_exp
+from tests.oracles.bert_numpy import Array, _encoder_block, floats, gelu_tanh, log_sum_exp
 from tests.oracles.cmlm_numpy import additive_margin_softmax
 
 # Bitext retrieval, CMLM section 4.2, which is the retrieval of QuickThought too.
@@ -28,8 +28,7 @@ __all__ = ["additive_margin_softmax"]
 
 def cosine(u: ArrayLike, v: ArrayLike) -> float:
     """Computes sim(u, v) = u^T v / (||u|| ||v||); 0 if one of them has no direction."""
-    first = [float(x) for x in np.asarray(u, dtype=np.float64)]
-    second = [float(x) for x in np.asarray(v, dtype=np.float64)]
+    first, second = floats(u), floats(v)
     product = math.fsum(a * b for a, b in zip(first, second, strict=True))
     length = math.sqrt(math.fsum(a * a for a in first)) * math.sqrt(
         math.fsum(b * b for b in second)
@@ -50,16 +49,11 @@ def mean_positives(positives: ArrayLike, num_anchors: int) -> Array:
     Returns:
         [AN, h].
     """
-    rows = np.asarray(positives, dtype=np.float64)
+    rows = floats(positives)
     count = len(rows) // num_anchors
     if count * num_anchors != len(rows):
         raise ValueError("not all anchors have as many positives")
-    means = np.zeros([num_anchors, rows.shape[1]])
-    for i in range(num_anchors):
-        for p in range(count):
-            means[i] = means[i] + rows[i + p * num_anchors]
-        means[i] = means[i] / count
-    return means
+    return np.stack([sum(rows[i::num_anchors]) / count for i in range(num_anchors)])
 
 
 def nt_xent_term(embeddings: ArrayLike, i: int, j: int, temperature: float) -> float:
@@ -71,11 +65,8 @@ def nt_xent_term(embeddings: ArrayLike, i: int, j: int, temperature: float) -> f
         j: The counterpart's row.
         temperature: t.
     """
-    rows = np.asarray(embeddings, dtype=np.float64)
-    denominator = []
-    for k in range(len(rows)):
-        if k != i:
-            denominator.append(cosine(rows[i], rows[k]) / temperature)
+    rows = floats(embeddings)
+    denominator = [cosine(rows[i], row) / temperature for k, row in enumerate(rows) if k != i]
     return log_sum_exp(denominator) - cosine(rows[i], rows[j]) / temperature
 
 
@@ -124,7 +115,7 @@ def info_nce(
     Returns:
         2B terms: those of `first`, then those of `second`.
     """
-    strings = [*np.asarray(first, dtype=np.float64), *np.asarray(second, dtype=np.float64)]
+    strings = [*floats(first), *floats(second)]
     pair_of = [*range(len(first)), *range(len(second))]
     terms = []
     for i in range(len(strings)):
@@ -266,10 +257,10 @@ def fuse(
     Returns:
         [tokens, h], or [L, h] with padding; row i belongs to token i.
     """
-    rows = [np.asarray(vector, dtype=np.float64)]
+    rows = [floats(vector)]
     for i in range(1, len(mask)):
         if int(mask[i]) != 0 or padding:
-            rows.append(np.asarray(lexical, dtype=np.float64)[i])
+            rows.append(floats(lexical)[i])
     states = np.stack(rows)
     for layer in layers:
         states = _encoder_block(layer, states, num_heads, gelu_tanh, 1e-12, sum(mask))
@@ -287,25 +278,15 @@ def finds_own(anchor: ArrayLike, candidates: Sequence[ArrayLike], own: int) -> b
 
 def nli_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
     """Returns the concatenation [u, v, |u - v|, u * v] of two sentence vectors [h]: [4h]."""
-    u, v = np.asarray(premise, dtype=np.float64), np.asarray(hypothesis, dtype=np.float64)
-    features = [float(x) for x in u]
-    features += [float(x) for x in v]
-    features += [abs(float(a) - float(b)) for a, b in zip(u, v, strict=True)]
-    features += [float(a) * float(b) for a, b in zip(u, v, strict=True)]
-    return np.array(features)
+    u, v = floats(premise), floats(hypothesis)
+    return np.concatenate([u, v, abs(u - v), u * v])
 
 
 def inference_logits(features: ArrayLike, kernel: ArrayLike, bias: ArrayLike) -> Array:
     """Computes the 3-way classifier, one linear layer: [4h] -> [3]."""
-    x, matrix = np.asarray(features, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
-    logits = []
-    for label in range(3):
-        products = (float(x[i]) * float(matrix[i, label]) for i in range(len(x)))
-        logits.append(math.fsum(products) + float(np.asarray(bias)[label]))
-    return np.array(logits)
+    return floats(features) @ floats(kernel) + floats(bias)
 
 
 def cross_entropy(logits: ArrayLike, label: int) -> float:
     """Computes -log softmax(logits)[label]."""
-    row = [float(logit) for logit in np.asarray(logits, dtype=np.float64)]
-    return log_sum_exp(row) - row[label]
+    return log_sum_exp(logits) - float(floats(logits)[label])
