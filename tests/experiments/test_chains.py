@@ -156,45 +156,29 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
         ("- a", "top level must be a mapping"),
         ("stage: []", "unknown key stage; did you mean stages"),
         ("stages: [{name: a}]", r"stages\[0\].experiment is missing"),
-        (
-            "stages: [{name: a, experiment: demo, steps: 3}]",
-            r"unknown key stages\[0\].steps; valid: name",
-        ),
-        (
-            "stages: [{name: a/b, experiment: demo}]",
-            r"stages\[0\].name must be the name of a folder",
-        ),
-        ("stages: [{name: a, experiment: demo, mode: eval}]", "mode must be one of train"),
-        ("stages: [{name: .., experiment: demo}]", "name of a folder: .*, got '..'"),
-        ("stages: [{name: ., experiment: demo}]", "name of a folder: .*, got '.'"),
-        ("stages: [{name: 'a\\b', experiment: demo}]", "name of a folder"),
-        ("stages: [{name: '', experiment: demo}]", "name of a folder"),
-        ("stages: [{name: 1, experiment: demo}]", r"stages\[0\].name must be str, got 1; quote it"),
+        ("name: a}, {name: a", "two stages have the same name"),
+        ("name: a, steps: 3", r"unknown key stages\[0\].steps; valid: name"),
+        ("name: a, mode: eval", "mode must be one of train"),
+        ("name: a/b", r"stages\[0\].name must be the name of a folder"),
+        ("name: ..", "name of a folder: .*, got '..'"),
+        ("name: .", "name of a folder: .*, got '.'"),
+        (r"name: 'a\b'", "name of a folder"),
+        ("name: ''", "name of a folder"),
+        ("name: 1", r"stages\[0\].name must be str, got 1; quote it"),
         ("stages: [{name: a, experiment: [demo]}]", "experiment must be str, got .'demo'."),
         (
-            "stages: [{name: a, experiment: demo, params_override: a.b=1}]",
+            "name: a, params_override: a.b=1",
             r"stages\[0\].params_override must be a mapping, got 'a.b=1'",
         ),
-        (
-            "stages: [{name: a, experiment: demo, params_override: null}]",
-            "params_override must be a mapping, got None",
-        ),
-        (
-            "stages: [{name: a, experiment: demo, config_files: a.yaml}]",
-            r"stages\[0\].config_files must be a list, got 'a.yaml'",
-        ),
-        (
-            "stages: [{name: a, experiment: demo, config_files: [1]}]",
-            r"config_files\[0\] must be str, got 1; quote it",
-        ),
-        (
-            "stages: [{name: a, experiment: demo}, {name: a, experiment: demo}]",
-            "two stages have the same name",
-        ),
+        ("name: a, params_override: null", "params_override must be a mapping, got None"),
+        ("name: a, config_files: a.yaml", r"\[0\].config_files must be a list, got 'a.yaml'"),
+        ("name: a, config_files: [1]", r"config_files\[0\] must be str, got 1; quote it"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, text, message):
     """One line: the file, the stage, what is wrong."""
+    if text.startswith("name"):
+        text = f"stages: [{{{text}}}]".replace("}", ", experiment: demo}")
     (tmp_path / "chain.yaml").write_text(text)
     with pytest.raises(UserError, match=message) as caught:
         chains.read_stages(str(tmp_path / "chain.yaml"))

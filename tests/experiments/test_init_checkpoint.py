@@ -27,7 +27,7 @@ SOURCES = ["bert", "roberta", "distilbert"]
 DATA = {"seq_length": 24, "segment": "sentence", "global_batch_size": 4, "bucket_boundaries": [24]}
 
 
-@pytest.fixture(scope="module", params=SOURCES)
+@pytest.fixture(scope="module")
 def imported(request, tmp_path_factory):
     """Imports a checkpoint: (name, encoder directory, records made with its vocabulary)."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -59,7 +59,14 @@ def _params(experiment, init_checkpoint, records, **task):
 
 
 @pytest.mark.parametrize(
-    "experiment", ["cmlm/english_base", "mlm/english_base", "quick_thought/english_base"]
+    ("imported", "experiment"),
+    [
+        # The fast suite has each source and each experiment once.
+        pytest.param(source, f"{name}/english_base", marks=() if i == j else pytest.mark.long)
+        for i, source in enumerate(SOURCES)
+        for j, name in enumerate(("cmlm", "mlm", "quick_thought"))
+    ],
+    indirect=["imported"],
 )
 def test_weights_and_head_are_the_sources(imported, experiment):
     """Sizes come from the checkpoint."""
@@ -117,6 +124,16 @@ def encoders(tmp_path_factory):
     (source / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
     import_checkpoint(str(source), str(folder / "sentences"))
     import_checkpoint(str(REFERENCES / "bert"), str(folder / "language_model"))
+    return folder
+
+
+def _changed(start, tmp_path, change):
+    """Copies an encoder directory and changes its description."""
+    folder = shutil.copytree(start, tmp_path / "changed")
+    path = folder / "encoder_config.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
     return folder
 
 
@@ -180,11 +197,9 @@ def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, li
 )
 def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one):
     """The kind follows from their objectives; that of an import from whether it has a head."""
-    folder = shutil.copytree(encoders / "language_model", tmp_path / "old")
-    path = folder / "encoder_config.json"
-    values = json.loads(path.read_text())
-    del values["for_sentences"]
-    path.write_text(json.dumps(values))
+    folder = _changed(
+        encoders / "language_model", tmp_path, lambda values: values.pop("for_sentences")
+    )
     if objectives is not None:
         (folder / "params.yaml").write_text(json.dumps({"task": {"objectives": objectives}}))
     assert read_starting_encoder(str(folder)).for_sentences == is_one
@@ -192,11 +207,10 @@ def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one)
 
 def test_another_pooling_drops_the_starts_padded_length(encoders, tmp_path):
     """`padded_length` goes with the pooling that needs it."""
-    folder = shutil.copytree(encoders / "sentences", tmp_path / "padded")
-    path = folder / "encoder_config.json"
-    values = json.loads(path.read_text())
-    values["encoder"] |= {"pooling": "mean_padded", "padded_length": 30}
-    path.write_text(json.dumps(values))
+    padded = {"pooling": "mean_padded", "padded_length": 30}
+    folder = _changed(
+        encoders / "sentences", tmp_path, lambda values: values["encoder"].update(padded)
+    )
     assert _loaded("simcse/bert_base", folder)[0].padded_length == 30
     encoder, _ = _loaded("simcse/bert_base", folder, "task.encoder.pooling=cls")
     encoder.check()
@@ -255,19 +269,15 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
         assert read_starting_encoder(str(model)).for_sentences == (name == "sentences")
 
 
-def test_a_description_that_does_not_say(encoders, tmp_path):
-    """An import of before with a head is a language model; a damaged description is refused."""
-    folder = shutil.copytree(encoders / "language_model", tmp_path / "in")
-    path = folder / "encoder_config.json"
-    values = json.loads(path.read_text())
-    assert values.pop("for_sentences") is False
-    path.write_text(json.dumps(values))
-    assert _loaded("simcse/bert_base", folder)[0].pooling == "cls"
-    path.write_text(json.dumps({**values, "for_sentences": "no"}))
+def test_a_damaged_description(encoders, tmp_path):
+    folder = _changed(
+        encoders / "language_model", tmp_path, lambda values: values.update(for_sentences="no")
+    )
     with pytest.raises(UserError, match="for_sentences must be true or false, got 'no'"):
         _loaded("simcse/bert_base", folder)
 
 
+@pytest.mark.parametrize("imported", ["bert"], indirect=True)
 def test_records_of_another_vocabulary_are_refused(imported, records_dir):
     """Both hashes are named, and how to make the records."""
     _, folder, _ = imported
@@ -279,6 +289,7 @@ def test_records_of_another_vocabulary_are_refused(imported, records_dir):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("imported", ["bert"], indirect=True)
 def test_without_the_flag_other_sizes_are_explained(imported):
     _, folder, records = imported
     params = _params("mlm/english_base", folder, records, encoder={"num_layers": 1})

@@ -58,7 +58,7 @@ def _rows(tokens):
     return [row[: real.sum()] for row, real in zip(ids, mask)]
 
 
-@pytest.mark.parametrize("length", [9, 10, 25])
+@pytest.mark.parametrize("length", [9, 25, pytest.param(10, marks=pytest.mark.long)])
 def test_equals_numpy_whatever_the_batch_is_padded_to(length):
     """Padding counts up to `padded_length` and not after it; a longer row has its plain mean."""
     model = _encoder(length)

@@ -9,7 +9,10 @@ from official_cmlm.objectives.mlm import MlmConfig
 from tests.modeling.helpers import build, make_pairs, make_tokens, output_of
 
 
-@pytest.fixture(scope="module", params=["mean", "max", "cls"])
+@pytest.fixture(
+    scope="module",
+    params=["mean", *(pytest.param(name, marks=pytest.mark.long) for name in ("max", "cls"))],
+)
 def model(request):
     objectives = {"cmlm": CmlmConfig(num_projections=3), "mlm": MlmConfig()}
     return build(objectives, pooling=request.param)

@@ -48,13 +48,9 @@ def test_other_depths_and_widths_equal_the_reference(depth, width, between):
         config.check(plain.replace(**carried), "task.objectives.cmlm")
 
 
-def test_one_projection_has_no_weights():
-    """N = 1 is the identity alone."""
+def test_the_identity_is_counted():
+    """N = 1 has no weights, and there is no N = 0."""
     assert Projection(1, 16).weights == []
-
-
-def test_no_projection_is_an_error():
-    """N counts the identity; there is no N = 0."""
     with pytest.raises(ValueError, match="at least 1"):
         Projection(0, 16)
 
@@ -68,8 +64,15 @@ def test_networks_begin_different():
         assert (distances[~np.eye(4, dtype=bool)] > 1e-3).all()
 
 
-@pytest.mark.parametrize("architecture", ["concat", "skip"])
-@pytest.mark.parametrize("vector", ["pooled", "projected_mean"])
+@pytest.mark.parametrize(
+    ("architecture", "vector"),
+    [
+        ("concat", "pooled"),
+        ("skip", "projected_mean"),
+        pytest.param("concat", "projected_mean", marks=pytest.mark.long),
+        pytest.param("skip", "pooled", marks=pytest.mark.long),
+    ],
+)
 def test_gradient_reaches_every_network(architecture, vector):
     """CMLM's loss teaches each kernel and each bias of each of the N − 1 networks."""
     count = 4
