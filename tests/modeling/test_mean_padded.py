@@ -13,8 +13,9 @@ from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import make_tokens, oracle_encoder, pooled_by, randomize
+from tests.modeling.helpers import NUM_HEADS, make_tokens, oracle_encoder, pooled_by, randomize
 from tests.oracles import cmlm_numpy as oracle
+from tests.oracles.bert_numpy import _encoder_block
 
 LENGTHS = [6, 1, 9, 12]
 
@@ -36,20 +37,7 @@ def _reference(weights, ids, length, padding_id):
         1e-12,
     )
     for layer in weights["layers"]:
-        attended = np.tile(layer["output_bias"].astype(np.float64), [len(ids), 1])
-        for head in range(layer["query_kernel"].shape[1]):
-            q, k, v = (
-                states @ layer[f"{n}_kernel"][:, head] + layer[f"{n}_bias"][head]
-                for n in ("query", "key", "value")
-            )
-            weight = oracle.softmax(q @ k[:real].T / np.sqrt(q.shape[1]))
-            attended += weight @ v[:real] @ layer["output_kernel"][head]
-        gamma, beta = layer["attention_norm_gamma"], layer["attention_norm_beta"]
-        states = oracle.layer_norm(states + attended, gamma, beta, 1e-12)
-        inner = oracle.gelu_tanh(states @ layer["intermediate_kernel"] + layer["intermediate_bias"])
-        outer = inner @ layer["ffn_output_kernel"] + layer["ffn_output_bias"]
-        gamma, beta = layer["output_norm_gamma"], layer["output_norm_beta"]
-        states = oracle.layer_norm(states + outer, gamma, beta, 1e-12)
+        states = _encoder_block(layer, states, NUM_HEADS, oracle.gelu_tanh, 1e-12, attended=real)
     return states.mean(axis=0)
 
 
