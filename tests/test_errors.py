@@ -16,6 +16,7 @@ from official_cmlm.errors import UserError
         ("a\x1b[31mred\x07", r"a\x1b[31mred\x07"),
         ("\u202eback\u2066", r"\u202eback\u2066"),
         ("\ud800 alone", r"\ud800 alone"),
+        ("a\r\nb\u2028c \x1b[2J\udcff", r"a b c \x1b[2J\udcff"),
         ("", ""),
     ],
 )

@@ -28,8 +28,8 @@ from data_prep.output.folder import discard_partial
 from data_prep.sentences import bounded, rejoined, segment
 from data_prep.stages.normalise import _spaced_word, mend_hyphens
 from official_cmlm import cli, languages, progress
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.files import atomic_write, check_output, unfinished_path
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write, unfinished_path
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.records.manifest import load_manifest
 from tests import binaries
@@ -481,20 +481,6 @@ def test_standard_output_that_takes_nothing(here, arguments):
         assert done.stderr.splitlines()[1:] == ["error: No space left on device"]
 
 
-@pytest.mark.parametrize("name", ["text", "", "a/"])
-def test_check_output(tmp_path, monkeypatch, name):
-    """A name that is free passes; nothing is made."""
-    monkeypatch.chdir(tmp_path)
-    if name == "text":
-        check_output(name, False, ["missing"], ["other"])
-        check_output("below/new/text", False)
-    else:
-        with pytest.raises(UserError):
-            check_output(name or "", True)
-            os.mkdir("a")
-            check_output(name, True)
-
-
 def test_long_names(tmp_path):
     """A name of 255 bytes, in which a character may take several, can be written."""
     for name in ("x" * 255, "é" * 127, "\udcff" * 255):
@@ -647,10 +633,6 @@ def test_what_a_manifest_says_is_not_markup(here, call):
     figure = Path("out/balance.svg").read_bytes()
     assert b"\0" not in figure and b"z" * 80 not in figure
     ElementTree.fromstring(figure)
-
-
-def test_one_line():
-    assert one_line("a\r\nb\u2028c \x1b[2J\udcff") == "a b c \\x1b[2J\\udcff"
 
 
 def test_every_number_of_ours_has_bounds():
