@@ -98,8 +98,9 @@ def load_encoder(
     Raises:
       UserError: if the directory has no such vector, or no undamaged vocabulary and checkpoint.
     """
+    padding_id = directory.vocabulary.special_ids["pad"]
     prefix = _newest(directory)
-    config, owner = _overridden(directory, override, prefix, max_seq_length)
+    config, owner = _overridden(directory, override, prefix, max_seq_length, padding_id)
     encoder = SentenceEncoderModel(config, random_weights=False)
     items: dict[str, Any] = {"encoder": encoder}
     if owner is not None:
@@ -147,7 +148,11 @@ def load_for_export(
 
 
 def _overridden(
-    directory: EncoderDirectory, override: VectorOverride, prefix: str, max_seq_length: int | None
+    directory: EncoderDirectory,
+    override: VectorOverride,
+    prefix: str,
+    max_seq_length: int | None,
+    padding_id: int,
 ) -> tuple[EncoderConfig, str | None]:
     """Applies an override to the config of a directory.
 
@@ -156,17 +161,16 @@ def _overridden(
       override: the vector that the encoder is to return.
       prefix: its checkpoint, where P is looked for.
       max_seq_length: the length that was chosen for encoding, in tokens, if any.
+      padding_id: id of the padding token.
 
     Returns:
       The config, and the name of the objective that has P; None where the encoder itself has P, or
       needs none.
 
     Raises:
-      UserError: for a vector that the encoder cannot return, or a damaged vocabulary.
+      UserError: for a vector that the encoder cannot return.
     """
-    config = directory.config
-    padding_id = directory.vocabulary.special_ids["pad"]
-    owner = None
+    config, owner = directory.config, None
     if override.layer is not None:
         if not 1 <= override.layer <= config.num_layers:
             raise UserError(
