@@ -93,15 +93,18 @@ def _reference(model, batch, vectors):
         {"replaced_token_weight": 1.0, "projection_head": "mlp"},
         {"replaced_token_weight": 1.0, **REFERENCE},
         {"replaced_token_weight": 1.0, **REFERENCE, "projection_head": "mlp"},
+        {"replaced_token_weight": 1.0, "encoder": {"dense_size": 4}},
     ],
 )
 def test_loss_equals_the_reference(records_dir, settings):
     """L = L_contrast + λ · L_rtd: of one view and real tokens, or of both and all positions.
 
-    Both views differ here, and h is the vector before the projection head or after it.
+    Both views differ here, and h is the vector before the projection head or after it. A linear map
+    brings it to the width of the lexical features.
     """
     settings = {"projection_head": "none", "augmentation": "word_deletion"} | settings
     model = _model(records_dir, **settings)
+    widened = model.objectives["diff_cse"].auxiliary.widened
     config = model.objectives["diff_cse"].config
     batch = make_batch(_task(records_dir, **settings), count=4)
     output = model({"diff_cse": batch})["diff_cse"]
@@ -112,6 +115,9 @@ def test_loss_equals_the_reference(records_dir, settings):
     contrast = np.mean(oracle.simcse(*compared, config.temperature))
     vectors = views if config.conditioning == "vector" else compared
     judged = vectors if config.detection == "reference" else vectors[:1]
+    if widened is not None:
+        kernel, bias = (weight.numpy() for weight in widened.weights)
+        judged = [vectors @ kernel + bias for vectors in judged]
     replaced, accuracy, count = _reference(model, batch, judged)
     expected = config.contrastive_weight * contrast + config.replaced_token_weight * replaced
     assert float(output.loss) == pytest.approx(expected, rel=1e-3, abs=1e-5)
