@@ -13,7 +13,8 @@ SHAPE = {"lexical_layers": 1, "fusion_layers": 1}
 
 
 def _trained(folder, name, config, **options):
-    return train(make_task(folder, name, config, ENCODER), steps=3, **options)
+    task = make_task(folder, name, config, ENCODER)
+    return train(task, 3, {name: make_batch(task)}, **options)
 
 
 @pytest.fixture(scope="module")

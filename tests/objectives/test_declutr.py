@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.inputs.pipeline import padded
+from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.objectives.declutr import DeclutrConfig
 from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
@@ -18,6 +19,7 @@ from tests.objectives.helpers import (
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
+from tests.training.all_objectives import examples_of
 from tests.training.helpers import data
 
 # Anchors as they are, but for the tests of masked ones.
@@ -147,17 +149,17 @@ def test_masked_anchors_are_encoded_once(records_dir, batch):
 
 
 def test_positives_are_padded_apart_from_anchors(records_dir):
-    """In a random batch each group ends with its own longest span; in buckets all are equal."""
-    task = _task(records_dir, num_positives=3)
-    batches = task.build_inputs(task.task_config.train_data).take(6)
-    widths = []
-    for batch in (element["declutr"] for element in batches):
-        names = ("anchor_", "positive_")
-        groups = [[n for n in batch if n.startswith(g) and "masked" not in n] for g in names]
-        for group in groups:
-            longest = max(batch[n]["input_mask"].numpy().sum(axis=1).max() for n in group)
-            assert {batch[n]["input_word_ids"].shape[1] for n in group} == {longest}
-        widths.append([batch[group[0]]["input_word_ids"].shape[1] for group in groups])
+    """In a random batch each group ends with its own longest span."""
+    task, widths = _task(records_dir, num_positives=3), []
+    view = task.chosen["declutr"].view(task.task_config.train_data, RecordFacts(task.vocabulary))
+    examples = examples_of(str(records_dir), view)
+    for start in range(0, 24, 4):
+        rows = {name: value[start : start + 4] for name, value in examples.items()}
+        batch = padded(rows, view, None, [None, None])
+        for group in (view.anchors, view.positives):
+            longest = max(int(tf.reduce_max(rows[name].row_lengths())) for name in group)
+            assert {batch[name].shape[1] for name in group} == {longest}
+        widths.append([batch[group[0]].shape[1] for group in (view.anchors, view.positives)])
     assert any(anchors > positives for anchors, positives in widths)
 
 

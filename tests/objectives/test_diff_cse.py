@@ -173,7 +173,7 @@ def test_the_generator_stays_what_the_training_started_from(records_dir):
         randomize(model)
         started["encoder"] = [weight.numpy() for weight in model.encoder.weights]
 
-    model, losses = train(task, 3, start=start)
+    model, losses = train(task, 3, {"diff_cse": make_batch(task)}, start)
     assert np.isfinite(losses).all()
     generator = model.objectives["diff_cse"].generator
     for weight, before in zip(generator.weights, started["encoder"], strict=True):

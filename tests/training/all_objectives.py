@@ -89,7 +89,7 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
         bool(manifest.negatives),
     )
     view = config.view(data, facts)
-    found = _examples(data.input_path, view)
+    found = examples_of(data.input_path, view)
     examples = {key: values[start : start + count] for key, values in found.items()}
     features = {key: examples[key] for key in ("key", *view.scalars)}
     for sequence in view.sequences:
@@ -128,7 +128,7 @@ def unequal_batch(task: SentenceEncoderTask, name: str) -> dict:
 
 
 @functools.cache
-def _examples(folder: str, view: View) -> dict:
+def examples_of(folder: str, view: View) -> dict:
     """Returns all examples of a folder of records, cached: a view takes a second."""
     manifest = load_manifest(folder)
     paths = [str(Path(folder) / shard.name) for shard in manifest.shards]
