@@ -1,6 +1,7 @@
 """Chains of experiments: each stage starts from the one before, in a folder of its own."""
 
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ def _chain(tmp_path, *entries):
     return chains.read_stages(str(path))
 
 
+LONG = functools.partial(pytest.param, marks=pytest.mark.long)
 FIRST = {"name": "first", "experiment": "demo"}
 SECOND = {
     "name": "second",
@@ -193,11 +195,11 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
             "train",
             "leaves quick_thought no neg",
         ),
-        ({"runtime": {"distribution_strategy": "mirrored", "num_gpus": 3}}, "train", "3 replicas"),
-        ({"task": {"train_data": {"languages": ["sw"]}}}, "train", "has no sw"),
+        LONG({"runtime": {"distribution_strategy": "mirrored", "num_gpus": 3}}, "train", "3 re"),
+        LONG({"task": {"train_data": {"languages": ["sw"]}}}, "train", "has no sw"),
         ({"task": {"validation_data": {"languages": ["sw"]}}}, "train_and_eval", "has no sw"),
-        ({"task": {"validation_data": {"input_path": ""}}}, "train", None),
-        ({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no validation rec"),
+        LONG({"task": {"validation_data": {"input_path": ""}}}, "train", None),
+        LONG({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no valid"),
         (
             {
                 "trainer": {

@@ -86,12 +86,8 @@ def test_weights_and_head_are_the_sources(imported, experiment):
     assert model.encoder.config.layer_norm_epsilon == source.config.layer_norm_epsilon
 
 
-@pytest.mark.parametrize(
-    "imported",
-    # The other two differ from a new encoder in more than sizes.
-    [pytest.param(name, marks=() if name == "roberta" else pytest.mark.long) for name in SOURCES],
-    indirect=True,
-)
+@pytest.mark.long
+@pytest.mark.parametrize("imported", SOURCES, indirect=True)
 def test_an_import_is_trained_and_exported(imported, tmp_path):
     """Two steps of CMLM change the weights; the result encodes and is exported."""
     name, folder, records = imported
