@@ -125,13 +125,17 @@ def _apply(config: Any, values: dict, where: str) -> None:
 
 
 def _count_steps(config: Any) -> None:
-    """Sets `trainer.train_steps` to the steps of `trainer.train_epochs`; 0 without records."""
+    """Sets `trainer.train_steps` to the steps of `trainer.train_epochs`.
+
+    They are 0 until the records are made; the training itself asks for these.
+    """
+    from official_cmlm.records.manifest import has_manifest
     from official_cmlm.training.runtime import is_compiled, num_replicas
     from official_cmlm.training.task import SentenceEncoderTask
 
     trainer, runtime, steps = config.trainer, config.runtime, 0
-    used = config.task.used_data()
-    if used and all(data.folders() for _, _, data in used):
+    folders = [data.folders() for _, _, data in config.task.used_data()]
+    if folders and all(each and all(map(has_manifest, each)) for each in folders):
         task = SentenceEncoderTask(config.task, static_shapes=is_compiled(runtime))
         steps = task.steps_of(trainer.train_epochs, num_replicas(runtime))
     trainer.train_steps = steps

@@ -289,6 +289,17 @@ def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
     assert [run.name for run in runner.plan(["readout"])] == list(found)
 
 
+def test_epochs_are_counted_when_the_records_are_made(tmp_path, data, records_dir):
+    """An arm may say its length in epochs, whose steps follow from the records."""
+    random = {"task": {"train_data": {"bucket_boundaries": [], "segment": "sentence"}}}
+    change = change_at("arms", 0, "params_override", {**random, "trainer": {"train_epochs": 1}})
+    study, call = write_study(tmp_path, change), InProcess(records_dir)
+    runner = Runner(study, tmp_path / "work", data, call=call)
+    runner.check_settings()
+    runner.make_data()
+    assert runner.plan(["mlm"])[0].config.trainer.train_steps > 10
+
+
 def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
     """Unfinished records are made again."""
     work, call = tmp_path / "work", InProcess(records_dir)
