@@ -80,6 +80,7 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, preproces
     assert found - CORE_OPS - TEXT_OPS == set()
 
 
+@pytest.mark.long
 def test_ops_of_byte_level_encoders():
     """The graph has only these ops; TensorFlow 2.12 lacks an attribute of their loops."""
     tokenizer = build_graph_tokenizer(load_vocabulary(REFERENCES / "roberta"))

@@ -40,10 +40,13 @@ def step_of_any_size(model, features, **options):
 
 
 def check_equal(found, expected, rtol=1e-5):
-    """Checks that values are the same; the first, the loss, is not near 0."""
+    """Checks that values are the same; the first, the loss, is not near 0.
+
+    Gradients of the keys' biases are 0 but for rounding, some 1e-7.
+    """
     assert float(expected[0]) > 0.1
     for got, value in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 5e-7)
 
 
 def halves_of(batch):

@@ -252,7 +252,7 @@ class _Cut:
 
     def __init__(self, data, wanted):
         self.data, self.wanted = data, wanted
-        self.folder = data.folder
+        self.folder, self.files = data.folder, data.files
 
     def lines(self, path, hint):
         if not any(part in path.name for part in self.wanted):
