@@ -395,8 +395,14 @@ def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: s
         folder = os.path.join(model_dir, subdir)
         checkpoints_of(folder)
         known = os.path.join(folder, "info.json")
-        if os.path.exists(known):
-            read_object(known, f"delete {folder}, and the best checkpoint is chosen anew")
+        metric = params.trainer.best_checkpoint_eval_metric
+        advice = f"delete {folder}, and the best checkpoint is chosen anew"
+        if os.path.exists(known) and metric not in read_object(known, advice):
+            raise UserError(
+                f"{known}: has no {metric}, another metric chose this checkpoint; set "
+                "trainer.best_checkpoint_eval_metric to that one, or move the folder away, and "
+                "the best checkpoint is chosen anew"
+            )
 
 
 def _report_new_rate(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
@@ -512,6 +518,6 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     if half and trainer.optimizer_config.ema:
         raise UserError(
             "trainer.optimizer_config.ema: a moving average of weights cannot be combined with the "
-            "loss scaling of runtime.mixed_precision_dtype float16; use bfloat16, or remove one of "
-            "the two settings"
+            "loss scaling of runtime.mixed_precision_dtype float16, which auto means on GPUs; set "
+            "it to bfloat16 or float32, or remove the average"
         )

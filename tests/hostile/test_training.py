@@ -239,6 +239,12 @@ def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
     trainer = config.trainer.replace(best_checkpoint_export_subdir="best")
     config = config.replace(trainer=trainer)
     _refused(lambda: run(config, "train", str(model_dir)), best / "info.json", "not valid JSON")
+    # An earlier release, or a run without STS-B, chose by another metric.
+    (best / "info.json").write_text('{"validation_loss": 1.0, "best_ckpt_global_step": 4.0}')
+    chosen = config.replace(trainer=trainer.replace(best_checkpoint_eval_metric="sts_spearman"))
+    before = _contents(best)
+    _refused(lambda: run(chosen, "train", str(model_dir)), best / "info.json", "no sts_spearman,")
+    assert _contents(best) == before
     (best / "info.json").unlink()
     (best / "checkpoint").write_text('model_checkpoint_path: "../ckpt-6"\n')
     _refused(

@@ -324,7 +324,7 @@ _EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
             {},
             "summary_interval 25 is not a multiple of trainer.steps_per_loop 10; set it to 30$",
         ),
-        (_EMA, {"mixed_precision_dtype": "float16"}, "ema: .* float16"),
+        (_EMA, {"mixed_precision_dtype": "float16"}, "ema: .* float16, which auto .* float32,"),
     ],
 )
 def test_what_cannot_work(trainer, runtime, message):
