@@ -273,15 +273,22 @@ def expand(value: Any, names: dict[str, str]) -> Any:
     """Returns nested values with `$name` in their strings replaced.
 
     Raises:
-      UserError: for an unknown name.
+      UserError: for an unknown name; or a value that is neither text nor number, as a date.
     """
-    quoted = {name: json.dumps(path)[1:-1] for name, path in names.items()}
+    if isinstance(value, dict):
+        return {key: expand(one, names) for key, one in value.items()}
+    if isinstance(value, list):
+        return [expand(one, names) for one in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if not isinstance(value, str):
+        raise UserError(f"{value} is a {type(value).__name__}, not a text; put it in quotes")
     try:
-        return json.loads(string.Template(json.dumps(value)).substitute(quoted))
+        return string.Template(value).substitute(names)
     except KeyError as error:
         hint = f"known are {', '.join(f'${name}' for name in names)}"
         if error.args == ("start",):
             hint = "name the folder of an encoder with --start"
-        raise UserError(f"${error.args[0]} is not known here; {hint}") from None
+        raise UserError(f"{value!r}: ${error.args[0]} is not known here; {hint}") from None
     except ValueError:
-        raise UserError("a $ stands before no name; write $$ for the sign itself") from None
+        raise UserError(f"{value!r}: a $ stands before no name; write $$ for the sign itself") from None

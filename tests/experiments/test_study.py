@@ -1,12 +1,13 @@
 """Studies as files: each mistake is one line, before anything is made; statistics of the report."""
 
+import datetime
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from experiments.study.definition import Column, read_study, study_files
+from experiments.study.definition import Column, expand, read_study, study_files
 from experiments.study.report import write_report
 from experiments.study.runs import Runner
 from official_cmlm.checkpoints.encoder_directory import describe
@@ -42,6 +43,12 @@ def _objective(study):
         (change_at("arms", 0, "starts_from", "readout"), "'readout' is not known above it"),
         (change_at("arms", 1, "params_override", "a.b=1"), "params_override must be a mapping"),
         (change_at("arms", 1, "params_override", {"a": "$bok"}), r"\$bok is not known .*\$books"),
+        (change_at("data", 0, "flags", "input", ["$data/a", "$b.c"]), r"'\$b.c': \$b is not known"),
+        (change_at("data", 0, "flags", "input", "5 $"), r"'5 \$': a \$ stands before no name"),
+        (
+            change_at("data", 0, "flags", {"since": datetime.date(2024, 1, 2)}),
+            "data books: 2024-01-02 is a date, not a text; put it in quotes",
+        ),
         (change_at("arms", 1, "paper", [{"paper": "CMLM", "table": "T", "row": "r"}]), "table 'T'"),
         (change_at("baseline", "bert"), "baseline 'bert' is not known; there are mlm, readout"),
         (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
@@ -121,6 +128,13 @@ def test_the_projects_studies_are_read(name, tmp_path):
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(7995)))
         describe(str(start), config, WordPieceVocabulary(words, True, 100), 64, False)
     Runner(study, Path("/work"), Path("/data"), start).check_settings()
+
+
+def test_names_are_replaced_in_texts_alone():
+    """Keys, numbers and null stay as they are, also in lists."""
+    values = {3: ["$data/x", "$$5", 'a "b"'], "$data": {"n": 1.5, "no": None, "yes": True}}
+    replaced = {**values, 3: ['/d "1"/x', "$5", 'a "b"']}
+    assert expand(values, {"data": '/d "1"'}) == replaced
 
 
 def test_an_unnamed_start_is_asked_for(tmp_path):
