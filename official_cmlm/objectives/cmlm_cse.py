@@ -5,7 +5,7 @@ can only fall if the sentence vector carries more of the sentence's words (§3.2
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import tensorflow as tf
 import tf_keras
@@ -75,6 +75,9 @@ class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         return [self.masked_copy("first", special)] if self.mlm_weight else []
+
+    def method_data(self) -> dict[str, Any]:
+        return super().method_data() if self.contrastive_weight else {}
 
 
 @register("cmlm_cse")

@@ -8,7 +8,7 @@ so with both views, `detection: reference`.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
 import tensorflow as tf
 import tf_keras
@@ -92,6 +92,9 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
             self.masked_copy(name, special, stream=number)
             for number, name in enumerate(self.judged_views)
         ]
+
+    def method_data(self) -> dict[str, Any]:
+        return super().method_data() if self.contrastive_weight else {}
 
     @property
     def judged_views(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Studies as files: each mistake is one line, before anything is made; statistics of the report."""
 
+import contextlib
 import datetime
 import re
 import shutil
@@ -96,6 +97,24 @@ def test_settings_are_checked_before_any_records(tmp_path, change, message):
     with pytest.raises(UserError, match=message) as caught:
         Runner(study, tmp_path, tmp_path).check_settings()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["cmlm_cse", "diff_cse"])
+def test_without_negatives_buckets_are_no_other_method(tmp_path, method):
+    """The contrastive loss alone needs random batches."""
+
+    def change(study):
+        arm = study["arms"][0]
+        own = {"contrastive_weight": weight, "lexical_layers": 1}
+        task = {"init_checkpoint": "", "objectives": {method: own}}
+        arm |= {"experiment": f"{method}/tiny", "params_override": {"task": task}}
+        del study["common"]["task"]["objectives"], study["arms"][1:]
+
+    for weight in (1.0, 0.0):
+        study = write_study(tmp_path, change)
+        refused = pytest.raises(UserError, match=f"makes {method} another method")
+        with refused if weight else contextlib.nullcontext():
+            Runner(study, tmp_path, tmp_path).check_settings()
 
 
 def test_the_documented_study_is_one(tmp_path):
