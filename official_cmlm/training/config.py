@@ -33,6 +33,25 @@ ObjectivesConfig = dataclasses.make_dataclass(
 )
 
 
+def objective_notes(before: base_config.Config, now: base_config.Config) -> list[str]:
+    """Returns a line if a resumed training has other objectives than were trained until here.
+
+    Their records are not compared: `SentenceEncoderTask.resume_notes` tells what restarts.
+
+    Args:
+      before, now: the `ObjectivesConfig` of the run until here, and of the run from here.
+    """
+    old, new = chosen_objectives(before), chosen_objectives(now)
+    changes = [f"{name} was removed" for name in old if name not in new]
+    changes += [f"{name} was added" for name in new if name not in old]
+    for name, config in new.items():
+        for key, value in config.as_dict().items() if name in old else ():
+            earlier = old[name].as_dict()[key]
+            if key not in ("train_data", "validation_data") and value != earlier:
+                changes.append(f"{name}.{key} was {earlier!r}, is {value!r}")
+    return [f"task.objectives: {'; '.join(changes)}"] if changes else []
+
+
 @dataclasses.dataclass
 class TrainingEncoderConfig(EncoderConfig, base_config.Config):
     """`EncoderConfig` as a part of Model Garden's configs, which take only parts of their kind."""

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import train_lib, train_utils
 from official.modeling import performance
+from official.modeling.hyperparams import base_config
 from official.modeling.optimization.optimizer_factory import LEGACY_OPTIMIZERS_CLS
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
@@ -37,10 +38,12 @@ from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.training.config import (
     PJRT,
+    ObjectivesConfig,
     SentenceEncoderExperimentConfig,
     SentenceEncoderTrainerConfig,
     check_start,
     chosen_objectives,
+    objective_notes,
 )
 from official_cmlm.training.curve import write_curve
 from official_cmlm.training.inherited_fields import (
@@ -212,7 +215,7 @@ class Run:
         step, total = int(trainer.global_step.numpy()), self.params.trainer.train_steps
         if self.chief:
             if checkpoint:
-                _report_new_rate(self.params, self.model_dir, step)
+                _report_changes(self.params, self.model_dir, step)
             describe_run(self.params, self.task, self.mode, self.model_dir)
             if step >= total:
                 print(f"{self.model_dir}: all {total} steps are trained already", file=sys.stderr)
@@ -405,16 +408,25 @@ def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: s
             )
 
 
-def _report_new_rate(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
-    """Prints a line if the run that is resumed at `step` had planned another learning rate."""
-    path = Path(model_dir) / "params.yaml"
-    before = SentenceEncoderTrainerConfig()
-    # The line is only a remark, so a damaged file, or one of other code, is ignored.
-    with contextlib.suppress(UserError, OSError):
+def _report_changes(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
+    """Prints the changes of a run that is resumed at `step`: of its objectives, of its rate."""
+    path, lines = Path(model_dir) / "params.yaml", []
+
+    def read(config: base_config.Config, *keys: str) -> None:
         values = read_yaml(path)
-        override(before, values.get("trainer") if isinstance(values, dict) else None, str(path))
-        for line in resume_notes(before, params.trainer, step):
-            print(line, file=sys.stderr)
+        for key in keys:
+            values = values.get(key) if isinstance(values, dict) else None
+        override(config, values, str(path))
+
+    # The lines are only remarks, so a damaged file, or one of other code, is ignored.
+    with contextlib.suppress(UserError, OSError):
+        read(objectives_before := ObjectivesConfig(), "task", "objectives")
+        lines += objective_notes(objectives_before, params.task.objectives)
+    with contextlib.suppress(UserError, OSError):
+        read(trainer_before := SentenceEncoderTrainerConfig(), "trainer")
+        lines += resume_notes(trainer_before, params.trainer, step)
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 def describe_run(

@@ -3,7 +3,9 @@
 import dataclasses
 
 import pytest
+import yaml
 
+from experiments import registry
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
@@ -11,7 +13,12 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.tokenization import load_vocabulary
-from official_cmlm.training.config import SentenceEncoderTaskConfig
+from official_cmlm.training.config import (
+    ObjectivesConfig,
+    SentenceEncoderTaskConfig,
+    chosen_objectives,
+    objective_notes,
+)
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, tiny_encoder_config, write_records
 from tests.objectives.helpers import refuses
@@ -37,6 +44,32 @@ def test_files_of_earlier_versions_are_read():
     assert config.objectives.mlm == MlmConfig()
     values = {"objectives": {"mlm": {"max_predictions_share": 0.5}}}
     refuses(lambda: override(config, values, "f"), "unknown key", "max_predictions_share")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "stored", "changes"),
+    [
+        # An earlier release, which masked the first view alone, had no such field.
+        ("diff_cse/tiny", {"detection": None}, "diff_cse.detection was 'masked', is 'reference'"),
+        ("declutr/tiny", {"weight": 2.0}, "declutr.weight was 2.0, is 1.0"),
+        ("declutr/tiny", {}, None),
+    ],
+)
+def test_a_resumed_training_names_changed_objectives(experiment, stored, changes):
+    """Compared with what an earlier run wrote into `params.yaml`."""
+    now, before = registry.load(experiment).task.objectives, ObjectivesConfig()
+    (name,) = chosen_objectives(now)
+    values = yaml.safe_load(yaml.safe_dump(now.as_dict()))
+    values[name].update(stored)
+    kept = {key: value for key, value in values[name].items() if value is not None}
+    override(before, {name: kept}, "params.yaml")
+    lines = objective_notes(before, now)
+    assert lines == ([f"task.objectives: {changes}"] if changes else [])
+
+
+def test_a_resumed_training_names_added_and_removed_objectives():
+    before, now = (ObjectivesConfig(**x) for x in ({"mlm": MlmConfig()}, {"cmlm": CmlmConfig()}))
+    assert objective_notes(before, now) == ["task.objectives: mlm was removed; cmlm was added"]
 
 
 def test_an_objectives_settings_are_checked(records_dir):

@@ -211,10 +211,16 @@ def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path)
 
 @pytest.mark.long
 def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
-    """The last of four steps would have been at a rate of 0; the fourth of six is not."""
+    """The last of four steps would have been at a rate of 0; the fourth of six is not.
+
+    It also says that the objective has another weight now.
+    """
     folder = shutil.copytree(trained, tmp_path / "model")
-    run(tiny_run(records_dir, tmp_path, steps=6, only="cmlm"), "train", str(folder))
+    longer = tiny_run(records_dir, tmp_path, steps=6, only="cmlm")
+    longer = longer.replace(task={"objectives": {"cmlm": {"weight": 0.5}}})
+    run(longer, "train", str(folder))
     printed = capfd.readouterr().err
+    assert "cmlm.weight was 1.0, is 0.5" in printed
     assert "learning rate: linear, over 1 of 6 steps up to 0.0018, down to 0 at 6\n" in printed
     assert (
         "0.00072 from step 4 on, 0 was planned there (trainer.train_steps was 4, is 6)" in printed
