@@ -39,7 +39,9 @@ def alignment_and_uniformity(
         itself = tf.one_hot(rows, tf.shape(others)[0], on_value=True, off_value=False)
         squares = 2.0 - 2.0 * tf.matmul(part, others, transpose_b=True)
         found = tf.where(itself, 0.0, tf.exp(-_POTENTIAL * squares))
-        return tf.reduce_sum(found, axis=1), tf.zeros_like(rows, tf.float32)
+        # `sum_in_blocks` would compute the gradient of every similarity.
+        sums = tf.stop_gradient(tf.reduce_sum(found, axis=1))
+        return sums, tf.zeros_like(rows, tf.float32)
 
     count = tf.cast(tf.shape(first)[0], tf.float32)
     total, _ = reduction(potentials, first, (everything,))

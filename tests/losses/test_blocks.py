@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
+from official_cmlm.losses.alignment_uniformity import alignment_and_uniformity
 from official_cmlm.losses.blocks import sum_in_blocks
 from official_cmlm.losses.nt_xent import nt_xent
 
@@ -49,3 +50,17 @@ def test_blocks_equal_the_whole(case, block, graph):
     assert len(got) == len(expected)
     for a, b in zip(got, expected):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_metric_computes_no_gradient():
+    """The similarities of alignment and uniformity are multiplied once, as without blocks."""
+
+    @tf.function
+    def measured(first, second):
+        return alignment_and_uniformity(first, second, sum_in_blocks)
+
+    graph = measured.get_concrete_function(_vectors(4, 0), _vectors(4, 1)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    bodies = {node.attr["body"].func.name for node in nodes if "While" in node.op}
+    body = [each for each in graph.library.function if each.signature.name in bodies]
+    assert [node.op for each in body for node in each.node_def].count("MatMul") == 1
