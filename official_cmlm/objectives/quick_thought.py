@@ -65,6 +65,13 @@ class QuickThoughtConfig(RetrievalConfig):
                 "margin: 0 and ignore_equal_texts: false"
             )
 
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
+        if self.batches == "runs" and data.bucket_boundaries:
+            raise UserError(
+                f"{where}.bucket_boundaries is {list(data.bucket_boundaries)}: neighbours would be "
+                "in batches of other lengths; batches: runs takes bucket_boundaries: []"
+            )
+
     def view(self, data: DataConfig, facts: RecordFacts) -> AdjacentPairs | SegmentRuns:
         if self.batches == "runs":
             return SegmentRuns(data.segment, data.seq_length, facts.special)

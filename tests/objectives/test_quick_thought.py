@@ -1,5 +1,6 @@
 """QuickThought: shared and separate encoders, pairs and runs of sentences, against plain loops."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -175,6 +176,16 @@ def test_loss_of_a_run_equals_the_reference(records_dir, runs):
 def test_runs_refuse_what_they_do_not_compute(records_dir, wrong):
     config = _experiment("published", **wrong)
     refuses(lambda: make_task(records_dir, "quick_thought", config), "batches: runs", *wrong)
+
+
+@pytest.mark.parametrize("split", ["train_data", "validation_data"])
+def test_runs_refuse_buckets(records_dir, split):
+    """Neighbours of unlike length would be in different batches, and have no loss."""
+    buckets = data(records_dir, split == "train_data", bucket_boundaries=[12, 24])
+    task = functools.partial(
+        make_task, records_dir, "quick_thought", _experiment("published"), **{split: buckets}
+    )
+    refuses(task, f"task.{split}.bucket_boundaries", "batches: runs", "bucket_boundaries: []")
 
 
 def test_shared_has_no_second_encoder(records_dir):
