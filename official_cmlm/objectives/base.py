@@ -101,6 +101,10 @@ class ObjectiveConfig(base_config.Config):
         """Whether the training must start from an encoder with a trained head."""
         return False
 
+    def counts_padding(self) -> bool:
+        """Whether its loss depends on how far a batch is padded."""
+        return False
+
     def method_data(self) -> dict[str, Any]:
         """Returns the fields of its data that belong to the method, with their values.
 

@@ -56,7 +56,8 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         `reference`, as their code: both views have a masking each and are judged with their own h;
         the generator, with dropout on, replaces all tokens but the first by its most likely ones;
         the loss is a mean over all positions, the first and padding included, which are never
-        replaced.
+        replaced. Random batches of several `streams` are refused unless XLA compiles the step: each
+        host would pad its share to another length.
       lexical_layers, fusion_layers: of the network that finds replaced tokens, as in `cmlm_cse`.
         Defaults 8 and 3. Theirs is a whole BERT that is trained, with h in the place of `[CLS]` of
         its input.
@@ -84,6 +85,9 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
 
     def needs_trained_head(self) -> bool:
         return self.needs_language_model_head()
+
+    def counts_padding(self) -> bool:
+        return bool(self.replaced_token_weight) and self.detection == "reference"
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         if not self.replaced_token_weight:

@@ -460,6 +460,7 @@ def check_run(
     """
     if "train" in mode:
         check_trainer(params)
+        task.check_padding()
     task.check_batch_sizes(num_replicas)
     if "eval" in mode:
         task.check_validation_data()

@@ -226,6 +226,18 @@ class SentenceEncoderTask(base_task.Task):
                     f"negatives; it needs at least {needed} examples a step"
                 )
 
+    def check_padding(self) -> None:
+        """Raises `UserError` if hosts would pad unlike, and an objective's loss depends on it."""
+        for name, where, data in self.task_config.used_data():
+            one_length = data.bucket_boundaries or self._static_shapes
+            if not data.is_training or data.streams < 2 or one_length:
+                continue
+            if self.chosen[name].counts_padding():
+                raise UserError(
+                    f"{where}.streams is {data.streams}: each host would pad its share of a batch "
+                    f"to another length, on which the loss of {name} depends; set it to 1"
+                )
+
     def check_inputs(self, is_training: bool, num_replicas: int = 1) -> None:
         """Raises `UserError` if the inputs of training, or of validation, cannot be built.
 

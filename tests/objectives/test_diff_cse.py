@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from experiments import registry
 from official_cmlm.objectives.diff_cse import DiffCseConfig
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import NUM_HEADS, randomize
 from tests.objectives.helpers import (
     Spy,
@@ -21,6 +22,7 @@ from tests.objectives.helpers import (
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
+from tests.training.helpers import data, task_config
 
 # The settings of the paper's code.
 REFERENCE = {"detection": "reference", "bernoulli_masking": True}
@@ -203,6 +205,21 @@ def test_a_start_without_a_language_model_head_is_refused(exported, records_dir)
         init_checkpoint=str(exported[0]),
     )
     refuses(lambda: task.initialize(task.build_model()), "no language-model head", "diff_cse")
+
+
+def test_padding_of_several_hosts_is_refused(records_dir):
+    """The mean over all positions depends on it; XLA and buckets have one length on all hosts."""
+    reference = DiffCseConfig(**SMALL, **REFERENCE)
+
+    def check(config=reference, static_shapes=False, **settings):
+        records = data(records_dir, streams=2, **settings)
+        task = task_config(records_dir, {"diff_cse": config}, train_data=records)
+        SentenceEncoderTask(task, static_shapes=static_shapes).check_padding()
+
+    refuses(check, "task.train_data.streams", "diff_cse")
+    check(static_shapes=True)
+    check(bucket_boundaries=[12, 24])
+    check(DiffCseConfig(**SMALL))
 
 
 def test_settings_without_meaning_are_refused(records_dir):
