@@ -55,13 +55,13 @@ class DataConfig(base_config.Config):
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
         must be `seq_length`. Then a batch holds examples of similar length. Empty (default): random
         batches, with in-batch negatives of all lengths as in the papers, padded to their longest
-        sequence (with `task.static_shapes` to `seq_length`). They end with their epoch: an epoch
-        has each example once, and its last batch may be smaller.
+        sequence (to `seq_length` where XLA or a TPU compiles the step). They end with their epoch:
+        an epoch has each example once, and its last batch may be smaller.
       max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
       drop_remainder: leave out the last, incomplete batch of each bucket of a validation pass, and
         of each epoch of random batches. Default false: only examples that do not divide among the
-        replicas are left out. With `task.static_shapes` it is true of training, with
-        `task.static_validation` of validation.
+        replicas are left out. It is true of training where XLA or a TPU compiles the step, and of
+        validation on TPUs.
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.
