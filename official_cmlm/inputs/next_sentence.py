@@ -28,7 +28,9 @@ class NextSentencePairs(View):
     50% of the time it is a random sentence from the corpus". Each pair of neighbours gives one
     example per epoch. The random segment comes from another document of the block that is shuffled
     together (`shuffle_sentences`), each of their segments with equal probability; a block of a
-    single document has true pairs only.
+    single document has true pairs only. Earlier releases drew it from another record, with the same
+    fingerprint (`inputs/data_position.py`): a training that was begun with one goes on at its
+    position with the new draws, so some examples around it may be left out or come twice.
 
     A and B have at most half of the sequence each, so that both are whole runs of sentences; BERT's
     release fills a sequence with one run and divides it at a random place.
