@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,22 +76,34 @@ def read_results(path: Path) -> dict[str, Any]:
       UserError: if it is missing or has another format.
     """
     from official_cmlm.evaluation.report.html_report import html_report
-    from official_cmlm.evaluation.report.tables import markdown
 
     results = read_object(path, "name a results.json of experiments.evaluate")
-    try:
-        for suite in results["suites"].values():
-            if not all(math.isfinite(score["value"]) for score in suite["scores"]):
-                raise ValueError("a score is not a number")
-        # Results that can be shown alone can be shown with others, which may take hours.
-        markdown(results)
+    with _malformed(path, ""):
+        _check(results)
         html_report(results)
+    return results | {"folder": str(path.parent)}
+
+
+@contextlib.contextmanager
+def _malformed(path: Path, remedy: str) -> Iterator[None]:
+    """Turns the errors of reading results of another format into a `UserError`."""
+    try:
+        yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else error
         raise UserError(
-            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]})"
+            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]}){remedy}"
         ) from None
-    return results | {"folder": str(path.parent)}
+
+
+def _check(results: dict[str, Any]) -> None:
+    from official_cmlm.evaluation.report.tables import markdown
+
+    for suite in results["suites"].values():
+        if not all(math.isfinite(score["value"]) for score in suite["scores"]):
+            raise ValueError("a score is not a number")
+    # Results that can be shown alone can be shown with others, which may take hours.
+    markdown(results)
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
@@ -229,11 +241,16 @@ def _earlier_suites(path: Path, fingerprint: str) -> dict[str, Any]:
     """Returns the suites of earlier runs of the same encoder."""
     if not path.exists():
         return {}
-    earlier = read_object(path, "remove it, or set another --output_dir")
-    if earlier.get("encoder", {}).get("fingerprint") != fingerprint:
-        print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
-        return {}
-    return earlier.get("suites", {})
+    remedy = "remove it, or set another --output_dir"
+    earlier = read_object(path, remedy)
+    with _malformed(path, f"; {remedy}"):
+        if earlier["encoder"]["fingerprint"] != fingerprint:
+            print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
+            return {}
+        _check(earlier)
+        if not math.isfinite(sum(suite["seconds"] for suite in earlier["suites"].values())):
+            raise ValueError("a duration is not a number")
+    return earlier["suites"]
 
 
 def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
@@ -271,21 +288,29 @@ class _TrainedTasks:
         """Reads the file; scores depend on `key`, the task's files and options that it names."""
         self._path, self._key, self._options = path, key, dataclasses.asdict(options)
         self._tasks = {}
-        with contextlib.suppress(OSError, ValueError):
-            self._tasks = json.loads(path.read_text(encoding="utf-8"))
+        with contextlib.suppress(OSError, RecursionError, ValueError):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            self._tasks = found if isinstance(found, dict) else {}
 
     def _key_of(self, task: Task) -> str:
         used = {name: self._options[name] for name in task.trained_by}
         return json.dumps([self._key, used, task.files], sort_keys=True)
 
     def restore(self, task: Task, report: SuiteReport, lengths: TextLengths) -> bool:
-        """Adds an unchanged task to a report; returns False if there is none."""
-        found = self._tasks.get(task.name)
-        if not found or found["key"] != self._key_of(task):
+        """Adds an unchanged task to a report; returns False if there is none, or a damaged one."""
+        try:
+            found = self._tasks[task.name]
+            if found["key"] != self._key_of(task):
+                return False
+            scores = [Score(**score) for score in found["scores"]]
+            cut = found["cut"] and TaskLengths(**found["cut"])
+            if not scores or not all(math.isfinite(score.value) for score in scores):
+                return False
+        except (KeyError, TypeError):
             return False
-        report.scores += [Score(**score) for score in found["scores"]]
-        if found["cut"]:
-            lengths.tasks[task.name] = TaskLengths(**found["cut"])
+        report.scores += scores
+        if cut:
+            lengths.tasks[task.name] = cut
         return True
 
     def keep(self, task: Task, scores: Sequence[Score], cut: TaskLengths | None) -> None:

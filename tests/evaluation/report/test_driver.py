@@ -18,6 +18,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
+from official_cmlm.evaluation.scores import Score, SuiteReport, TextLengths
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
 
@@ -235,6 +236,72 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
     assert counts == {"SST2": 30, "MR": 120}
     assert run("SST2", "senteval.seeds=2")[0] == ["SST2", "SST2"]
     assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda task: [],
+        lambda task: None,
+        lambda task: {"MR": 1},
+        lambda task: {"MR": {"scores": []}},
+        lambda task: {"MR": task | {"scores": []}},
+        lambda task: {"MR": task | {"scores": [{"task": "MR"}]}},
+        lambda task: {"MR": task | {"scores": [task["scores"][0] | {"value": "x"}]}},
+        lambda task: {"MR": task | {"cut": {"x": 1}}},
+    ],
+)
+def test_a_damaged_file_of_trained_tasks(tmp_path, damage):
+    """Its task is trained again, and nothing of it is in the report."""
+    task = mock.Mock(trained_by=(), files={})
+    task.name = "MR"
+    path, options = tmp_path / "tasks.json", driver.parse_options(["senteval"], ())["senteval"]
+    scores = [Score("MR", "accuracy", 50.0, 2)]
+    driver._TrainedTasks(path, "key", options).keep(task, scores, None)
+    report, lengths = SuiteReport(), TextLengths(None)
+    assert driver._TrainedTasks(path, "key", options).restore(task, report, lengths)
+    assert report.scores == scores
+    path.write_text(json.dumps(damage(json.loads(path.read_text())["MR"])))
+    trained = driver._TrainedTasks(path, "key", options)
+    assert not trained.restore(task, report, lengths)
+    assert report.scores == scores and not lengths.tasks
+    trained.keep(task, scores, None)
+    assert driver._TrainedTasks(path, "key", options).restore(task, report, lengths)
+
+
+ENCODER = {
+    "name": "toy",
+    "path": "",
+    "kind": "python",
+    "fingerprint": "0123456789abcdef",
+    "dimension": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"encoder": "x"},
+        {"encoder": ENCODER, "suites": None},
+        {"encoder": ENCODER, "suites": {"sts": 1}},
+        {
+            "encoder": ENCODER,
+            "data_dir": "",
+            "started": "",
+            "seconds": 0.0,
+            "suites": {"sts": {"scores": [], "notes": [], "missing": [], "failures": []}},
+        },
+    ],
+)
+def test_damaged_earlier_results(data, tmp_path, content):
+    """They are refused in one line that says what to do, and are left as they are."""
+    path = tmp_path / "out/results.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match="not a results.json .*; remove it, or set another"):
+        _run(toy.encode, data, path.parent, suites=("sts",))
+    assert json.loads(path.read_text()) == content
 
 
 def test_results_grow(data, tmp_path):
