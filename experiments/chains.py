@@ -123,7 +123,7 @@ def check_training(
     """
     from official_cmlm.checkpoints.encoder_directory import differences
     from official_cmlm.training.config import check_start
-    from official_cmlm.training.run import check_run
+    from official_cmlm.training.run import check_run, with_counted_steps
     from official_cmlm.training.runtime import num_replicas
     from official_cmlm.training.task import SentenceEncoderTask
 
@@ -143,21 +143,41 @@ def check_training(
                 f"{before[0]} with {before[2]}; make all records with one vocabulary"
             )
     if mode:
-        check_run(config, task, mode, num_replicas(config.runtime))
+        replicas = num_replicas(config.runtime)
+        check_run(with_counted_steps(config, task, replicas), task, mode, replicas)
     return name, encoder, task.vocabulary.hash
 
 
-def is_finished(folder: Path, train_steps: int) -> bool:
-    """Returns whether the folder holds an undamaged checkpoint of the last step."""
+def is_finished(folder: Path, trainer: Any) -> bool:
+    """Returns whether the folder holds an undamaged checkpoint of the last step.
+
+    Args:
+      folder: the model directory.
+      trainer: a `SentenceEncoderTrainerConfig`. The steps of its `train_epochs` are those that the
+        training has counted, in the folder's `params.yaml`.
+    """
     import tensorflow as tf
 
     from official_cmlm.checkpoints.integrity import checkpoints_of, damage
+    from official_cmlm.configs.yaml_loading import read_yaml
 
     known = checkpoints_of(folder)
     if not known or damage(known[0]) is not None:
         return False
     step = tf.train.load_checkpoint(known[0]).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
-    return int(step) >= train_steps
+    steps = trainer.train_steps
+    if trainer.train_epochs:
+        counted = (read_yaml(folder / "params.yaml") or {}).get("trainer") or {}
+        if counted.get("train_epochs") != trainer.train_epochs:
+            return False
+        steps = counted["train_steps"]
+    return int(step) >= steps
+
+
+def length(trainer: Any) -> str:
+    """Returns the length of a training in words, as its configuration has it."""
+    epochs = trainer.train_epochs
+    return f"{epochs} epoch{'s' * (epochs > 1)}" if epochs else f"{trainer.train_steps} steps"
 
 
 def run_stages(
@@ -185,12 +205,12 @@ def run_stages(
     """
     start = init_checkpoint
     for index, (stage, config) in enumerate(loaded, 1):
-        folder, steps = model_dir / f"{index:02d}_{stage.name}", config.trainer.train_steps
+        folder = model_dir / f"{index:02d}_{stage.name}"
         name = f"[{index}/{len(loaded)}] {stage.name}"
-        if is_finished(folder, steps):
-            print(f"{name}: finished, {steps} steps", flush=True)
+        if is_finished(folder, config.trainer):
+            print(f"{name}: finished, {length(config.trainer)}", flush=True)
         else:
-            print(f"{name}: {stage.experiment}, {steps} steps", flush=True)
+            print(f"{name}: {stage.experiment}, {length(config.trainer)}", flush=True)
             run_experiment(stage, folder, start, run, import_modules)
         start = str(folder)
     return Path(start)

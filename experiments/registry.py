@@ -63,8 +63,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       A locked `SentenceEncoderExperimentConfig`.
 
     Raises:
-      UserError: for an unknown experiment, file, key or a value of the wrong type; or epochs that
-        cannot be counted in steps.
+      UserError: for an unknown experiment, file, key or a value of the wrong type.
     """
     # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.configs.schedule import check_schedule
@@ -100,7 +99,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
     if config.trainer.train_epochs is not None:
-        _count_steps(config)
+        # The training counts them.
+        config.trainer.train_steps = 0
     if notes is not None:
         notes += _start_notes(config, start, experiment, needed)
     config.lock()
@@ -122,23 +122,6 @@ def _apply(config: Any, values: dict, where: str) -> None:
         config.trainer.schedule = None
     if "train_steps" in trainer and "train_epochs" not in trainer:
         config.trainer.train_epochs = None
-
-
-def _count_steps(config: Any) -> None:
-    """Sets `trainer.train_steps` to the steps of `trainer.train_epochs`.
-
-    They are 0 until the records are made; the training itself asks for these.
-    """
-    from official_cmlm.records.manifest import has_manifest
-    from official_cmlm.training.runtime import is_compiled, num_replicas
-    from official_cmlm.training.task import SentenceEncoderTask
-
-    trainer, runtime, steps = config.trainer, config.runtime, 0
-    folders = [data.folders() for _, _, data in config.task.used_data()]
-    if folders and all(each and all(map(has_manifest, each)) for each in folders):
-        task = SentenceEncoderTask(config.task, static_shapes=is_compiled(runtime))
-        steps = task.steps_of(trainer.train_epochs, num_replicas(runtime))
-    trainer.train_steps = steps
 
 
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:

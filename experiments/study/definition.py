@@ -291,4 +291,6 @@ def expand(value: Any, names: dict[str, str]) -> Any:
             hint = "name the folder of an encoder with --start"
         raise UserError(f"{value!r}: ${error.args[0]} is not known here; {hint}") from None
     except ValueError:
-        raise UserError(f"{value!r}: a $ stands before no name; write $$ for the sign itself") from None
+        raise UserError(
+            f"{value!r}: a $ stands before no name; write $$ for the sign itself"
+        ) from None

@@ -266,8 +266,7 @@ class Runner:
             if (run.arm.name, run.seed) in finished:
                 print(f"{name}: as before", flush=True)
                 continue
-            steps = f"{run.config.trainer.train_steps} steps"
-            what = steps if run.arm.train else "scored as it starts"
+            what = chains.length(run.config.trainer) if run.arm.train else "scored as it starts"
             print(f"{name}: {run.arm.experiment}, {what}", flush=True)
             began = time.monotonic()
             with within(f"{run.arm.name} seed {run.seed}"):
@@ -285,17 +284,19 @@ class Runner:
 
     def _train(self, run: Run) -> tuple[dict[str, Any], dict[str, float]]:
         """Trains an arm, unless that is done; returns fields of its result and its validation."""
-        steps, summary = run.config.trainer.train_steps, run.folder / SUMMARY_NAME
-        is_complete = summary.is_file() and read_object(summary).get("completed")
-        validated = self.study.scores.validation
-        if not is_complete or (validated and steps not in evaluated_steps(run.folder)):
-            if summary.is_file():
+        summary, validated = run.folder / SUMMARY_NAME, self.study.scores.validation
+        last = read_object(summary) if summary.is_file() else {}
+        is_validated = not validated or last.get("train_steps") in evaluated_steps(run.folder)
+        if not (last.get("completed") and is_validated):
+            if last:
                 # The next run writes its own.
                 number = len(list(run.folder.glob("train_summary.*.json")))
                 summary.rename(summary.with_suffix(f".{number}.json"))
             stage = chains.Stage(run.name, run.arm.experiment, self._mode, (), run.overrides)
             chains.run_experiment(stage, run.folder, run.start and str(run.start), self.call)
         last = read_object(summary)
+        # Only the training knows how many steps its epochs have.
+        steps = last["train_steps"]
         fields = {"devices": last["devices"], "versions": last["versions"]}
         fields |= {"steps": steps, **total_counts(run.folder, steps)}
         return fields, evaluated_steps(run.folder)[steps] if validated else {}
@@ -343,7 +344,7 @@ class Runner:
 
 
 def _check_method(task: Any) -> None:
-    """Raises `UserError` if an override has made an objective another method."""
+    """Raises `UserError` if an arm's data make an objective another method."""
     for name, where, data in task.used_data():
         for field, value in getattr(task.objectives, name).method_data().items():
             if getattr(data, field) != value:

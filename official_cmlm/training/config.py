@@ -168,7 +168,7 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
 
     Attributes:
       train_epochs: length of the training in passes over the training records, in place of
-        `train_steps`, which `experiments.registry.load` computes of it where the records are named;
+        `train_steps`, which the training computes from the records, the batches and the replicas;
         of two sources the later one that names either wins. Random batches only, of a method with
         one example a sentence or pair. null (default): `train_steps` says it.
       schedule: the learning rate of each step. null (default): as `optimizer_config.learning_rate`

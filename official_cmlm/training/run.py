@@ -141,6 +141,7 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
             # A TPU compiles validation too.
             static_validation=params.runtime.distribution_strategy == "tpu",
         )
+    params = with_counted_steps(params, task, strategy.num_replicas_in_sync)
     check_run(params, task, mode, strategy.num_replicas_in_sync)
     on_jax = trains and params.runtime.distribution_strategy == PJRT
     precision = params.runtime.mixed_precision_dtype or "float32"
@@ -442,6 +443,24 @@ def describe_run(
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
         describe(best, config, task.vocabulary, *kept)
     train_utils.serialize_config(params, model_dir)
+
+
+def with_counted_steps(
+    params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, num_replicas: int
+) -> SentenceEncoderExperimentConfig:
+    """Returns an experiment with the steps of its `trainer.train_epochs`, if any, as `train_steps`.
+
+    Args:
+      params, task, num_replicas: see `check_run`.
+
+    Raises:
+      UserError: see `SentenceEncoderTask.steps_of`.
+    """
+    trainer = params.trainer
+    if trainer.train_epochs is None:
+        return params
+    steps = task.steps_of(trainer.train_epochs, num_replicas)
+    return params.replace(trainer=trainer.replace(train_steps=steps))
 
 
 def check_run(

@@ -17,7 +17,7 @@ from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import Stopped
 from official_cmlm.evaluation.report import driver
 from official_cmlm.training.progress import versions
-from official_cmlm.training.run import describe_run
+from official_cmlm.training.run import describe_run, with_counted_steps
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS
 from tests.training.test_run import TINY
@@ -118,9 +118,11 @@ def change_at(*path):
 
 def instead_of_training(params, folder):
     """Writes the files of a finished training, with the weights that it would start from."""
-    steps = params.trainer.train_steps
     tf_keras.utils.set_random_seed(params.task.train_data.seed)
     task = SentenceEncoderTask(params.task)
+    # Unlike the study's process, a training sees the GPUs.
+    params = with_counted_steps(params, task, num_replicas=2)
+    steps = params.trainer.train_steps
     model = task.build_model()
     task.initialize(model)
     describe_run(params, task, "train", str(folder))
@@ -129,7 +131,13 @@ def instead_of_training(params, folder):
     line = {"split": "validation", "step": steps, "seconds": 1.0, "mlm/masked_token_accuracy": 0.1}
     (folder / "history.jsonl").write_text(json.dumps(line) + "\n")
     counts = {"steps": steps, "examples": 8 * steps, "tokens": 80 * steps, "seconds": 1.5}
-    summary = {**counts, "completed": True, "devices": ["/device:CPU:0"], "versions": versions()}
+    summary = {
+        **counts,
+        "completed": True,
+        "train_steps": steps,
+        "devices": ["/device:CPU:0"],
+        "versions": versions(),
+    }
     (folder / "train_summary.json").write_text(json.dumps(summary))
 
 

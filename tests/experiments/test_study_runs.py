@@ -289,15 +289,32 @@ def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
     assert [run.name for run in runner.plan(["readout"])] == list(found)
 
 
-def test_epochs_are_counted_when_the_records_are_made(tmp_path, data, records_dir):
-    """An arm may say its length in epochs, whose steps follow from the records."""
-    random = {"task": {"train_data": {"bucket_boundaries": [], "segment": "sentence"}}}
-    change = change_at("arms", 0, "params_override", {**random, "trainer": {"train_epochs": 1}})
-    study, call = write_study(tmp_path, change), InProcess(records_dir)
+def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
+    """Its replicas decide the steps, which the result has; the checks do without them."""
+    manifest = json.loads((records_dir / "dataset.json").read_text())
+    rest = sum(manifest["languages"].values()) % 2
+    size = sum(manifest["languages"].values()) - 1
+
+    def change(study):
+        del study["common"]["task"]["encoder"]["vocab_size"], study["arms"][1]["train"]
+        study["common"]["trainer"] |= {"train_epochs": 3}
+        del study["common"]["trainer"]["train_steps"]
+        random = {"bucket_boundaries": [], "segment": "sentence", "global_batch_size": size}
+        study["common"]["task"]["train_data"] |= random
+        arm = study["arms"][0]
+        arm["params_override"] = {"task": {"encoder": {"vocab_size": 0}}}
+        study["scores"] |= {"suites": [], "set": [], "columns": study["scores"]["columns"][1:]}
+
+    assert rest, "an epoch must end with one sentence, which two replicas leave out"
+    study, call = write_study(tmp_path, change, seeds=[1]), InProcess(records_dir)
     runner = Runner(study, tmp_path / "work", data, call=call)
     runner.check_settings()
     runner.make_data()
-    assert runner.plan(["mlm"])[0].config.trainer.train_steps > 10
+    # Also where the vocabulary of the arm's start is not known yet.
+    runner.check_settings()
+    runner.execute(runner.plan())
+    found = _results(tmp_path / "work")
+    assert {name: one["steps"] for name, one in found.items()} == {"mlm.1": 3, "readout.1": 3}
 
 
 def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):

@@ -3,12 +3,16 @@
 import dataclasses
 
 import pytest
+import tensorflow as tf
+from official.core import train_utils
 
-from experiments import registry
+from experiments import chains, registry
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.views import Segments, SpecialIds
+from official_cmlm.training import run as training
+from official_cmlm.training.run import with_counted_steps
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.inputs.pipelines import manifest_of, read_by_hand
@@ -17,7 +21,7 @@ from tests.inputs.pipelines import manifest_of, read_by_hand
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
     """Records of two languages, of long documents, which are cut and then repeat a sentence."""
-    folder, documents = tmp_path_factory.mktemp("records"), make_documents(15)
+    folder, documents = tmp_path_factory.mktemp("records"), make_documents(17)
     documents[:5] = [dataclasses.replace(one, language="de") for one in documents[:5]]
     write_records(folder, documents, vocabulary, shard_bytes=400, max_sentences=3)
     return folder
@@ -26,6 +30,12 @@ def folder(tmp_path_factory, vocabulary):
 def _load(folder, *overrides, experiment="simcse/tiny"):
     values = [f"task.train_data.input_path={folder}", "task.encoder.vocab_size=0", *overrides]
     return registry.load(experiment, params_override=",".join(values))
+
+
+def _counted_steps(config, num_replicas=1):
+    """Returns the steps as a training has them."""
+    task = SentenceEncoderTask(config.task)
+    return with_counted_steps(config, task, num_replicas).trainer.train_steps
 
 
 def _counted(folder) -> int:
@@ -43,7 +53,7 @@ def test_steps_are_the_batches_of_the_epochs(folder, size, drops):
     count = _counted(folder)
     assert count < sum(len(sentences) for sentences, _ in read_by_hand(folder))
     batches = [len(range(count)[start : start + size]) for start in range(0, count, size)]
-    assert config.trainer.train_steps == 3 * sum(n == size or drops == "false" for n in batches)
+    assert _counted_steps(config) == 3 * sum(n == size or drops == "false" for n in batches)
 
 
 def test_the_pipeline_has_as_many_batches(folder):
@@ -54,13 +64,13 @@ def test_the_pipeline_has_as_many_batches(folder):
     sizes = []
     while sum(sizes) < _counted(folder):
         sizes.append(len(next(batches)["contrastive"]["key"]))
-    assert len(sizes) == config.trainer.train_steps and sizes[-1] < 7
+    assert len(sizes) == _counted_steps(config) and sizes[-1] < 7
 
 
 def test_replicas_and_streams(folder):
     """A rest smaller than the replicas is left out; batches of streams go on in the next epoch."""
     config = _load(folder, "task.train_data.global_batch_size=8", "trainer.train_epochs=5")
-    assert SentenceEncoderTask(config.task).steps_of(5, 8) == 5 * (_counted(folder) // 8)
+    assert _counted_steps(config, 8) == 5 * (_counted(folder) // 8)
     data = DataConfig(input_path="records", global_batch_size=12, streams=2)
     view = Segments("sentence", 32, SpecialIds(0, 1, 2, 3, 4, 9))
     plan = Plan.of(data, manifest_of([("en", 10)] * 8), view)
@@ -68,14 +78,15 @@ def test_replicas_and_streams(folder):
 
 
 def test_the_later_source_wins(folder, tmp_path):
-    """Steps replace epochs, and epochs steps; without records nothing is counted."""
+    """Steps replace epochs, and epochs steps; loading counts nothing."""
     assert registry.load("mirror_bert/tiny").trainer.train_epochs == 1
     assert registry.load("mirror_bert/tiny").trainer.train_steps == 0
     config = _load(folder, "trainer.train_steps=5", experiment="mirror_bert/word")
     assert (config.trainer.train_epochs, config.trainer.train_steps) == (None, 5)
     (tmp_path / "own.yaml").write_text("base: simcse/tiny\ntrainer: {train_epochs: 2}\n")
     batches = "task.train_data.global_batch_size=2"
-    assert _load(folder, batches, experiment=str(tmp_path / "own.yaml")).trainer.train_steps > 5
+    config = _load(folder, batches, experiment=str(tmp_path / "own.yaml"))
+    assert config.trainer.train_steps == 0 and _counted_steps(config) > 5
 
 
 @pytest.mark.parametrize(
@@ -88,5 +99,48 @@ def test_the_later_source_wins(folder, tmp_path):
     ],
 )
 def test_epochs_that_have_no_count(folder, experiment, override, message):
+    config = _load(folder, override, "trainer.train_epochs=1", experiment=experiment)
     with pytest.raises(UserError, match=f"train_epochs cannot be .*{message}.*train_steps instead"):
-        _load(folder, override, "trainer.train_epochs=1", experiment=experiment)
+        _counted_steps(config)
+
+
+def test_a_training_counts_with_its_own_replicas(folder, tmp_path, monkeypatch):
+    """As many as the strategy has, whatever the configuration tells."""
+    size = _counted(folder) - 1
+    assert size % 2 == 0, "an epoch must end with one sentence, which two replicas leave out"
+    config = _load(folder, f"task.train_data.global_batch_size={size}", "trainer.train_epochs=3")
+    config = config.replace(task=config.task.replace(init_checkpoint=""))
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    monkeypatch.setattr(training, "create_strategy", lambda *_: two)
+    monkeypatch.setattr(training, "check_run", lambda *_: None)
+    assert training.prepare(config, "train", str(tmp_path)).params.trainer.train_steps == 3
+    assert _counted_steps(config) == 6
+
+
+def test_a_chain_knows_the_steps_of_a_finished_stage(folder, tmp_path):
+    """The training has counted them; other epochs are another length."""
+    batches = "task.train_data.global_batch_size=4"
+    config = _load(folder, batches, "trainer.train_epochs=2")
+    counted = with_counted_steps(config, SentenceEncoderTask(config.task), num_replicas=2)
+    train_utils.serialize_config(counted, str(tmp_path))
+    step = tf.Variable(counted.trainer.train_steps - 1, dtype=tf.int64)
+    checkpoint = tf.train.Checkpoint(global_step=step)
+    checkpoint.save(str(tmp_path / "ckpt"))
+    assert not chains.is_finished(tmp_path, config.trainer)
+    step.assign_add(1)
+    checkpoint.save(str(tmp_path / "ckpt"))
+    assert chains.is_finished(tmp_path, config.trainer)
+    assert chains.length(config.trainer) == "2 epochs"
+    other = _load(folder, batches, "trainer.train_epochs=1").trainer
+    assert not chains.is_finished(tmp_path, other)
+
+
+def test_overrides_of_a_chain_are_checked_without_its_start(folder):
+    """The vocabulary of the stage's start is not known there."""
+    stages = [chains.Stage("words", "mirror_bert/word")]
+    data = {"train_data": {"input_path": str(folder)}}
+    objectives = {"contrastive": {"temperature": 0.1}}
+    chains.check_common(
+        [dataclasses.replace(stages[0], params_override={"task": data})],
+        {"task": {"objectives": objectives}},
+    )
