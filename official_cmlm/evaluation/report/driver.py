@@ -39,7 +39,7 @@ from official_cmlm.evaluation.scores import (
     TextLengths,
 )
 from official_cmlm.evaluation.suite import Task, read_tasks, report_unread, score_tasks
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import atomic_write_text, locked, read_object
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
@@ -162,7 +162,8 @@ def run(
       The content of `results.json`; for suites that have no score now, what this run found.
 
     Raises:
-      UserError: if the data folder is missing.
+      UserError: if the data folder is missing, `results.json` has another format, or another
+        evaluation writes into `output_dir`.
     """
     if not options:
         raise UserError("no suite to run; --suites=? lists them")
@@ -170,34 +171,39 @@ def run(
     output_dir.mkdir(parents=True, exist_ok=True)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
     fingerprint = _fingerprint(encoders)
-    known = _earlier_suites(output_dir / "results.json", fingerprint)
-    results: dict[str, Any] = {
-        "encoder": {
-            "name": name,
-            "path": path,
-            "kind": ", ".join(dict.fromkeys(one.kind for one in encoders.values())),
-            "fingerprint": fingerprint,
-            "dimension": None,
-        },
-        "data_dir": str(data_dir),
-        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "seconds": 0.0,
-        "suites": known,
-    }
-    single = encoders.get("")
-    runs = {
-        suite: SuiteRun(
-            *(suite, data_dir, options[suite], strict, single),
-            () if single else tuple(encoders),
-            _TrainedTasks(
-                output_dir / "tasks" / f"{suite}.json", f"{fingerprint} {_code()}", options[suite]
-            ),
-            output_dir if save_predictions else None,
-        )
-        for suite in options
-    }
     refused = {}
     with contextlib.ExitStack() as stack:
+        # Runs at the same time would each write the suites that it found at its start.
+        refusal = f"{output_dir}: another evaluation writes here; set another --output_dir"
+        stack.enter_context(locked(output_dir / "lock", refusal))
+        known = _earlier_suites(output_dir / "results.json", fingerprint)
+        results: dict[str, Any] = {
+            "encoder": {
+                "name": name,
+                "path": path,
+                "kind": ", ".join(dict.fromkeys(one.kind for one in encoders.values())),
+                "fingerprint": fingerprint,
+                "dimension": None,
+            },
+            "data_dir": str(data_dir),
+            "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "seconds": 0.0,
+            "suites": known,
+        }
+        single = encoders.get("")
+        runs = {
+            suite: SuiteRun(
+                *(suite, data_dir, options[suite], strict, single),
+                () if single else tuple(encoders),
+                _TrainedTasks(
+                    output_dir / "tasks" / f"{suite}.json",
+                    f"{fingerprint} {_code()}",
+                    options[suite],
+                ),
+                output_dir if save_predictions else None,
+            )
+            for suite in options
+        }
         # Languages may share an encoder, and its store can be opened once.
         stores = {
             one.fingerprint: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
@@ -225,15 +231,17 @@ def run(
                 has_earlier = bool(known.get(suite, {}).get("scores"))
                 kept = refused if has_earlier and not found["scores"] else known
                 kept[suite] = found
-            for other in compare:
-                predictions.add_differences(suite, known.get(suite, {}), output_dir, other)
             results["encoder"]["dimension"] = first.dimension
             # The duration of all scores, except for embedding in earlier runs.
             embedding = sum(store.seconds for store in stores.values())
             results["embedding_seconds"] = round(embedding, 1)
             suites_took = sum(one["seconds"] for one in known.values())
             results["seconds"] = round(suites_took + embedding, 1)
+            # A fault of a comparison must not cost the suite.
             _write_json(output_dir / "results.json", results)
+            for other in compare if suite in known else ():
+                predictions.add_differences(suite, known[suite], output_dir, other)
+                _write_json(output_dir / "results.json", results)
     return results | {"suites": known | refused}
 
 
@@ -366,7 +374,7 @@ class SuiteRun:
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._key = f"{_code()} strict={strict} predictions={predictions_in is not None}"
+        self._key = f"{_code()} strict={strict}"
         self._seconds = 0.0
         self.tasks: deque[Task] = deque()
 
@@ -383,7 +391,13 @@ class SuiteRun:
         self._seconds += time.monotonic() - began
 
     def is_unchanged(self, earlier: dict[str, Any]) -> bool:
-        """Whether earlier results are complete, and of the same options, code and files."""
+        """Whether earlier results are complete, and of the same options, code and files.
+
+        They are incomplete without the predictions that this run is to write.
+        """
+        has_intervals = any(metric.statistic for metric in self._module.RESULTS.metrics)
+        if self._predictions_in and has_intervals and not earlier.get("predictions"):
+            return False
         options = json.loads(json.dumps(dataclasses.asdict(self._options)))
         now = {"key": self._key, "options": options, "files": self._data.files, "failures": []}
         return bool(earlier.get("scores")) and all(earlier.get(name) == now[name] for name in now)
@@ -417,6 +431,7 @@ class SuiteRun:
         embedding = getattr(encode, "seconds", 0.0) - embedding
         return {
             "key": self._key,
+            "predictions": self._predictions_in is not None,
             "protocol": self._module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
             "options": dataclasses.asdict(self._options),
             "seeds": report.seeds,

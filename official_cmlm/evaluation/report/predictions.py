@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def read(folder: Path, suite: str) -> dict[str, list[Prediction]]:
     """Reads what `write` wrote; nothing without the file."""
     path, found = _path(folder, suite), {}
     if path.exists():
+        # A text may be longer than the 131,072 characters that the module reads by default.
+        csv.field_size_limit(sys.maxsize)
         with path.open(encoding="utf-8", newline="") as file:
             for task, first, second, gold, predicted in list(csv.reader(file))[1:]:
                 pair = (first, second, float(gold), float(predicted))
@@ -61,19 +64,23 @@ def add_intervals(suite: str, report: SuiteReport) -> None:
 def add_differences(
     suite: str, results: dict[str, Any], folder: Path, other: Mapping[str, Any]
 ) -> None:
-    """Adds the intervals of differences to another encoder: `differences`, by its fingerprint.
+    """Sets the intervals of differences to another encoder: `differences`, by its fingerprint.
+
+    Those of an earlier comparison are removed. A file that cannot be read becomes a note.
 
     Args:
       suite: its name.
-      results: of the suite; `scores` that both encoders have predictions of are changed.
+      results: of the suite, with `scores` and `notes`, which are changed.
       folder: of these results.
       other: the other encoder's results, with their `folder`.
     """
-    theirs = read(Path(other["folder"]), suite)
-    mine = read(folder, suite) if theirs else {}
+    fingerprint = other["encoder"]["fingerprint"]
+    for score in results["scores"]:
+        score.get("differences", {}).pop(fingerprint, None)
+    mine, theirs = (_read_or_note(place, suite, results) for place in (folder, other["folder"]))
     others = other["suites"].get(suite, {}).get("scores", [])
     values = {(score["task"], score["metric"]): score["value"] for score in others}
-    for score in results.get("scores", []):
+    for score in results["scores"]:
         task = score["task"]
         statistic = declared(suite).metric(score["metric"]).statistic
         if not statistic or task not in mine or task not in theirs:
@@ -88,4 +95,17 @@ def add_differences(
             ends = bootstrap(
                 lambda x, y, gold, of=statistic: of(x, gold) - of(y, gold), own, compared, gold
             )
-            score.setdefault("differences", {})[other["encoder"]["fingerprint"]] = ends
+            score.setdefault("differences", {})[fingerprint] = ends
+
+
+def _read_or_note(
+    folder: str | Path, suite: str, results: dict[str, Any]
+) -> dict[str, list[Prediction]]:
+    """Reads predictions; if they cannot be read, notes it in the suite's results."""
+    note = f"{_path(Path(folder), suite)}: cannot be read, so differences have no interval"
+    results["notes"] = [one for one in results["notes"] if one != note]
+    try:
+        return read(Path(folder), suite)
+    except (OSError, ValueError, csv.Error):
+        results["notes"].append(note)
+        return {}

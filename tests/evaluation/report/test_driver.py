@@ -304,6 +304,18 @@ def test_damaged_earlier_results(data, tmp_path, content):
     assert json.loads(path.read_text()) == content
 
 
+def test_one_run_at_a_time_writes_into_a_folder(data, tmp_path):
+    """Another one would lose the suites of the first; it is refused before it reads them."""
+
+    def encode(texts):
+        with pytest.raises(UserError, match="another evaluation writes here"):
+            _run(toy.encode, data, tmp_path / "out", suites=("tatoeba",))
+        return toy.encode(texts)
+
+    suites = _run(encode, data, tmp_path / "out", ("sts.subsets=false",), ("sts",))["suites"]
+    assert suites["sts"]["scores"] and not (tmp_path / "out/lock").exists()
+
+
 def test_results_grow(data, tmp_path):
     """A later command adds its suites; one without any score replaces nothing."""
     out = tmp_path / "out"

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -94,3 +96,60 @@ def test_predictions_of_another_run_are_not_compared(runs):
     del mine["scores"][0]["differences"]
     driver.predictions.add_differences("sts", mine, root / "b", other)
     assert "differences" not in mine["scores"][0]
+
+
+def _compared(runs, tmp_path, change):
+    """Compares the encoders again after `change` of the lines of the first one's file."""
+    root, _ = runs
+    shutil.copytree(root / "a", tmp_path / "a")
+    path = tmp_path / "a/predictions/sts.csv"
+    path.write_bytes(change(path.read_bytes()))
+    other = json.loads((root / "a/results.json").read_text()) | {"folder": str(tmp_path / "a")}
+    mine = json.loads((root / "b/results.json").read_text())["suites"]["sts"]
+    assert mine["scores"][0]["differences"]
+    for _ in range(2):
+        driver.predictions.add_differences("sts", mine, root / "b", other)
+    return mine
+
+
+def test_an_interval_of_an_earlier_comparison_is_removed(runs, tmp_path):
+    """Predictions that no longer give the score leave no interval."""
+    mine = _compared(runs, tmp_path, lambda text: b"\n".join(text.splitlines()[:20]) + b"\n")
+    assert not mine["scores"][0]["differences"]
+
+
+@pytest.mark.parametrize("damage", [b"STS-B,one,two\n", b"STS-B,a,b,c,d\n", b"\xff\n"])
+def test_a_damaged_file_is_noted_once(runs, tmp_path, damage):
+    """It leaves no interval."""
+    mine = _compared(runs, tmp_path, lambda text: text + damage)
+    assert not mine["scores"][0]["differences"]
+    assert sum("cannot be read" in note for note in mine["notes"]) == 1
+
+
+def test_long_texts_are_read(tmp_path):
+    """A text may be longer than a field is by default in Python's CSV."""
+    found = {"STS-B": [("long " * 40_000, "short", 1.0, 0.5)]}
+    driver.predictions.write(tmp_path, "sts", found)
+    assert driver.predictions.read(tmp_path, "sts") == found
+
+
+def test_a_run_without_predictions_keeps_the_intervals(runs, tmp_path):
+    """A suite is scored again for predictions that are wanted and not there, not otherwise."""
+    root, results = runs
+    shutil.copytree(root / "a", tmp_path / "a")
+
+    def run(**kwargs):
+        options = driver.parse_options(["sts"], ["sts.tasks=STS-B"])
+        encoder = OpenedEncoder("a", "python", "a" * 16, lambda texts: toy.encode(texts, 64))
+        with mock.patch.object(driver, "_write_reports"):
+            found = driver.run(encoder, "", "a", root / "data", tmp_path / "a", options, **kwargs)
+        return found["suites"]["sts"]["scores"][0].get("interval")
+
+    interval = list(results[0]["suites"]["sts"]["scores"][0]["interval"])
+    assert run() == interval
+    path = tmp_path / "a/results.json"
+    path.write_text(path.read_text().replace('"predictions": true', '"predictions": false'))
+    assert run() == interval
+    shutil.rmtree(tmp_path / "a/predictions")
+    run(save_predictions=True)
+    assert (tmp_path / "a/predictions/sts.csv").exists()
