@@ -87,12 +87,14 @@ class SuiteResults:
       panel: name of a task -> (title of its chart, "" for the suite's own tasks; label in there).
         None for a part of another task, which is not drawn.
       bars: None if the suite has no bar charts.
+      package: the package that computes the scores, which depend on its version. Default: none.
     """
 
     metrics: tuple[Metric, ...]
     averages: str = ""
     panel: Callable[[str], tuple[str, str] | None] = lambda task: ("", task)
     bars: Bars | None = None
+    package: str = ""
 
     def metric(self, name: str) -> Metric:
         """Returns the metric of a name; for an unknown one a metric with its name as label."""

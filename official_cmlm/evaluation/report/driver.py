@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import importlib.metadata
 import json
 import math
 import sys
@@ -375,6 +376,10 @@ class SuiteRun:
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
         self._key = f"{_code()} strict={strict}"
+        package = self._module.RESULTS.package
+        # A package that is not installed is an error of its suite.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            self._key += f" version={importlib.metadata.version(package)}" if package else ""
         self._seconds = 0.0
         self.tasks: deque[Task] = deque()
 

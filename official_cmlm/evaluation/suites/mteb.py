@@ -123,6 +123,7 @@ def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> l
 RESULTS = SuiteResults(
     (Metric("main_score", "main score", "× 100", main=True),),
     bars=Bars("Tasks of the mteb package"),
+    package="mteb",
 )
 
 

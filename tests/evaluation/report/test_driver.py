@@ -304,6 +304,19 @@ def test_damaged_earlier_results(data, tmp_path, content):
     assert json.loads(path.read_text()) == content
 
 
+def test_another_version_of_a_package_repeats_its_suite(tmp_path):
+    """It may compute other scores."""
+
+    def run(name, version):
+        options = driver.parse_options([name], ())[name]
+        with mock.patch("importlib.metadata.version", lambda package: version):
+            return driver.SuiteRun(name, tmp_path, options)
+
+    found = run("mteb", "1").score(toy.encode) | {"scores": [1], "failures": []}
+    assert run("mteb", "1").is_unchanged(found)
+    assert not run("mteb", "2").is_unchanged(found)
+
+
 def test_one_run_at_a_time_writes_into_a_folder(data, tmp_path):
     """Another one would lose the suites of the first; it is refused before it reads them."""
 
