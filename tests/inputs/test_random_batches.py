@@ -66,6 +66,7 @@ def test_lengths_are_mixed_and_padding_ends_with_the_longest(pipeline):
     assert len({batch["first"]["input_word_ids"].shape[1] for batch in batches}) > 1
 
 
+@pytest.mark.long
 def test_one_shape_for_compiled_steps(small, corpus):
     """The same batches, padded to `seq_length`; what is left of an epoch is left out."""
     each = len(corpus) // SIZE

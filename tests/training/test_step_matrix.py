@@ -3,7 +3,7 @@
 Objectives × variations: chunks, rematerialised blocks, a vocabulary in blocks, replicas, XLA, and
 their combinations. The plain step of an objective, on one device, eager, with every kind of
 dropout, is computed once. The fast suite has all objectives with the two variations that combine
-the most, and one objective with all; `make test-long` has the whole product.
+the most; `make test-long` has the whole product.
 """
 
 import dataclasses
@@ -48,8 +48,6 @@ CASES = {
         },
     ),
 }
-# Both a mean of predictions, with a language-model head, and a comparison of examples.
-DETAILED = ("declutr",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +106,7 @@ COMPILED = (
 def _is_fast(case: str, variation: Variation) -> bool:
     if variation.compiled:
         return case == "mlm" and variation == COMPILED[0]
-    return variation in BROAD or case in DETAILED
+    return variation in BROAD
 
 
 def _cases(variations: tuple[Variation, ...]) -> list:
