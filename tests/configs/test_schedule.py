@@ -111,7 +111,7 @@ OWN = {
     "declutr/tiny": (31_116, declutr(5e-4)),
     "declutr/mini": (31_116, declutr(3e-4)),
     "recipes/adapt": (1000, cmlm(2e-5)),
-    "demo": (460, cmlm(1.8e-3)),
+    "demo": (920, cmlm(1.8e-3)),
 }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def test_a_file_wins_over_a_shipped_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo.yaml").write_text("trainer: {train_steps: 7}\n")
     assert registry.load("demo.yaml").trainer.train_steps == 7
-    assert registry.load("demo").trainer.train_steps == 460
+    assert registry.load("demo").trainer.train_steps == 920
 
 
 @pytest.mark.parametrize(
