@@ -6,6 +6,7 @@ examples: a dict of ragged int32 `[examples, (tokens)]`, special tokens included
 `[examples]`, which decides all random choices of an example.
 """
 
+import abc
 import dataclasses
 from typing import ClassVar
 
@@ -66,7 +67,7 @@ class RecordFacts:
         return SpecialIds.of(self.vocabulary)
 
 
-class View:
+class View(abc.ABC):
     """Base class of views; its defaults are those of a view of documents.
 
     Attributes:
@@ -109,9 +110,9 @@ class View:
         """
         return getattr(self, "segment", "sentence") == "packed"
 
+    @abc.abstractmethod
     def __call__(self, block: DocumentBlock) -> Examples:
         """Returns the examples of a block of records, see the module."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
