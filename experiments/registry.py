@@ -43,12 +43,13 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     params_override: str | dict[str, Any] | None = None,
     init_checkpoint: str | None = None,
     notes: list[str] | None = None,
+    data: str | None = None,
 ):
     """Builds an experiment's configuration.
 
     Values are applied in this order, later ones override earlier ones: the defaults, the file of
     the experiment's `base`, the experiment's file, the network of `init_checkpoint`, each of
-    `config_files`, `params_override`.
+    `config_files`, `params_override`, `data`.
 
     Args:
       name: an experiment's name, which `.yaml` may follow; or the path of a user's own `.yaml`.
@@ -58,6 +59,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         from there, so that the weights fit; of a sentence encoder also those of its vector, but for
         what the experiment `needs`. See `official_cmlm.training.inherited_fields`.
       notes: lines about these fields are appended to it, one for each that differs.
+      data: folder of the records to train on, `task.train_data.input_path`.
 
     Returns:
       A locked `SentenceEncoderExperimentConfig`.
@@ -93,6 +95,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         is_text = isinstance(params_override, str)
         values = parse_override(params_override) if is_text else params_override
         _apply(config, values, "--params_override")
+    if data is not None:
+        _apply(config, {"task": {"train_data": {"input_path": data}}}, "--data")
     if start is not None:
         _apply(config, {"task": {"encoder": start.reset_fields(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)

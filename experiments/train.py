@@ -39,6 +39,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "model_dir", None, "Folder for checkpoints, params.yaml and summaries. Required."
     )
+    flags.DEFINE_string(
+        "data",
+        None,
+        "Folder of records to train on; it overrides task.train_data.input_path. Default: as the"
+        " other values say.",
+    )
     flags.DEFINE_multi_string(
         "config_file",
         None,
@@ -88,7 +94,12 @@ def main(argv: list[str]) -> None:
     cli.import_modules()
     notes: list[str] = []
     params = registry.load(
-        FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint, notes
+        FLAGS.experiment,
+        FLAGS.config_file,
+        FLAGS.params_override,
+        FLAGS.init_checkpoint,
+        notes,
+        FLAGS.data,
     )
     for line in notes if "train" in FLAGS.mode else ():
         print(line, file=sys.stderr)

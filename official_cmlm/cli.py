@@ -193,6 +193,10 @@ def _drop_output() -> None:
 
 def _parsed(argv: list[str]) -> list[str]:
     """Parses the flags and returns the other arguments; a mistake is one line and ends."""
+    # absl's `--help` lists the flags of the main module alone, others define some for it.
+    for module, defined in flags.FLAGS.flags_by_module_dict().items():
+        for flag in () if module.startswith("absl.") else defined:
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     try:
         rest = flags.FLAGS(argv)
         for flag in _given():

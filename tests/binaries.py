@@ -17,7 +17,7 @@ BINARIES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
     for package in PACKAGES
     for path in (ROOT / package).rglob("*.py")
-    if "cli.run(" in path.read_text(encoding="utf-8") and path.name != "cli.py"
+    if "cli.run(" in path.read_text(encoding="utf-8") and path.name not in ("cli.py", "command.py")
 )
 
 

@@ -22,7 +22,7 @@ def test_binaries_are_those_that_start_by_cli():
         for path in (ROOT / package).rglob("*.py")
         if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
     }
-    assert started - set(BINARIES) == {"experiments.demo.search"}
+    assert started - set(BINARIES) == {"experiments.demo.search", "official_cmlm.command"}
     assert {"data_prep.prepare", "experiments.train", "export.serve"} <= set(BINARIES)
 
 

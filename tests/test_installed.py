@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.binaries import BINARIES
 from tests.conftest import make_documents
 
 ROOT = Path(__file__).parents[1]
@@ -74,19 +73,11 @@ def modules(folder, suffix):
 
 
 def test_every_binary_has_a_script():
-    """`cmlm-export-tfhub` is `official_cmlm.scripts:export_tfhub` is `export.export_tfhub`."""
-    from official_cmlm import scripts
+    """`cmlm-export-tfhub` runs `export.export_tfhub`; all of them are one function."""
+    from official_cmlm.command import COMMANDS
 
-    found = {}
-    for name, target in SCRIPTS.items():
-        module, function = target.split(":")
-        assert (module, f"cmlm-{function.replace('_', '-')}") == ("official_cmlm.scripts", name)
-        (found[name],) = getattr(scripts, function).args
-    binaries = {name for name in BINARIES if not name.startswith("benchmarks.")}
-    assert set(found.values()) == {name.removeprefix("official_cmlm.") for name in binaries}
-    for name, module in found.items():
-        last = module.removeprefix("experiments.").replace("demo.report", "demo_report")
-        assert name == f"cmlm-{last.rpartition('.')[2].replace('_', '-')}"
+    assert set(SCRIPTS.values()) == {"official_cmlm.command:main"}
+    assert set(SCRIPTS) == {"cmlm", *(f"cmlm-{command.script}" for command in COMMANDS.values())}
 
 
 @pytest.mark.long
@@ -119,7 +110,8 @@ def test_the_installed_project_is_imported_from_anywhere(scripts, elsewhere):
 @pytest.mark.long
 def test_help_of_a_script(scripts, elsewhere):
     """Under the script's module, so with all of its flags; absl's `--help` exits with 1."""
-    assert {path.name for path in scripts.glob("cmlm-*")} == set(SCRIPTS)
+    assert {path.name for path in scripts.glob("cmlm*")} == set(SCRIPTS)
+    assert "train EXPERIMENT" in run(scripts / "cmlm", "--help", cwd=elsewhere)
     for script in ("cmlm-prepare", "cmlm-train", "cmlm-export-tfhub"):
         text = run(scripts / script, "--help", cwd=elsewhere, status=1)
         assert "flags:" in text and "\n  --" in text

@@ -10,8 +10,10 @@ import pytest
 import yaml
 from absl import flags
 
+from official_cmlm import command
 from tests.binaries import flags_of
 from tests.docs.pages import NAMES, ROOT, blocks, commands
+from tests.test_command import known_flags
 
 LANGUAGES = {"bash", "python", "yaml", "json", "text"}
 BLOCKS = [block for name in NAMES for block in blocks(name)]
@@ -23,8 +25,13 @@ FOREIGN = ("pytest",)
 
 
 def _module(words):
-    """Returns (module, arguments) of a `python -m` command line of this project, or None."""
+    """Returns (module, arguments) of a `python -m` command line of this project, or None.
+
+    Of a line that begins with `cmlm` it returns the sub-command in place of the module.
+    """
     words = [word for word in words if not re.fullmatch(r"[A-Z_]+=.*", word)]
+    if words[0] == "cmlm":
+        return words[1], words[2:]
     if words[0].endswith("python") and words[1] == "-m" and words[2] not in FOREIGN:
         return words[2], words[3:]
     return None
@@ -50,7 +57,7 @@ def _mistakes(commands):
     found = []
     for module, arguments in commands:
         try:
-            known = flags_of(module)
+            known, arguments = _read(module, arguments)
             if "…" in arguments:
                 # It stands for flags that the reader knows, required ones among them.
                 for name in known:
@@ -59,6 +66,17 @@ def _mistakes(commands):
         except (flags.Error, ImportError, AttributeError) as error:
             found.append(f"{module} {' '.join(arguments)}: {error}")
     return found
+
+
+def _read(module, arguments):
+    """Returns the flags of a binary or sub-command, and the arguments that its binary gets."""
+    if module == "export":
+        name, arguments = command._chosen_export(arguments)
+        return _read(name, arguments)
+    if module not in command.COMMANDS:
+        return flags_of(module), arguments
+    known = known_flags(module)
+    return known, command._as_flags(command.COMMANDS[module], arguments, known)
 
 
 def test_every_flag_exists():
@@ -167,7 +185,7 @@ def test_every_command_line_of_a_run_block_is_python():
     """The harness can shrink all blocks but the marked ones."""
     for block, words in COMMANDS:
         if not block.not_run:
-            assert words[0] == "python", f"{block}: {shlex.join(words)}"
+            assert words[0] in ("python", "cmlm"), f"{block}: {shlex.join(words)}"
 
 
 def test_pages_are_in_the_site():

@@ -34,12 +34,13 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """`python` is `tiny_python`; the project is imported from here."""
+    """`python` and `cmlm` are `tiny_python`; the project is imported from here."""
     shims = tmp_path_factory.mktemp("shims")
-    (shims / "python").write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/docs/tiny_python.py" "$@"\n'
-    )
-    (shims / "python").chmod(0o755)
+    for name, first in (("python", ""), ("cmlm", "-m official_cmlm.command")):
+        (shims / name).write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/docs/tiny_python.py" {first} "$@"\n'
+        )
+        (shims / name).chmod(0o755)
     path = f"{shims}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
 

@@ -86,8 +86,12 @@ def main() -> None:
     arguments = sys.argv[1:]
     sys.path[0] = os.getcwd()
     if arguments[0] == "-m":
-        module = arguments[1]
-        sys.argv = [module, *tiny(module, arguments[2:])]
+        module, *rest = arguments[1:]
+        if module == "official_cmlm.command" and rest[0] in ("train", "train-stages"):
+            name, value, *flags = rest
+            first = f"--{'experiment' if name == 'train' else 'stages'}={value}"
+            rest = [name, *tiny(f"experiments.{name.replace('-', '_')}", [first, *flags])]
+        sys.argv = [module, *tiny(module, rest)]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:
         sys.argv = arguments

@@ -1,0 +1,165 @@
+"""The command `cmlm`: one table of sub-commands, short ways to give flags, instant help."""
+
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+from absl import flags
+
+from official_cmlm import command
+from tests.binaries import BINARIES, ROOT, call, flags_of
+
+# Ends with the modules that a call imports beside Python's own.
+_HELP = """
+import sys
+sys.argv = ["cmlm", *sys.argv[1:]]
+from official_cmlm import command
+command.main()
+print(sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
+"""
+
+
+def cmlm(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "official_cmlm.command", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def known_flags(name):
+    """Returns the flags of a sub-command, its aliases among them."""
+    known = flags_of(command._imported(command.COMMANDS[name].module).__name__)
+    for alias, flag in command.COMMANDS[name].aliases.items():
+        flags.DEFINE_alias(alias, flag, flag_values=known)
+    return known
+
+
+def values_of(name, *arguments):
+    """Returns the flags' values that a command line of a sub-command gives its binary."""
+    known = known_flags(name)
+    rest = known(["cmlm", *command._as_flags(command.COMMANDS[name], arguments, known)])
+    return known.flag_values_dict(), rest[1:]
+
+
+def test_the_table_has_every_binary_once():
+    binaries = {name for name in BINARIES if not name.startswith("benchmarks.")}
+    modules = [row.module.removesuffix(".__main__") for row in command.COMMANDS.values()]
+    assert sorted(modules) == sorted(name.removeprefix("official_cmlm.") for name in binaries)
+
+
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_a_row_names_flags_that_its_binary_has(name):
+    row, known = command.COMMANDS[name], known_flags(name)
+    assert {flag.removesuffix("*") for flag in row.arguments} <= set(known)
+    for default in row.defaults:
+        assert default.removeprefix("--").partition("=")[0] in known
+    # Every command whose result is one file or folder calls it by the same name.
+    assert "to" in known or {"output", "output_dir"}.isdisjoint(known)
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy():
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    *text, imported = done.stdout.splitlines()
+    listed = {line.split()[0] for line in text if line.startswith("  ")}
+    exports = {name for name in command.COMMANDS if name.startswith("export-")}
+    assert listed == {*command.COMMANDS, "export"} - exports
+    assert not {"absl", "numpy", "yaml", "tensorflow"} & set(names_in(imported))
+
+
+def names_in(line):
+    return [name.strip(" '") for name in line.strip("[]").split(",")]
+
+
+def test_help_of_a_sub_command_is_that_of_its_binary():
+    """Its positional arguments come first; flags that another module defines are there too."""
+    text = cmlm("export", "--to=onnx", "--help").stdout
+    assert text.startswith("usage: cmlm export-onnx MODEL_DIR [--flags]\n\nExports an encoder for")
+    assert all(f"  --{name}:" in text for name in ("export_dir", "model_dir", "precisions"))
+    assert "--verbosity" not in text
+
+
+def test_help_of_a_binary_lists_flags_of_other_modules():
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.train", "--help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert all(f"  --{name}:" in done.stdout for name in ("import_module", "model_dir"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "cmlm has no command 'trian'; did you mean train? cmlm --help lists them"),
+        (["zzz"], "cmlm has no command 'zzz'; cmlm --help lists them"),
+        (["export", "m"], "--to is missing; give one of tfhub, onnx, litert, "),
+        (["export", "m", "--to=onyx"], "--to=onyx: give one of tfhub, onnx, litert, "),
+        (["serve", "m", "n"], "unexpected argument 'n'; flags start with --"),
+        (["train", "x", "--dta=y"], "Unknown command line flag 'dta'. Did you mean: data ?"),
+        (["serve"], "flag --model=None: Flag --model must have a value other than None"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message):
+    done = cmlm(*arguments)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1 and line.startswith(f"error: {message}")
+
+
+def test_a_training_in_one_line():
+    found, rest = values_of("train", "cmlm/tiny", "--data", "records", "--to", "model")
+    assert not rest
+    assert (found["experiment"], found["data"], found["model_dir"], found["mode"]) == (
+        "cmlm/tiny", "records", "model", "train"
+    )  # fmt: skip
+    found, _ = values_of("train", "--mode=eval", "--to=model", "cmlm/tiny")
+    assert (found["experiment"], found["mode"]) == ("cmlm/tiny", "eval")
+
+
+def test_positional_arguments_are_values_of_flags():
+    """Files of one flag are joined; what is left over is refused by the binary."""
+    found, _ = values_of("embed", "a.csv", "--overwrite", "b.csv", "--to=v", "--model=m")
+    assert (found["input"], found["output_dir"], found["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
+    assert values_of("serve", "m", "--port", "0", "n")[1] == ["n"]
+    assert values_of("serve", "--host=h", "--", "-m")[0]["model"] == "-m"
+
+
+def test_results_stand_beside_the_encoder_unless_named(tmp_path):
+    """A name that is not a path gives its last part to a folder of the current one."""
+    (tmp_path / "mine").mkdir()
+    found, _ = values_of("export-onnx", f"{tmp_path}/mine/")
+    assert found["export_dir"] == f"{tmp_path}/mine_onnx"
+    assert values_of("evaluate", "org/a b")[0]["output_dir"] == "a_b_results"
+    assert values_of("evaluate", "mine", "--to=r")[0]["output_dir"] == "r"
+    assert values_of("evaluate", "--encoder=mine")[0]["output_dir"] is None
+
+
+def test_a_console_script_is_its_binary(monkeypatch, capsys):
+    """Its arguments reach the binary as they are; `import_checkpoint` has another name in cmlm."""
+    ran = []
+    monkeypatch.setattr(command, "_run", lambda *call: ran.append(call))
+    for script in ("cmlm-train", "cmlm-import-checkpoint", "cmlm-demo-report"):
+        with mock.patch.object(sys, "argv", [f"/bin/{script}", "--x"]):
+            command.main()
+    assert [(name, row.module, row.defaults, rest) for name, row, rest in ran] == [
+        ("cmlm-train", "experiments.train", (), ["--x"]),
+        ("cmlm-import-checkpoint", "checkpoints.import_checkpoint", (), ["--x"]),
+        ("cmlm-demo-report", "experiments.demo.report", (), ["--x"]),
+    ]
+
+
+def test_data_is_the_folder_of_the_records(tmp_path, capsys):
+    """It wins over --params_override, and is refused where the folder is not there."""
+    from experiments import registry
+
+    override = "task.train_data.input_path=old,trainer.train_steps=7"
+    config = registry.load("cmlm/tiny", params_override=override, data="new")
+    assert (config.task.train_data.input_path, config.trainer.train_steps) == ("new", 7)
+    arguments = ["--experiment=cmlm/tiny", f"--data={tmp_path}/none", f"--model_dir={tmp_path}/m"]
+    assert call("experiments.train", "--mode=train", *arguments) == 1
+    assert f"{tmp_path}/none" in capsys.readouterr().err
