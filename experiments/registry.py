@@ -7,11 +7,14 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from official_cmlm import cli
 from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
 # These folders hold other YAML files than experiments.
 _OTHER = ("chains", "studies")
+# A training curve needs five points; with so many its first and last ones tell something.
+_LEAST_SUMMARIES = 20
 
 
 def experiment_files() -> dict[str, Path]:
@@ -88,13 +91,16 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         start = read_starting_encoder(init_checkpoint)
         task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
         _apply(config, {"task": task}, init_checkpoint)
-    for file in map(Path, config_files or []):
-        values = read_yaml(file)
-        _apply(config, values or {}, str(file))
+    chosen = [(read_yaml(Path(file)) or {}, str(file)) for file in config_files or []]
     if params_override:
         is_text = isinstance(params_override, str)
         values = parse_override(params_override) if is_text else params_override
-        _apply(config, values, "--params_override")
+        chosen.append((values, "--params_override"))
+    for values, where in chosen:
+        _apply(config, values, where)
+    fields = {field for values, _ in chosen for field in values.get("trainer") or {}}
+    if "train_steps" in fields and "summary_interval" not in fields:
+        _report_often(config.trainer, "steps_per_loop" in fields)
     if data is not None:
         _apply(config, {"task": {"train_data": {"input_path": data}}}, "--data")
     if start is not None:
@@ -126,6 +132,34 @@ def _apply(config: Any, values: dict, where: str) -> None:
         config.trainer.schedule = None
     if "train_steps" in trainer and "train_epochs" not in trainer:
         config.trainer.train_epochs = None
+    _drop_long_buckets(config, values)
+
+
+def _report_often(trainer: Any, loop_is_given: bool) -> None:
+    """Lowers the summary interval until a training has `_LEAST_SUMMARIES`, which make a curve."""
+    interval = max(1, trainer.train_steps // _LEAST_SUMMARIES)
+    if trainer.train_steps < 1 or interval >= trainer.summary_interval:
+        return
+    if not loop_is_given:
+        trainer.steps_per_loop = min(trainer.steps_per_loop, interval)
+    loops = max(1, interval // trainer.steps_per_loop)
+    trainer.summary_interval = loops * trainer.steps_per_loop
+
+
+def _drop_long_buckets(node: Any, values: Any, where: str = "") -> None:
+    """Ends the buckets of data with its `seq_length`, where one source sets that alone."""
+    if node is None or not isinstance(values, dict):
+        return
+    for name, value in values.items():
+        _drop_long_buckets(getattr(node, name, None), value, f"{where}.{name}".strip("."))
+    buckets = list(getattr(node, "bucket_boundaries", []))
+    if not buckets or "seq_length" not in values or "bucket_boundaries" in values:
+        return
+    if buckets[-1] != node.seq_length:
+        shorter = [length for length in buckets if length < node.seq_length]
+        node.bucket_boundaries = [*shorter, node.seq_length]
+        lengths = ", ".join(map(str, node.bucket_boundaries))
+        cli.announce(f"{where}.bucket_boundaries: {lengths}, as seq_length is {node.seq_length}")
 
 
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:

@@ -243,8 +243,13 @@ def _dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensor
 def _write_weights(folder: Path, tensors: Tensors) -> None:
     from safetensors.numpy import save_file
 
+    path = folder / "model.safetensors"
+    # The library makes a file that only its owner may read; other files follow the umask.
+    path.touch()
+    mode = path.stat().st_mode
     # transformers requires this marker of the tensors' layout.
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
 
 
 def _write_modules(

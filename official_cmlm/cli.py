@@ -33,10 +33,9 @@ _MAX_SEED = (1 << 32) - 1
 def quiet_tensorflow() -> None:
     """Keeps the libraries' start-up chatter out of the terminal; call before importing them.
 
-    What goes wrong still arrives as an exception. `TF_CPP_MIN_LOG_LEVEL=0` in the environment and
-    `--verbosity=0` show it all.
+    Those of its C++ part are kept out by `official_cmlm` itself. `TF_CPP_MIN_LOG_LEVEL=0` in the
+    environment and `--verbosity=0` show it all.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.ERROR)
     warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow")

@@ -20,7 +20,8 @@ def check_extra(extra: str, *packages: str) -> None:
     for package in packages:
         if not is_installed(package):
             raise UserError(
-                f'the package {package} is not installed; pip install "official-cmlm[{extra}]"'
+                f"the package {package} is not installed; in the checkout of this project, run "
+                f'pip install ".[{extra}]"'
             )
 
 

@@ -1,5 +1,6 @@
 """The command line: instant help, one-line errors, exit statuses."""
 
+import os
 import subprocess
 import sys
 
@@ -74,6 +75,17 @@ def test_a_question_mark_lists_the_experiments(capsys):
     assert call("experiments.train", "--experiment=?") == 0
     printed = capsys.readouterr().out
     assert "cmlm/english_base" in printed and "Table 1" in printed
+
+
+@pytest.mark.parametrize(("given", "level"), [({}, "3"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")])
+def test_python_programs_are_spared_the_notices_of_tensorflow(given, level):
+    """As the binaries are; who sets the level keeps it."""
+    kept = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    program = "import os, official_cmlm; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=kept | given, capture_output=True, text=True
+    )
+    assert done.stdout == f"{level}\n"
 
 
 # Runs a binary where the import of TensorFlow ends the process.

@@ -46,7 +46,7 @@ def brought(extra):
 def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):
     check_extra("data", "json", "pytest")
     monkeypatch.setitem(sys.modules, "pycld2", None)
-    with pytest.raises(UserError, match=r'^the package pycld2 is .*"official-cmlm\[data\]"$'):
+    with pytest.raises(UserError, match=r'^the package pycld2 is .*checkout.*"\.\[data\]"$'):
         check_extra("data", "json", "pycld2")
 
 

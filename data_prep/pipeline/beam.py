@@ -101,8 +101,8 @@ class BeamRunner(contextlib.AbstractContextManager):
             return create_runner(_DASK if self._name == "dask" else self._name)
         except ImportError as error:
             raise UserError(
-                f"--runner={self._name} is not installed ({error}); pip install"
-                ' "official-cmlm[beam]"'
+                f"--runner={self._name} is not installed ({error}); in the checkout of this"
+                ' project, run pip install ".[beam]"'
             ) from None
         except ValueError as error:
             raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None

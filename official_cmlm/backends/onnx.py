@@ -46,7 +46,7 @@ from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 # Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"
 # Version of the graphs in the cache; another number makes new graphs of the same weights.
-_GRAPH_VERSION = 2
+_GRAPH_VERSION = 3
 
 
 class OnnxBackend:

@@ -3,7 +3,7 @@
 The graph is made of the operations that ONNX Runtime has for Transformers (`com.microsoft`), so
 that nothing depends on what its optimiser recognises. With 8-bit weights the products are integer
 products: each input is quantised at run time with one scale, each column of a weight has a scale of
-its own.
+its own, and so has each entry of the word table.
 """
 
 import dataclasses
@@ -112,8 +112,8 @@ def write_graph(
     """Writes an encoder as an ONNX file and returns its content.
 
     Its inputs are int64 `[batch, seq]`: `input_ids`, `attention_mask` (1 for real tokens, which
-    come first) and optionally `token_type_ids`. Its outputs are float32: `last_hidden_state`
-    `[batch, seq, hidden]` and `sentence_embedding` `[batch, embedding_size]`, as `encode` returns.
+    come first) and optionally `token_type_ids`. Its outputs are float32: `sentence_embedding`
+    `[batch, embedding_size]`, as `encode` returns, and `last_hidden_state` `[batch, seq, hidden]`.
 
     Args:
       weights: weights by the names of `modeling.sentence_encoder.encoder_variables`.
@@ -150,9 +150,10 @@ def write_graph(
     model = helper.make_model(
         graph.finished(
             {name: ["batch", "seq"] for name in names},
+            # Programs that know outputs by their place, such as FastEmbed, take the first one.
             {
-                TOKENS: ["batch", "seq", config.hidden_size],
                 SENTENCE: ["batch", config.embedding_size],
+                TOKENS: ["batch", "seq", config.hidden_size],
             },
         ),
         producer_name="official_cmlm",
@@ -333,7 +334,6 @@ class _Encoder:
 
     def _embeddings(self, ids: str, types: str) -> str:
         graph, config = self._graph, self._config
-        words = self._tensor("word_embeddings/embeddings")
         positions = self._weights["position_embedding/embeddings"][config.position_offset :]
         all_types = self._weights["type_embeddings/embeddings"]
         if not types:
@@ -344,12 +344,25 @@ class _Encoder:
         if types:
             table = graph.tensor("type_embeddings/embeddings", all_types)
             hidden = graph.add("Add", hidden, graph.add("Gather", table, types))
-        hidden = graph.add("Add", graph.add("Gather", words, ids), hidden)
+        hidden = graph.add("Add", self._words(ids), hidden)
         scale, shift = self._norm_weights("embeddings/layer_norm")
         epsilon = config.layer_norm_epsilon
         hidden = graph.add("LayerNormalization", hidden, scale, shift, epsilon=epsilon)
         # This product is always float32: it is a thousandth of the work.
         return self._dense(hidden, "embedding_projection") if config.embedding_width else hidden
+
+    def _words(self, ids: str) -> str:
+        """Adds the rows of the word table; integers are gathered first and scaled then."""
+        graph, name = self._graph, "word_embeddings/embeddings"
+        if graph.is_float:
+            return graph.add("Gather", self._tensor(name), ids)
+        # Each entry has a scale. No sum of products can overflow here, so all of a byte is used.
+        table = self._weights[name]
+        scale = np.maximum(np.abs(table).max(axis=1, keepdims=True), 1e-30) / 127
+        rows = graph.tensor(f"{name}_int8", np.rint(table / scale).astype(np.int8))
+        scales = graph.tensor(f"{name}_scale", scale.astype(np.float32))
+        integers = graph.add("Cast", graph.add("Gather", rows, ids), to=_FLOAT)
+        return graph.add("Mul", integers, graph.add("Gather", scales, ids))
 
     def _relative_bias(self, ids: str) -> str:
         """See `modeling.relative_positions.relative_bias`: `[batch, heads, seq, seq]`."""

@@ -21,7 +21,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.training.step_module import StepModule, lower
 
 INSTALL = (
-    'pip install "official-cmlm[jax]" for a CPU, "jax[cuda13]" or "jax[tpu]" for an accelerator'
+    'pip install ".[jax]" in the checkout for a CPU, "jax[cuda13]" or "jax[tpu]" for an accelerator'
 )
 # Steps that may be queued on the device: enough that it never waits for Python.
 _AHEAD = 3

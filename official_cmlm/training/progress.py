@@ -75,6 +75,8 @@ class TrainingProgress:
         """Draws the bar, which starts at the restored step."""
         done = min(int(self._global_step.numpy()), self._total_steps)
         self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
+        if done < self._total_steps:
+            tqdm.write("tracing the first step, which may take a minute or two …", file=sys.stderr)
 
     def on_train(self, output: dict[str, Any]) -> None:
         """Reports the metrics of a loop of `steps_per_loop` steps."""

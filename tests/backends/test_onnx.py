@@ -100,6 +100,14 @@ def test_the_graph_equals_the_keras_encoder(vocabulary, overrides):
         np.testing.assert_allclose(got["last_hidden_state"][real], tokens[real], atol=2e-5)
 
 
+def test_the_vector_is_the_first_output(vocabulary):
+    """For programs that know outputs by their place; it has one row a text."""
+    model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
+    graph = onnx_graph.graph_of(model, vocabulary, 24, "float32")
+    names = [value.name for value in onnx.load_from_string(graph).graph.output]
+    assert names == ["sentence_embedding", "last_hidden_state"]
+
+
 def test_distances_beyond_the_last_bucket(vocabulary):
     """Tokens of long texts, in float32 and in 8 bits."""
     config = tiny_encoder_config(
@@ -163,6 +171,10 @@ def test_weights_of_8_bits(vocabulary, precision):
     }
     kernels = {name: t for name, t in tensors.items() if name.endswith("kernel_int8")}
     assert len(kernels) == 4 * config.num_layers
+    # The word table too is of integers, each row up to the end of its range.
+    table = tensors["word_embeddings/embeddings_int8"]
+    assert table.dtype == np.int8 and (np.abs(table.astype(int)).max(axis=1) == 127).all()
+    assert "word_embeddings/embeddings" not in tensors
     most = 64 if precision == "qint8_avx2" else 127
     for kernel in kernels.values():
         assert (np.abs(kernel.astype(int)).max(axis=0) == most).all()

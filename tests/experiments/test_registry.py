@@ -56,6 +56,47 @@ def test_later_sources_win(tmp_path):
     assert config.trainer.steps_per_loop == 3
 
 
+def test_a_short_training_has_a_curve():
+    """20 reports at least, unless the interval is chosen; a chosen loop is kept."""
+    found = {}
+    for override in (
+        "trainer.train_steps=300",
+        "trainer.train_steps=7",
+        "trainer.train_steps=50000",
+        "trainer.train_steps=300,trainer.summary_interval=100",
+        "trainer.train_steps=300,trainer.steps_per_loop=4",
+        "trainer.train_steps=300,trainer.steps_per_loop=50",
+    ):
+        trainer = registry.load("cmlm/tiny", params_override=override).trainer
+        found[override.replace("trainer.", "")] = trainer.steps_per_loop, trainer.summary_interval
+    assert found == {
+        "train_steps=300": (15, 15),
+        "train_steps=7": (1, 1),
+        "train_steps=50000": (100, 100),
+        "train_steps=300,summary_interval=100": (100, 100),
+        "train_steps=300,steps_per_loop=4": (4, 12),
+        "train_steps=300,steps_per_loop=50": (50, 50),
+    }
+
+
+def test_buckets_end_with_a_sequence_length_that_is_set_alone(tmp_path, capsys):
+    """The data where it was set change, with a line; buckets that are set too are kept."""
+    override = "task.train_data.seq_length=50"
+    task = registry.load("cmlm/tiny", params_override=override).task
+    assert task.train_data.bucket_boundaries == [16, 24, 32, 48, 50]
+    assert task.validation_data.bucket_boundaries[-1] == task.validation_data.seq_length == 128
+    line = "task.train_data.bucket_boundaries: 16, 24, 32, 48, 50, as seq_length is 50\n"
+    assert capsys.readouterr().err == line
+    override = {"task": {"train_data": {"seq_length": 50, "bucket_boundaries": [8]}}}
+    task = registry.load("cmlm/tiny", params_override=override).task
+    assert task.train_data.bucket_boundaries == [8]
+    (tmp_path / "own.yaml").write_text(
+        "base: cmlm/tiny\ntask: {train_data: {seq_length: 200}}\n", encoding="utf-8"
+    )
+    task = registry.load(f"{tmp_path}/own.yaml").task
+    assert task.train_data.bucket_boundaries == [16, 24, 32, 48, 64, 96, 128, 200]
+
+
 def test_an_objective_can_be_taken_out():
     config = registry.load("demo", params_override="task.objectives.quick_thought=null")
     assert config.task.objectives.quick_thought is None

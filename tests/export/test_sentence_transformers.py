@@ -62,6 +62,13 @@ def test_round_trip_gives_the_same_tensors_to_the_bit(written, name):
         assert file.metadata() == {"format": "pt"}
 
 
+def test_whoever_reads_the_settings_may_read_the_weights(written):
+    """All files have the permissions that new files have in this process."""
+    for name in ("bert", "labse"):
+        files = [path for path in written(name).rglob("*") if path.is_file()]
+        assert len({path.stat().st_mode for path in files}) == 1
+
+
 @pytest.mark.parametrize(
     "name",
     ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, *MODULES, "albert_groups"],

@@ -213,7 +213,7 @@ def test_waiting_is_the_time_between_a_step_and_the_next_batch():
 def test_without_jax(monkeypatch):
     """One line that says what to install."""
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(UserError, match=r"needs JAX; pip install \"official-cmlm\[jax\]\""):
+    with pytest.raises(UserError, match=r"needs JAX; pip install \"\.\[jax\]\""):
         _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
 
 

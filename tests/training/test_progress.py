@@ -24,6 +24,13 @@ def test_a_constant_learning_rate_on_several_replicas(tmp_path):
     assert 0.25 in json.loads(line).values()
 
 
+def test_the_first_step_is_announced_before_it_is_traced(capsys):
+    """The bar stands still meanwhile; a training that is done traces nothing."""
+    for step, lines in ((1, 1), (2, 0)):
+        TrainingProgress(2, None, tf.Variable(step, dtype=tf.int64)).start()
+        assert capsys.readouterr().err.count("tracing the first step") == lines
+
+
 def test_time_to_the_first_step(capsys):
     """From the run's begin, not from that of the reports; one line."""
     reports = TrainingProgress(2, None, tf.Variable(1, dtype=tf.int64), time.monotonic() - 100)

@@ -47,7 +47,7 @@ def test_dask(start, tmp_path):
 def test_without_beam(monkeypatch):
     """One line says how to get it."""
     monkeypatch.setitem(sys.modules, "apache_beam.runners.direct.direct_runner", None)
-    with pytest.raises(UserError, match=r'pip install "official-cmlm\[beam\]"'):
+    with pytest.raises(UserError, match=r'pip install "\.\[beam\]"'):
         BeamRunner("InProcess")
 
 
