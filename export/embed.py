@@ -1,10 +1,11 @@
 """Embeds files of texts, however many: `python -m export.embed`.
 
+    python -m export.embed --model_dir=work/model --input=data.csv --column=body --to=v.parquet
     python -m export.embed --model_dir=work/model --input=sentences.txt --output_dir=work/vectors
 
-Row i of the output is text i of the input: a line of a text file, an object of a JSONL file, a row
-of a Parquet file. Rows come in shards, .npy or Parquet, which manifest.json lists when all of them
-are there. The same command goes on with what is left after it was stopped, or killed.
+Row i of the output is text i of the input: a row of a table, an object of JSON, a line of text.
+The output is one file, or shards in a folder, which manifest.json lists when all of them are there.
+The same command goes on with what is left after it was stopped, or killed.
 """
 
 import os
@@ -15,10 +16,12 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.embeddings import PRECISIONS
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable
-from official_cmlm.input_files import expand_inputs, is_remote
+from official_cmlm.extras import check_extra
+from official_cmlm.files import check_output, check_writable
+from official_cmlm.input_files import is_remote
+from official_cmlm.text_files import FORMATS, SUFFIXES, Reading, expand_files
 
-from .embedding import rows, run, worker
+from .embedding import run, worker
 
 FLAGS = flags.FLAGS
 
@@ -34,28 +37,37 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "format",
         "auto",
-        rows.FORMATS,
-        "Format of the input. auto: .jsonl, .ndjson and .parquet by name, all else text lines.",
+        FORMATS,
+        f"Format of the input. auto: by name, {', '.join(SUFFIXES)}, also with .gz and .zst.",
     )
     flags.DEFINE_string(
-        "text_field",
-        "text",
-        "Field of JSON objects, or column of Parquet files, that holds the text.",
-    )
-    flags.DEFINE_string(
-        "id_field",
+        "column",
         "",
-        "Field of JSON objects, or column of Parquet files, with an id that goes into the output."
-        " Default: the number of the row.",
+        "Column of a table, or field of JSON objects, that holds the text. Default: text, or the"
+        " only column of a table.",
     )
     flags.DEFINE_string(
-        "output_dir", None, "Folder to write; manifest.json appears in it at the end. Required."
+        "id_column",
+        "",
+        "Column or field with an id that goes into the output. Default: the number of the row.",
+    )
+    flags.DEFINE_bool(
+        "keep_columns",
+        False,
+        "Whether the text and the input's other columns are written beside the vectors (Parquet).",
+    )
+    flags.DEFINE_string(
+        "to", None, "File to write, .parquet or .npy; it appears when it is complete."
+    )
+    flags.DEFINE_string(
+        "output_dir", None, "Folder of shards to write instead; manifest.json appears at the end."
     )
     flags.DEFINE_enum(
         "output_format",
         "npy",
         worker.OUTPUTS,
-        "npy: arrays [rows, dim]; parquet: columns id and embedding.",
+        "Format of the shards of --output_dir. npy: arrays [rows, dim]; parquet: columns id and"
+        " embedding.",
     )
     flags.DEFINE_bool("overwrite", False, "Whether to replace what another command wrote there.")
     flags.DEFINE_integer(
@@ -92,8 +104,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "prompt_name",
         None,
-        "Prompt of the encoder directory, such as query or document, to put before each text."
-        " Default: the directory's default prompt, if it has one.",
+        "Prompt of the encoder, such as query, to put before each text. Default: that of documents,"
+        " if it has one.",
     )
     flags.DEFINE_string("prompt", None, "A prompt of your own in place of it.")
     flags.DEFINE_enum(
@@ -129,7 +141,7 @@ def define_flags() -> None:
         "Precision of the computation, as of SentenceEncoder.load: float32, bfloat16.",
     )
     cli.define_vector_override()
-    cli.required("model_dir", "input", "output_dir")
+    cli.required("model_dir", "input")
 
 
 def main(argv: list[str]) -> None:
@@ -144,27 +156,29 @@ def main(argv: list[str]) -> None:
     model_dir = Path(os.path.abspath(os.path.expanduser(FLAGS.model_dir)))
     if FLAGS.backend == "tensorflow" or not is_exported(model_dir):
         EncoderDirectory.open(model_dir)
-    paths = expand_inputs(FLAGS.input)
-    for path in paths:
-        if is_remote(path):
-            raise UserError(f"{path}: only local files are read; copy it here first")
-    reading = rows.Reading(FLAGS.format, FLAGS.text_field, FLAGS.id_field)
+    paths = expand_files(FLAGS.input)
+    reading = Reading(FLAGS.format, FLAGS.column, FLAGS.id_column, FLAGS.keep_columns)
     for path in paths:
         reading.form_of(path)
-    if FLAGS.output_format == "parquet":
-        from official_cmlm.extras import check_extra
-
+    output, target = _output(paths)
+    output_format = target.suffix[1:] if target else FLAGS.output_format
+    if output_format == "parquet":
         check_extra("data", "pyarrow")
-    output = Path(os.path.expanduser(FLAGS.output_dir)).absolute()
-    check_writable(output, is_folder=True)
+    elif FLAGS.keep_columns:
+        raise UserError("--keep_columns: .npy files have no columns; write Parquet")
     names = ("backend", "arithmetic", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
-    names += ("prompt", "precision", "dim", "normalize", "on_long", "batch_size", "output_format")
+    names += ("prompt", "precision", "dim", "normalize", "on_long", "batch_size")
     # For the processes, which take the environment over.
     cli.quiet_tensorflow()
     job = run.Job(
-        [os.path.abspath(path) for path in paths],
+        [path if is_remote(path) else os.path.abspath(path) for path in paths],
         reading,
-        worker.Settings(str(model_dir), **{name: FLAGS[name].value for name in names}),
+        worker.Settings(
+            str(model_dir),
+            **{name: FLAGS[name].value for name in names},
+            output_format=output_format,
+            text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
+        ),
         encoder_digest(model_dir, with_ranges=True),
         FLAGS.shard_rows,
         FLAGS.calibration_rows,
@@ -172,20 +186,42 @@ def main(argv: list[str]) -> None:
     cli.announce(f"embedding {len(paths)} files in {FLAGS.workers} processes …")
     outcome = run.run(job, output, FLAGS.workers, FLAGS.overwrite)
     manifest = outcome.manifest
+    if target is not None:
+        run.gather(output, manifest, target, FLAGS.overwrite)
     shards = manifest["shards"]
     for name, what in (
         ("cut_texts", "texts were cut to the encoder's length; --on_long=windows reads them all"),
-        ("mended_texts", "texts had bytes that are not UTF-8, which became U+FFFD"),
+        ("mended_texts", "texts or ids had half surrogate pairs, which became U+FFFD"),
     ):
         if count := sum(shard[name] for shard in shards):
             cli.warn(f"{count} of {manifest['rows']} {what}")
     speed = ""
     if outcome.seconds:
         speed = f"; {outcome.computed / outcome.seconds:.1f} texts/s in {outcome.seconds:.1f} s"
+    shown = "" if target else f" in {len(shards)} shards"
     print(
-        f"{FLAGS.output_dir}: {manifest['rows']} rows of {manifest['columns']} "
-        f"{manifest['dtype']} in {len(shards)} shards, {outcome.computed} rows embedded now{speed}"
+        f"{FLAGS.to or FLAGS.output_dir}: {manifest['rows']} rows of {manifest['columns']} "
+        f"{manifest['dtype']}{shown}, {outcome.computed} rows embedded now{speed}"
     )
+
+
+def _output(paths: list[str]) -> tuple[Path, Path | None]:
+    """Returns the folder of shards and, with `--to`, the file that is made of them."""
+    if bool(FLAGS.to) == bool(FLAGS.output_dir):
+        raise UserError("name the output, either by --to or by --output_dir")
+    if FLAGS.output_dir:
+        output = Path(os.path.expanduser(FLAGS.output_dir)).absolute()
+        check_writable(output, is_folder=True)
+        return output, None
+    target = Path(os.path.expanduser(FLAGS.to)).absolute()
+    if target.suffix not in (".npy", ".parquet"):
+        raise UserError(f"--to={FLAGS.to}: name a .parquet or .npy file, or a folder --output_dir")
+    check_output(target, FLAGS.overwrite, [path for path in paths if not is_remote(path)])
+    in_bytes = FLAGS.precision in ("int8", "uint8")
+    for flag, wrong in (("id_column", FLAGS.id_column), ("precision", in_bytes)):
+        if wrong and target.suffix == ".npy":
+            raise UserError(f"--{flag}: one .npy file has no place for it; write a .parquet")
+    return target.with_name(f"{target.name}.unfinished"), target
 
 
 if __name__ == "__main__":

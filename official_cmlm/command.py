@@ -69,7 +69,7 @@ COMMANDS = {
         "vectors of the texts in files, however many",
         _USE,
         ("input*",),
-        {"to": "output_dir", "model": "model_dir"},
+        {"model": "model_dir"},
     ),
     "serve": Command(
         "export.serve", "HTTP service with OpenAI's interface for embeddings", _USE, ("model",)

@@ -1,6 +1,7 @@
 """Files and folders: written completely or not at all, read with errors that name the file."""
 
 import contextlib
+import ctypes
 import errno
 import hashlib
 import json
@@ -43,11 +44,12 @@ _LONGEST_NAME = 255
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[BinaryIO]:
     """Yields a binary file to write, renamed to `path` when the block ends without an error.
 
     Whenever the process is killed, `path` holds either the old or the new content. An error leaves
-    no partial file. Two processes may write the same path at once: the later one wins.
+    no partial file. Two processes may write the same path at once: the later one wins, unless
+    `replace` is false: then a file that is there by the end is kept, and a `UserError` raised.
 
     >>> with atomic_write("vocab.txt") as file:   # doctest: +SKIP
     ...     file.write(b"[PAD]\\n")
@@ -60,7 +62,10 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        if replace:
+            unfinished.replace(path)
+        else:
+            rename_new(unfinished, path)
     except OSError as error:
         # Written into the block's file as a rule; an error of reading says which file it was.
         if error.filename is None and error.errno in _UNWRITABLE:
@@ -68,6 +73,42 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
         raise
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Renames a file or a folder to a name that nothing has; raises `UserError` if something has.
+
+    Check and rename are one call of the system where it has one, so that nothing can come between.
+    """
+    try:
+        if not _renamed_by_system(source, target):
+            if source.is_dir():
+                # A rename replaces an empty folder, and only an empty one.
+                target.mkdir()
+                source.rename(target)
+            else:
+                os.link(source, target)
+                source.unlink()
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        raise UserError(
+            f"{target}: has appeared meanwhile, and is not replaced; name another output"
+        ) from None
+
+
+def _renamed_by_system(source: Path, target: Path) -> bool:
+    """Renames by Linux's `renameat2`; returns False where system or file system lack it."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    here, no_replace = -100, 1
+    if rename(here, os.fsencode(source), here, os.fsencode(target), no_replace) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), os.fspath(target))
 
 
 def atomic_write_text(path: str | os.PathLike, text: str) -> None:

@@ -124,7 +124,7 @@ def test_a_training_in_one_line():
 def test_positional_arguments_are_values_of_flags():
     """Files of one flag are joined; what is left over is refused by the binary."""
     found, _ = values_of("embed", "a.csv", "--overwrite", "b.csv", "--to=v", "--model=m")
-    assert (found["input"], found["output_dir"], found["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
+    assert (found["input"], found["to"], found["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
     assert values_of("serve", "m", "--port", "0", "n")[1] == ["n"]
     assert values_of("serve", "--host=h", "--", "-m")[0]["model"] == "-m"
 

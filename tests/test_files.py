@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 
+from official_cmlm import files
 from official_cmlm.errors import UserError
 from official_cmlm.files import (
     atomic_write,
@@ -232,3 +233,25 @@ def test_locked(tmp_path):
         with locked(path, "taken"):
             pass
     assert (tmp_path / "victim").read_text() == "mine"
+
+
+@pytest.mark.parametrize("by_system", [True, False])
+def test_a_rename_never_replaces(tmp_path, monkeypatch, by_system):
+    """Files and folders, by the system's call and without it; a link to nothing counts too."""
+    if not by_system:
+        monkeypatch.setattr(files, "_renamed_by_system", lambda source, target: False)
+    (tmp_path / "file").write_text("new")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_text("new")
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "b").write_text("mine")
+    (tmp_path / "link").symlink_to("nothing")
+    for source in ("file", "folder"):
+        for target in ("taken", "full", "link"):
+            with pytest.raises(UserError, match=f"{target}: has appeared meanwhile"):
+                files.rename_new(tmp_path / source, tmp_path / target)
+        files.rename_new(tmp_path / source, tmp_path / f"{source}2")
+    assert (tmp_path / "file2").read_text() == (tmp_path / "folder2" / "a").read_text() == "new"
+    assert (tmp_path / "taken").read_text() == (tmp_path / "full" / "b").read_text() == "mine"
+    assert not (tmp_path / "file").exists() and not (tmp_path / "folder").exists()

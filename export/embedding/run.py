@@ -4,18 +4,18 @@ import concurrent.futures
 import dataclasses
 import json
 import multiprocessing
-import os
-import shutil
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from official_cmlm import cli, progress
-from official_cmlm.embeddings import RANGES_NAME
+from official_cmlm.embeddings import RANGES_NAME, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.files import (
+    atomic_write,
     atomic_write_text,
     locked,
     read_object,
@@ -23,13 +23,22 @@ from official_cmlm.files import (
     report_write_errors,
     sha256,
 )
+from official_cmlm.input_files import is_remote
+from official_cmlm.text_files import Reading, file_state
 
 from . import worker
-from .rows import Part, Reading, parts
-from .worker import WORK, Done, Settings, done_path
+from .rows import Part, extent, parts
+from .worker import WORK, Done, Settings, done_path, ids_name, shard_name
 
 MANIFEST, PLAN, LOCK = "manifest.json", "plan.json", "lock"
-_ADVICE = "pass --overwrite, or name another --output_dir"
+# Without it a folder was not written by this program, and nothing in it is replaced.
+FORMAT = "official_cmlm/embeddings"
+_ADVICE = "pass --overwrite, or name another output"
+_OWN = re.compile(
+    rf"({MANIFEST}|{PLAN}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet)|ids-\d{{5,}}\.jsonl)"
+    r"(\.\d+-[0-9a-f]{8}\.tmp)?"
+)
+_OWN_PART = re.compile(r"\d{5,}\.json(\.\d+-[0-9a-f]{8}\.tmp)?")
 _REMEDY = "make room, then give the same command again: it goes on with what is left"
 
 
@@ -54,15 +63,15 @@ class Job:
     shard_rows: int = 10_000
     calibration_rows: int = 10_000
 
-    def parts(self) -> Iterator[Part]:
-        """Yields the input in parts."""
-        return parts(self.paths, self.reading, self.shard_rows)
+    def parts(self, kinds: dict[str, str] | None = None) -> Iterator[Part]:
+        """Yields the input in parts, with the columns of these kinds."""
+        return parts(self.paths, self.reading, self.shard_rows, kinds)
 
     def plan(self) -> dict[str, Any]:
         """Returns everything that decides the output's bytes, with each file's size and time."""
-        files = [[path, os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in self.paths]
         return {
-            "files": files,
+            "format": FORMAT,
+            "files": [[path, *file_state(path)] for path in self.paths],
             "reading": dataclasses.asdict(self.reading),
             "settings": dataclasses.asdict(self.settings),
             "encoder": self.encoder_digest,
@@ -100,53 +109,128 @@ def run(job: Job, folder: Path, workers: int, overwrite: bool) -> Outcome:
     Raises:
       UserError: a fault of the input, the folder holds something else, or a process has died.
     """
+    _check_apart(job.paths, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / LOCK, f"{folder}: another run writes there"):
         job = _concrete(job, folder, workers)
-        plan = json.loads(json.dumps(job.plan()))
-        _begin(folder, plan, overwrite)
-        if (folder / MANIFEST).exists():
+        plan = _begin(job, folder, overwrite)
+        try:
+            return _resumed(job, folder, workers, plan)
+        except DamagedError:
+            if not overwrite:
+                raise
+        for path in own_files(folder):
+            if path.name not in (PLAN, WORK):
+                path.unlink()
+        (folder / WORK).mkdir(exist_ok=True)
+        return _resumed(job, folder, workers, plan)
+
+
+class DamagedError(UserError):
+    """An output that is damaged, so that only `--overwrite` helps."""
+
+
+def _resumed(job: Job, folder: Path, workers: int, plan: dict[str, Any]) -> Outcome:
+    if (folder / MANIFEST).exists():
+        try:
             manifest = read_object(folder / MANIFEST, _ADVICE)
-            if _reopened(folder, manifest) == 0:
-                return Outcome(manifest, 0, 0.0)
-        with report_write_errors(folder, _REMEDY):
-            remove_unfinished(folder)
-            remove_unfinished(folder / WORK)
-            in_bytes = job.settings.precision in ("int8", "uint8")
-            if in_bytes and not (folder / RANGES_NAME).exists():
+        except UserError as error:
+            raise DamagedError(error) from None
+        if _reopened(job, folder, manifest, plan) == 0:
+            return Outcome(manifest, 0, 0.0)
+    with report_write_errors(folder, _REMEDY):
+        remove_unfinished(folder)
+        remove_unfinished(folder / WORK)
+        if job.settings.precision in ("int8", "uint8"):
+            if not (folder / RANGES_NAME).exists():
                 _calibrate(job, folder)
-            computed = _compute(job, folder, workers)
-            manifest = _finish(job, folder, plan)
+            _check_ranges(job, folder)
+        entries, computed = _compute(job, folder, workers, plan)
+        manifest = _finish(job, folder, plan, entries)
     seconds = max((d.ended for d in computed), default=0) - min(
         (d.started for d in computed), default=0
     )
     return Outcome(manifest, sum(d.entry["rows"] for d in computed), seconds)
 
 
-def _begin(folder: Path, plan: dict[str, Any], overwrite: bool) -> None:
-    """Makes the folder one of this plan."""
-    others = [path for path in folder.iterdir() if path.name != LOCK]
-    if others and not (folder / PLAN).exists():
-        raise UserError(f"{folder}: holds other files; name another --output_dir")
-    if others:
-        before = read_object(folder / PLAN, _ADVICE)
-        if before == plan:
-            if (folder / MANIFEST).exists():
-                # Left by a run that was killed at its very end.
-                shutil.rmtree(folder / WORK, ignore_errors=True)
-            else:
+def _check_apart(paths: Sequence[str], folder: Path) -> None:
+    """Raises `UserError` for an input in the folder that is written."""
+    place = folder.resolve()
+    for path in paths:
+        if not is_remote(path) and place in Path(path).resolve().parents:
+            raise UserError(f"{path}: an input inside of {folder}, the output; name another output")
+
+
+def _begin(job: Job, folder: Path, overwrite: bool) -> dict[str, Any]:
+    """Makes the folder one of this job, and returns its plan with the extent of the input."""
+    plan = json.loads(json.dumps(job.plan()))
+    found = sorted(path for path in folder.iterdir() if path.name != LOCK)
+    if found:
+        if not (folder / PLAN).exists():
+            names = ", ".join(path.name for path in found[:5])
+            raise UserError(f"{folder}: holds other files ({names}); name another output")
+        before = read_object(folder / PLAN, "name another output")
+        if before.get("format") != FORMAT:
+            raise UserError(
+                f"{folder / PLAN}: not a plan of embeddings, so nothing here is replaced; name"
+                " another output"
+            )
+        differing = [name for name in plan if plan[name] != before.get(name)]
+        kinds = before.get("kinds")
+        whole = type(before.get("rows")) is int and isinstance(kinds, dict)
+        if not differing and whole:
+            if (folder / WORK).is_symlink():
+                raise UserError(f"{folder / WORK}: a link, where a folder of this program is to be")
+            if not (folder / MANIFEST).exists():
                 (folder / WORK).mkdir(exist_ok=True)
-            return
+            return before
         if not overwrite:
-            differing = [name for name in plan if plan[name] != before.get(name)]
-            raise UserError(f"{folder}: was begun with another {', '.join(differing)}; {_ADVICE}")
-        # The manifest first, as it says that all is there; the plan last, as without it the folder
-        # would be somebody else's.
-        ends = {MANIFEST: 0, PLAN: 2}
-        for path in sorted(others, key=lambda path: ends.get(path.name, 1)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            what = ", ".join(differing) or "extent"
+            raise UserError(f"{folder}: was begun with another {what}; {_ADVICE}")
+    own = own_files(folder)
+    # Faults of the input are met before anything is removed.
+    size = extent(job.paths, job.reading)
+    plan |= {"rows": size.rows, "kinds": size.kinds}
+    for path in own:
+        path.rmdir() if path.is_dir() else path.unlink()
     atomic_write_text(folder / PLAN, json.dumps(plan, indent=1) + "\n")
     (folder / WORK).mkdir(exist_ok=True)
+    return plan
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Returns what this program has written in a folder, in the order in which it can be removed.
+
+    The manifest comes first, as it says that all is there; the plan last, as without it the folder
+    would be somebody else's.
+
+    Raises:
+      UserError: the folder holds anything else.
+    """
+    found: list[Path] = []
+    foreign: list[str] = []
+    for path in sorted(folder.iterdir()):
+        if path.name == LOCK:
+            continue
+        if path.name == WORK and path.is_dir() and not path.is_symlink():
+            found += sorted(path.iterdir())
+            foreign += [f"{WORK}/{p.name}" for p in path.iterdir() if not _is_own(p, _OWN_PART)]
+        elif not _is_own(path, _OWN):
+            foreign.append(path.name)
+        found.append(path)
+    if foreign:
+        more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
+        raise UserError(
+            f"{folder}: holds {', '.join(foreign[:5])}{more}, which this program has not written;"
+            " move that away, or name another output"
+        )
+    ends = {MANIFEST: 0, PLAN: 2}
+    return sorted(found, key=lambda path: ends.get(path.name, 1))
+
+
+def _is_own(path: Path, names: re.Pattern) -> bool:
+    is_file = path.is_file() and not path.is_symlink()
+    return is_file and names.fullmatch(path.name) is not None
 
 
 def _concrete(job: Job, folder: Path, workers: int) -> Job:
@@ -201,13 +285,15 @@ def _result(future: concurrent.futures.Future, folder: Path) -> Any:
         ) from None
 
 
-def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
-    """Embeds the parts that are not there yet."""
-    total = sum(os.path.getsize(path) for path in job.paths)
+def _compute(
+    job: Job, folder: Path, workers: int, plan: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[Done]]:
+    """Embeds the parts that are not there yet; returns all descriptions, and what was done now."""
+    entries: dict[int, dict[str, Any]] = {}
     done: list[Done] = []
     pending: dict[concurrent.futures.Future, Part] = {}
     with (
-        progress.bar(total, "B", "embedding", unit_scale=True) as bar,
+        progress.bar(plan["rows"], "text", "embedding") as bar,
         _pool(job, folder, workers) as pool,
     ):
 
@@ -218,15 +304,18 @@ def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
                     pending, return_when=concurrent.futures.FIRST_COMPLETED
                 )
                 for future in ended:
+                    part = pending.pop(future)
                     done.append(_result(future, folder))
-                    bar.update(pending.pop(future).read_bytes)
+                    entries[part.number] = done[-1].entry
+                    bar.update(len(part.texts))
 
         try:
-            for part in job.parts():
-                if _is_done(folder, part.number):
+            for part in job.parts(plan["kinds"]):
+                if (entry := _finished(job, folder, part)) is not None:
+                    entries[part.number] = entry
                     # The time left counts unfinished parts only.
-                    bar.initial += part.read_bytes
-                    bar.update(part.read_bytes)
+                    bar.initial += len(part.texts)
+                    bar.update(len(part.texts))
                     continue
                 # One more than are computed, so that no process waits for the reader.
                 pending[pool.submit(worker.embed, part)] = part
@@ -235,34 +324,103 @@ def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return done
+    return [entries[number] for number in sorted(entries)], done
 
 
-def _is_done(folder: Path, number: int) -> bool:
-    """Whether a part was finished, and its files are there as they were written."""
-    path = done_path(folder, number)
-    return path.exists() and _is_whole(folder, read_object(path, _ADVICE), hashed=True)
+def _finished(job: Job, folder: Path, part: Part) -> dict[str, Any] | None:
+    """Returns a part's description if it was finished and its files are as they were written."""
+    path = done_path(folder, part.number)
+    if not path.exists():
+        return None
+    try:
+        entry = read_object(path)
+    except UserError:
+        entry = {}
+    shape = entry.get("shape")
+    good = (
+        _fault(job, entry, part.number, part.first_row) is None
+        and entry["rows"] == len(part.texts)
+        and isinstance(shape, list)
+        and [type(size) for size in shape] == [int, int]
+        and shape[0] == len(part.texts)
+        and isinstance(entry.get("dtype"), str)
+    )
+    if not good:
+        cli.warn(f"{path}: damaged; its rows are embedded again")
+    return entry if good and _is_whole(folder, entry, hashed=True) else None
+
+
+def _fault(job: Job, entry: Any, number: int, first_row: int) -> str | None:
+    """Returns the field of a shard's description that is not as this job writes it, or None."""
+    if not isinstance(entry, dict):
+        return "entry"
+    expected: dict[str, Any] = {
+        "file": shard_name(number, job.settings.output_format),
+        "first_row": first_row,
+    }
+    counts = ["rows", "bytes", "cut_texts", "cut_tokens", "mended_texts"]
+    hashes = ["sha256"]
+    if job.reading.id_column and job.settings.output_format == "npy":
+        expected["ids"] = ids_name(number)
+        counts.append("ids_bytes")
+        hashes.append("ids_sha256")
+    if job.settings.precision in ("int8", "uint8"):
+        hashes.append("ranges_sha256")
+    for name, value in expected.items():
+        if type(entry.get(name)) is not type(value) or entry[name] != value:
+            return name
+    for name in counts:
+        if type(entry.get(name)) is not int or entry[name] < (name == "rows"):
+            return name
+    for name in hashes:
+        if not isinstance(entry.get(name), str):
+            return name
+    return None
 
 
 def _is_whole(folder: Path, entry: dict[str, Any], hashed: bool = False) -> bool:
-    """Whether a shard's files have their sizes and, where asked for, the vectors their bytes."""
-    sizes = {entry["file"]: entry.get("bytes")}
-    if "ids" in entry:
-        sizes[entry["ids"]] = entry.get("ids_bytes")
-    for name, size in sizes.items():
+    """Whether a shard's files have their sizes and, where asked for, their bytes."""
+    for kind in ("", "ids_"):
+        name = entry.get("ids" if kind else "file")
+        if name is None:
+            continue
         path = folder / name
-        if not path.is_file() or (size is not None and path.stat().st_size != size):
+        if not path.is_file() or path.stat().st_size != entry[f"{kind}bytes"]:
             return False
-    return not hashed or sha256(folder / entry["file"]) == entry["sha256"]
+        if hashed and sha256(path) != entry[f"{kind}sha256"]:
+            return False
+    return True
 
 
-def _reopened(folder: Path, manifest: dict[str, Any]) -> int:
+def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, Any]) -> int:
     """Counts the missing or damaged shards of a finished run; any makes the run unfinished.
 
     Their sizes are compared, not their bytes, of which there may be terabytes.
+
+    Raises:
+      DamagedError: the manifest is damaged, and with it what is known of the shards.
     """
-    shards = manifest["shards"]
+    shards = manifest.get("shards")
+    fault, row = None, 0
+    if not isinstance(shards, list):
+        fault, shards = "shards", []
+    for number, shard in enumerate(shards):
+        fault = fault or _fault(job, shard, number, row)
+        row += 0 if fault else shard["rows"]
+    form = {"columns": int, "dtype": str, "rows": int}
+    fault = fault or next((k for k, t in form.items() if type(manifest.get(k)) is not t), None)
+    if fault is None and not row == manifest["rows"] == plan["rows"]:
+        fault = "rows"
+    if fault is not None:
+        raise DamagedError(f"{folder / MANIFEST}: damaged at {fault}; {_ADVICE}")
+    _check_ranges(job, folder, shards)
     whole = {n: shard for n, shard in enumerate(shards) if _is_whole(folder, shard)}
+    if whole and job.settings.output_format == "npy":
+        import numpy as np
+
+        first = np.load(folder / next(iter(whole.values()))["file"], mmap_mode="r")
+        if (first.shape[1:], str(first.dtype)) != ((manifest["columns"],), manifest["dtype"]):
+            raise DamagedError(f"{folder / MANIFEST}: damaged at columns or dtype; {_ADVICE}")
     lost = len(shards) - len(whole)
     if lost:
         cli.warn(
@@ -273,27 +431,50 @@ def _reopened(folder: Path, manifest: dict[str, Any]) -> int:
             form = {"shape": [shard["rows"], manifest["columns"]], "dtype": manifest["dtype"]}
             atomic_write_text(done_path(folder, number), json.dumps(shard | form) + "\n")
         (folder / MANIFEST).unlink()
+    else:
+        # Left by a run that was killed at its very end.
+        _remove_work(folder)
     return lost
 
 
-def _finish(job: Job, folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
+def _check_ranges(job: Job, folder: Path, shards: Sequence[dict[str, Any]] = ()) -> None:
+    """Raises `DamagedError` unless the stored ranges are those that shards were written with."""
+    if job.settings.precision not in ("int8", "uint8"):
+        return
+    path = folder / RANGES_NAME
+    try:
+        ranges = read_ranges(folder)
+    except UserError:
+        ranges = None
+    if ranges is None or {one["ranges_sha256"] for one in shards} - {sha256(path)}:
+        raise DamagedError(f"{path}: not the ranges that the shards were written with; {_ADVICE}")
+
+
+def _remove_work(folder: Path) -> None:
+    if (folder / WORK).is_dir() and not (folder / WORK).is_symlink():
+        for path in (folder / WORK).iterdir():
+            if _is_own(path, _OWN_PART):
+                path.unlink()
+        if not any((folder / WORK).iterdir()):
+            (folder / WORK).rmdir()
+
+
+def _finish(
+    job: Job, folder: Path, plan: dict[str, Any], shards: list[dict[str, Any]]
+) -> dict[str, Any]:
     """Writes the manifest, which says that all is there."""
-    for path, size, changed in plan["files"]:
-        state = os.stat(path) if os.path.exists(path) else None
-        if state is None or (state.st_size, state.st_mtime_ns) != (size, changed):
+    for path, *state in plan["files"]:
+        if not _is_unchanged(path, state):
             raise UserError(f"{path}: has changed since the run began; pass --overwrite")
-    paths = sorted((folder / WORK).glob("*.json"), key=lambda path: int(path.stem))
-    if not paths:
-        raise UserError(f"{', '.join(job.paths)}: no text; check --input")
-    shards = [read_object(path, _ADVICE) for path in paths]
     shapes = {(shard["shape"][1], shard["dtype"]) for shard in shards}
-    if len(shapes) > 1:
+    if len(shapes) > 1 or sum(shard["rows"] for shard in shards) != plan["rows"]:
         raise UserError(f"{folder}: its files have several shapes; {_ADVICE}")
+    _check_ranges(job, folder, shards)
     (columns, dtype), *_ = shapes
-    for shard in shards:
-        del shard["shape"], shard["dtype"]
+    shards = [{k: v for k, v in one.items() if k not in ("shape", "dtype")} for one in shards]
     manifest = {
-        "rows": sum(shard["rows"] for shard in shards),
+        "format": FORMAT,
+        "rows": plan["rows"],
         "columns": columns,
         "dtype": dtype,
         "precision": job.settings.precision,
@@ -302,5 +483,62 @@ def _finish(job: Job, folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "shards": shards,
     }
     atomic_write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
-    shutil.rmtree(folder / WORK)
+    _remove_work(folder)
     return manifest
+
+
+def _is_unchanged(path: str, state: list[Any]) -> bool:
+    try:
+        return [*file_state(path)] == state
+    except (OSError, UserError):
+        return False
+
+
+def gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: bool) -> None:
+    """Writes the rows of a finished run as one file, and removes the run's folder.
+
+    A Parquet file has the manifest, and the ranges of 8-bit embeddings, in its metadata.
+
+    Args:
+      folder: the output of `run`.
+      manifest: its manifest.
+      target: file to write, `.npy` or `.parquet` as the shards; complete or absent.
+      overwrite: whether an existing file is replaced.
+
+    Raises:
+      UserError: the file has appeared since the run began.
+    """
+    import numpy as np
+
+    paths = [folder / shard["file"] for shard in manifest["shards"]]
+    with (
+        locked(folder / LOCK, f"{folder}: another run writes there"),
+        report_write_errors(target, _REMEDY),
+    ):
+        with atomic_write(target, replace=overwrite) as file:
+            if target.suffix == ".npy":
+                form = {"descr": np.dtype(manifest["dtype"]).str, "fortran_order": False}
+                shape = (manifest["rows"], manifest["columns"])
+                np.lib.format.write_array_header_1_0(file, form | {"shape": shape})
+                for path in paths:
+                    file.write(np.load(path, allow_pickle=False).tobytes())
+            else:
+                _gather_parquet(folder, manifest, paths, file)
+        for path in own_files(folder):
+            path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+
+
+def _gather_parquet(
+    folder: Path, manifest: dict[str, Any], paths: list[Path], file: BinaryIO
+) -> None:
+    import pyarrow.parquet as pq
+
+    about = {name: value for name, value in manifest.items() if name != "shards"}
+    if (folder / RANGES_NAME).exists():
+        about["ranges"] = read_object(folder / RANGES_NAME)
+    schema = pq.read_schema(paths[0])
+    schema = schema.with_metadata((schema.metadata or {}) | {b"official_cmlm": json.dumps(about)})
+    with pq.ParquetWriter(file, schema) as writer:
+        for path in paths:
+            writer.write_table(pq.read_table(path).replace_schema_metadata(schema.metadata))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import encoder_digest
-from official_cmlm.embeddings import Ranges, read_ranges
+from official_cmlm.embeddings import RANGES_NAME, Ranges, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, sha256, write_array
 from official_cmlm.worker_processes import prepare_worker
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Folder with a description of each finished part, until the manifest holds them.
 WORK = "unfinished"
 OUTPUTS = ("npy", "parquet")
+# Prompts of `encode_document`, which `encode_long` is given by name.
+_DOCUMENT = ("document", "passage", "corpus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +36,13 @@ class Settings:
       model_dir: the encoder directory, or for the backend `onnx` a folder of `export.export_onnx`.
       backend, arithmetic, max_seq_length, pooling, sentence_vector: see `SentenceEncoder.load`,
         where the arithmetic is called precision.
-      prompt_name, prompt, precision, normalize: see `SentenceEncoder.encode`.
+      prompt_name, prompt, precision, normalize: see `SentenceEncoder.encode`; without a prompt
+        texts get that of documents, as by `encode_document`.
       dim: its `truncate_dim`.
       on_long: `cut`, `error`, or `windows`, which takes `encode_long`.
       batch_size: most texts of a batch.
       output_format: `npy` or `parquet`.
+      text_name: column of the texts in Parquet files; empty: they are not written.
     """
 
     model_dir: str
@@ -55,6 +59,7 @@ class Settings:
     on_long: str = "cut"
     batch_size: int = 64
     output_format: str = "npy"
+    text_name: str = ""
 
     def encoder(self) -> "SentenceEncoder":
         """Loads the encoder."""
@@ -79,9 +84,12 @@ class Settings:
             "truncate_dim": self.dim,
             "precision": self.precision,
         }
-        if self.on_long == "windows":
-            return encoder.encode_long(texts, **options)
-        return encoder.encode(texts, on_long=self.on_long, **options)
+        if self.on_long != "windows":
+            return encoder.encode_document(texts, on_long=self.on_long, **options)
+        if self.prompt_name is None and self.prompt is None:
+            named = (encoder.prompts.get(name) for name in _DOCUMENT)
+            options["prompt"] = next(filter(None, named), "")
+        return encoder.encode_long(texts, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,9 +178,11 @@ def embed(part: Part) -> Done:
     from official_cmlm.sentence_encoder import TextCutWarning
 
     lost = [one.message for one in caught if isinstance(one.message, TextCutWarning)]
-    name = f"embeddings-{part.number:05d}.{settings.output_format}"
-    write = _write_parquet if settings.output_format == "parquet" else _write_npy
-    write(folder / name, vectors, part)
+    name = shard_name(part.number, settings.output_format)
+    if settings.output_format == "parquet":
+        _write_parquet(folder / name, vectors, part, settings.text_name)
+    else:
+        _write_npy(folder / name, vectors, part)
     entry = {
         "file": name,
         "first_row": part.first_row,
@@ -186,6 +196,9 @@ def embed(part: Part) -> Done:
     if part.ids is not None and settings.output_format == "npy":
         entry["ids"] = ids_name(part.number)
         entry["ids_bytes"] = (folder / entry["ids"]).stat().st_size
+        entry["ids_sha256"] = sha256(folder / entry["ids"])
+    if (folder / RANGES_NAME).exists():
+        entry["ranges_sha256"] = sha256(folder / RANGES_NAME)
     description = entry | {"shape": list(vectors.shape), "dtype": str(vectors.dtype)}
     atomic_write_text(done_path(folder, part.number), json.dumps(description) + "\n")
     return Done(description, started, time.monotonic())
@@ -194,6 +207,11 @@ def embed(part: Part) -> Done:
 def done_path(folder: Path, number: int) -> Path:
     """Returns the path of a finished part's description."""
     return folder / WORK / f"{number:05d}.json"
+
+
+def shard_name(number: int, output_format: str) -> str:
+    """Returns the name of a part's file of vectors."""
+    return f"embeddings-{number:05d}.{output_format}"
 
 
 def ids_name(number: int) -> str:
@@ -209,16 +227,20 @@ def _write_npy(path: Path, vectors: "np.ndarray", part: Part) -> None:
         atomic_write_text(path.with_name(ids_name(part.number)), lines)
 
 
-def _write_parquet(path: Path, vectors: "np.ndarray", part: Part) -> None:
+def _write_parquet(path: Path, vectors: "np.ndarray", part: Part, text_name: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ids = part.ids
-    if ids is None:
+    if part.ids is not None:
+        columns = {"id": pa.array(part.ids, pa.string())}
+    else:
         last = part.first_row + len(part.texts)
         columns = {"id": pa.array(range(part.first_row, last), pa.int64())}
-    else:
-        columns = {"id": pa.array(ids, pa.string())}
+    if text_name:
+        columns[text_name] = pa.array(part.texts, pa.string())
+    for name, (kind, values) in part.kept.items():
+        kind = "string" if kind == "json" else kind
+        columns[name] = pa.array(values, pa.type_for_alias(kind))
     flat = pa.array(vectors.reshape(-1))
     columns["embedding"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     with atomic_write(path) as file:

@@ -1,5 +1,6 @@
 """`export.embed`: rows in order, parts, resuming after a kill, what is refused."""
 
+import csv
 import hashlib
 import json
 import os
@@ -26,6 +27,8 @@ from official_cmlm.checkpoints.encoder_directory import (
 from official_cmlm.embeddings import Ranges, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.text_files import Reading
+from tests import binaries
 from tests.conftest import write_encoder
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +69,7 @@ def written(path, texts=TEXTS):
 def job(model_dir, paths, reading=None, shard_rows=5, **settings):
     return run.Job(
         [str(path) for path in paths],
-        reading or rows.Reading(),
+        reading or Reading(),
         worker.Settings(str(model_dir), **settings),
         encoder_digest(model_dir, with_ranges=True),
         shard_rows,
@@ -93,14 +96,13 @@ def test_row_i_is_the_vector_of_text_i(tmp_path, model_dir, encoder, in_process)
     """Over shards and files; empty lines are rows, and other ends of lines are ends."""
     first = written(tmp_path / "a.txt")
     second = tmp_path / "b.txt"
-    second.write_bytes(b"\xef\xbb\xbfone cat\r\n\r\ntwo \xff dogs")
+    second.write_bytes(b"\xef\xbb\xbfone cat\r\n\r\ntwo dogs")
     outcome = run.run(job(model_dir, [first, second]), tmp_path / "out", 1, False)
-    texts = [*TEXTS, "one cat", "", "two \ufffd dogs"]
+    texts = [*TEXTS, "one cat", "", "two dogs"]
     found = vectors_of(tmp_path / "out", outcome.manifest)
     np.testing.assert_allclose(found, encoder.encode(texts, on_long="ignore"), atol=1e-6)
     shards = outcome.manifest["shards"]
     assert [shard["rows"] for shard in shards] == [5, 5, 5, 5, 5, 1]
-    assert sum(shard["mended_texts"] for shard in shards) == 1
     too_long = np.maximum(encoder.count_tokens(texts) - 24, 0)
     assert sum(shard["cut_texts"] for shard in shards) == np.count_nonzero(too_long) > 0
     assert sum(shard["cut_tokens"] for shard in shards) == too_long.sum()
@@ -120,7 +122,7 @@ def test_records_with_ids(tmp_path, model_dir, encoder, in_process, form, output
         file.write_text("\n\n".join(lines), encoding="utf-8")
     else:
         pq.write_table(pa.table({"id": ids, "body": TEXTS, "x": [0] * 23}), file, row_group_size=4)
-    reading = rows.Reading(text_field="body", id_field="id")
+    reading = Reading(column="body", id_column="id")
     settings = {"output_format": output_format, "dim": 6, "normalize": True}
     done = run.run(job(model_dir, [file], reading, **settings), tmp_path / "out", 1, False)
     expected = encoder.encode(TEXTS, truncate_dim=6, normalize=True, on_long="ignore")
@@ -199,7 +201,7 @@ def test_shards_that_are_gone_or_damaged_are_computed_again(
     """A finished run compares sizes, a stopped run bytes too."""
     file, out = tmp_path / "a.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
-    reading = rows.Reading(id_field="id")
+    reading = Reading(id_column="id")
     run.run(job(model_dir, [file], reading), out, 1, False)
     before = files_of(out)
     (out / "embeddings-00001.npy").write_bytes(b"short")
@@ -290,41 +292,31 @@ def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, in_proce
     assert (tmp_path / "own" / "thesis.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    "name, content, reading, says",
-    [
-        ("a.jsonl", b'{"text": "a"}\n{"text"', {}, r"a.jsonl:2: not valid JSON"),
-        ("a.jsonl", b"[1]", {}, "a.jsonl:1: not a JSON object"),
-        ("a.jsonl", b'{"body": "a"}', {}, "'text' is missing"),
-        ("a.jsonl", b'{"text": ["a"]}', {}, "'text' is not a string"),
-        ("a.jsonl", b'{"text": "a"}', {"id_field": "id"}, "'id' must be a string"),
-        ("a.jsonl", b'{"text": "a", "id": true}', {"id_field": "id"}, "'id' must be a string"),
-        ("a.parquet", b"PAR1", {}, "not a Parquet file"),
-        ("a.txt.gz", b"", {}, "compressed"),
-        ("a.txt", b"", {}, "no text"),
-        ("a.txt", b"a", {"id_field": "id"}, "lines have no --id_field"),
-        ("a.txt", b"a" * ((1 << 24) + 1), {}, "a.txt:1: a line of more than 16 MiB"),
-    ],
-)
-def test_bad_input_is_named(tmp_path, model_dir, in_process, name, content, reading, says):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=says):
-        run.run(
-            job(model_dir, [tmp_path / name], rows.Reading(**reading)), tmp_path / "out", 1, False
-        )
+def test_a_fault_is_met_before_the_work(tmp_path, model_dir, in_process, monkeypatch):
+    """The last row of the last file, and nothing is embedded or removed."""
+    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
+    run.run(job(model_dir, [file]), out, 1, False)
+    before = files_of(out)
+    (tmp_path / "b.txt").write_bytes(b"a\nb\xff")
+    monkeypatch.setattr(worker, "embed", None)
+    with pytest.raises(UserError, match="b.txt:2: not UTF-8"):
+        run.run(job(model_dir, [file, tmp_path / "b.txt"]), out, 1, True)
+    assert files_of(out) == before
+    (tmp_path / "b.txt").write_bytes(b"")
+    with pytest.raises(UserError, match="no text"):
+        run.run(job(model_dir, [tmp_path / "b.txt"]), tmp_path / "empty", 1, False)
 
 
 def test_parts_of_long_texts_have_fewer(tmp_path, monkeypatch):
     """So memory does not grow with the length of texts."""
     monkeypatch.setattr(rows, "MOST_CHARACTERS", 100)
     file = written(tmp_path / "a.txt", ["x" * 60, "y" * 60, "z" * 300, "", "b"])
-    found = list(rows.parts([str(file)], rows.Reading(), 3))
+    found = list(rows.parts([str(file)], Reading(), 3))
     assert [(p.number, p.first_row, len(p.texts)) for p in found] == [
         (0, 0, 2),
         (1, 2, 1),
         (2, 3, 2),
     ]
-    assert sum(p.read_bytes for p in found) == file.stat().st_size
 
 
 def test_an_encoder_of_other_weights_is_another_one(model_dir, tmp_path):
@@ -333,6 +325,244 @@ def test_an_encoder_of_other_weights_is_another_one(model_dir, tmp_path):
     data = next((tmp_path / "m").glob("ckpt-1.data-*"))
     data.write_bytes(data.read_bytes()[:-1] + b"\0\1")
     assert encoder_digest(tmp_path / "m") != encoder_digest(model_dir, with_ranges=True)
+
+
+def table_of(path, records):
+    """Writes a CSV file with a column of texts."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(records[0]))
+        writer.writeheader()
+        writer.writerows(records)
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_one_file_with_the_columns(tmp_path, model_dir, encoder, in_process, form):
+    """The rows of all shards, in order, and the columns beside them; the folder is gone."""
+    records = [{"id": f"n{i}", "body": text, "stars": i} for i, text in enumerate(TEXTS)]
+    file, target = tmp_path / f"a.{form}", tmp_path / "v.parquet"
+    if form == "csv":
+        table_of(file, records)
+    else:
+        records[3] |= {"stars": 0.5, "tags": ["x"]}
+        file.write_text("\n".join(map(json.dumps, records)))
+    reading = Reading(column="body", id_column="id", keep=True)
+    settings = {"output_format": "parquet", "text_name": "body", "precision": "int8"}
+    out = tmp_path / "v.parquet.unfinished"
+    done = run.run(job(model_dir, [file], reading, **settings), out, 1, False)
+    ranges = read_ranges(out)
+    run.gather(out, done.manifest, target, False)
+    table = pq.read_table(target)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [file.name, "v.parquet"]
+    assert table["id"].to_pylist() == [record["id"] for record in records]
+    assert table["body"].to_pylist() == TEXTS
+    stars = [str(r["stars"]) if form == "csv" else float(r["stars"]) for r in records]
+    assert table["stars"].to_pylist() == stars
+    if form == "jsonl":
+        assert table["tags"].to_pylist() == [None] * 3 + ['["x"]'] + [None] * 19
+    encoder.ranges = ranges
+    expected = encoder.encode(TEXTS, precision="int8", on_long="ignore")
+    found = np.array(table["embedding"].to_pylist())
+    assert np.abs(found - expected.astype(int)).max() <= 1
+    about = json.loads(table.schema.metadata[b"official_cmlm"])
+    assert about["rows"] == 23 and about["ranges"]["low"] == pytest.approx(ranges.low.tolist())
+
+
+def test_one_array(tmp_path, model_dir, encoder, in_process):
+    """An array that has appeared meanwhile is not replaced, and the shards stay."""
+    file, target = written(tmp_path / "a.txt"), tmp_path / "v.npy"
+    out = tmp_path / "v.npy.unfinished"
+    done = run.run(job(model_dir, [file]), out, 1, False)
+    target.write_bytes(b"mine")
+    with pytest.raises(UserError, match="v.npy: has appeared meanwhile"):
+        run.gather(out, done.manifest, target, False)
+    assert target.read_bytes() == b"mine"
+    assert run.run(job(model_dir, [file]), out, 1, False).computed == 0
+    run.gather(out, done.manifest, target, True)
+    np.testing.assert_allclose(np.load(target), encoder.encode(TEXTS, on_long="ignore"), atol=1e-6)
+    assert not out.exists()
+
+
+def test_texts_get_the_prompt_of_documents(tmp_path, vocabulary, monkeypatch):
+    model = write_encoder(tmp_path / "m", vocabulary)
+    write_settings(model, EncodingSettings({"query": "the bird ", "document": "a cat "}, "query"))
+    encoder = SentenceEncoder.load(model)
+    for on_long in ("cut", "windows"):
+        found = worker.Settings(str(model), on_long=on_long).encode(encoder, ["the dog"])
+        expected = encoder.encode(["a cat the dog"], prompt="")
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    named = worker.Settings(str(model), prompt_name="query").encode(encoder, ["the dog"])
+    np.testing.assert_allclose(named, encoder.encode(["the dog"]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("precious.txt", "mine"),
+        ("modules/main.tf", "mine"),
+        ("unfinished/notes.json", "{}"),
+        ("embeddings-1.npy", "mine"),
+    ],
+)
+def test_nobodys_files_are_replaced(tmp_path, model_dir, in_process, name, content):
+    """Neither others beside its own, nor a folder whose plan is another program's."""
+    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
+    run.run(job(model_dir, [file]), out, 1, False)
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_text(content)
+    before = files_of(out)
+    with pytest.raises(UserError, match=f"out: holds {name.split('/m')[0]}.* has not written"):
+        run.run(job(model_dir, [file], dim=3), out, 1, True)
+    assert files_of(out) == before
+    foreign = tmp_path / "infrastructure"
+    (foreign / "modules").mkdir(parents=True)
+    (foreign / "plan.json").write_text('{"terraform": 1}')
+    (foreign / "modules" / "x.tf").write_text("mine")
+    before = files_of(foreign)
+    with pytest.raises(UserError, match="not a plan of embeddings"):
+        run.run(job(model_dir, [file]), foreign, 1, True)
+    assert files_of(foreign) == before
+
+
+def test_an_input_in_the_output_is_refused(tmp_path, model_dir, in_process):
+    (tmp_path / "sub").mkdir()
+    file = written(tmp_path / "sub" / "a.txt")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for folder in (tmp_path, tmp_path / "link"):
+        with pytest.raises(UserError, match="an input inside of"):
+            run.run(job(model_dir, [file]), folder, 1, True)
+    assert file.exists()
+
+
+def test_a_linked_folder_of_parts_is_refused(tmp_path, model_dir, in_process):
+    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
+    run.run(job(model_dir, [file]), out, 1, False)
+    (tmp_path / "elsewhere").mkdir()
+    (out / "unfinished").symlink_to(tmp_path / "elsewhere")
+    (out / "manifest.json").unlink()
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="unfinished: a link"):
+            run.run(job(model_dir, [file]), out, 1, overwrite)
+
+
+def stopped_run(tmp_path, model_dir, **settings):
+    """Returns the input's job, and a folder with all parts and without a manifest."""
+    file, out = tmp_path / "a.jsonl", tmp_path / "out"
+    file.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    begun = job(model_dir, [file], Reading(id_column="id"), **settings)
+    manifest = run.run(begun, out, 1, False).manifest
+    (out / "unfinished").mkdir()
+    for number, shard in enumerate(manifest["shards"]):
+        entry = shard | {"shape": [shard["rows"], 16], "dtype": manifest["dtype"]}
+        worker.done_path(out, number).write_text(json.dumps(entry))
+    return begun, out, manifest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *[{name: None} for name in ("file", "first_row", "rows", "bytes", "sha256", "ids")],
+        *[{name: None} for name in ("shape", "dtype", "cut_texts", "mended_texts", "ids_sha256")],
+        {"rows": "5"},
+        {"rows": True},
+        {"shape": []},
+        {"file": "../x"},
+        {"file": "embeddings-00001.npy"},
+        {"first_row": 7},
+        {"bytes": -1},
+        [],
+    ],
+)
+def test_a_damaged_description_is_written_again(tmp_path, model_dir, in_process, change, capsys):
+    """And with it its rows; the result is that of a run without damage."""
+    begun, out, _ = stopped_run(tmp_path, model_dir)
+    expected = files_of(out)["manifest.json"]
+    (out / "manifest.json").unlink()
+    path = worker.done_path(out, 2)
+    damaged = json.loads(path.read_text()) | change if change else change
+    path.write_text(json.dumps(damaged))
+    # Neither a stray description nor the copy of another one counts.
+    worker.done_path(out, 99).write_text(worker.done_path(out, 1).read_text())
+    shutil.copy(worker.done_path(out, 1), worker.done_path(out, 3))
+    assert run.run(begun, out, 1, False).computed == 10
+    assert files_of(out)["manifest.json"] == expected
+    assert capsys.readouterr().err.count("damaged; its rows are embedded again") == 2
+
+
+def test_ids_are_hashed_and_ranges_are_checked(tmp_path, model_dir, in_process):
+    begun, out, _ = stopped_run(tmp_path, model_dir, precision="int8")
+    expected = files_of(out)
+    (out / "manifest.json").unlink()
+    ids = out / "ids-00003.jsonl"
+    ids.write_bytes(ids.read_bytes().replace(b"1", b"7"))
+    assert run.run(begun, out, 1, False).computed == 5
+    found = files_of(out)
+    assert found == {name: expected[name] for name in found} and ids.name in found
+    ranges = out / "embedding_ranges.json"
+    for content in (b"{}", found[ranges.name].replace(b"0.", b"1.", 1)):
+        ranges.write_bytes(content)
+        with pytest.raises(UserError, match=r"embedding_ranges.json: not "):
+            run.run(begun, out, 1, False)
+    assert run.run(begun, out, 1, True).computed == 23
+    assert files_of(out) == found
+
+
+@pytest.mark.parametrize(
+    "change, at",
+    [
+        ({"shards": None}, "shards"),
+        ({"shards": []}, "rows"),
+        ({"shards": {}}, "shards"),
+        ({"shards": [1]}, "entry"),
+        ({"columns": "x"}, "columns"),
+        ({"columns": 17}, "columns or dtype"),
+        ({"dtype": "int8"}, "columns or dtype"),
+        ({"rows": 22}, "rows"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path, model_dir, in_process, change, at):
+    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
+    manifest = run.run(job(model_dir, [file]), out, 1, False).manifest
+    (out / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(UserError, match=f"manifest.json: damaged at {at}; pass --overwrite"):
+        run.run(job(model_dir, [file]), out, 1, False)
+    assert run.run(job(model_dir, [file]), out, 1, True).computed == 23
+
+
+def test_half_surrogates_of_ids_are_counted(tmp_path, model_dir, in_process):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "a", "id": "x\\ud800y"}\n{"text": "b\\udfff", "id": "z"}\n')
+    for form in worker.OUTPUTS:
+        reading = Reading(id_column="id")
+        done = run.run(
+            job(model_dir, [file], reading, output_format=form), tmp_path / form, 1, False
+        )
+        assert done.manifest["shards"][0]["mended_texts"] == 2
+
+
+def test_columns_with_the_names_of_the_output_are_refused(tmp_path, model_dir, in_process):
+    file = table_of(tmp_path / "a.csv", [{"text": "a", "embedding": "b"}])
+    with pytest.raises(UserError, match="a column 'embedding' of its own"):
+        run.run(job(model_dir, [file], Reading(keep=True)), tmp_path / "out", 1, False)
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        (["--to=v.csv"], "--to=v.csv: name a .parquet or .npy file"),
+        ([], "either by --to or by --output_dir"),
+        (["--to=v.npy", "--keep_columns"], "--keep_columns: .npy files have no columns"),
+        (["--to=v.npy", "--id_column=id"], "--id_column: one .npy file has no place"),
+        (["--to=data.csv.parquet"], "data.csv.parquet: exists already; pass --overwrite"),
+        (["--to=data.csv.parquet", "--overwrite", "--input=data.csv.parquet"], "is also an input"),
+    ],
+)
+def test_outputs_that_cannot_be(tmp_path, monkeypatch, model_dir, capsys, flags, says):
+    table_of(tmp_path / "data.csv", [{"text": "a", "id": "1"}])
+    (tmp_path / "data.csv.parquet").write_bytes(b"mine")
+    monkeypatch.chdir(tmp_path)
+    status = binaries.call("export.embed", f"--model_dir={model_dir}", "--input=data.csv", *flags)
+    assert status == 1 and says in capsys.readouterr().err
 
 
 def command(model_dir, file, out, *more):
