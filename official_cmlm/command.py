@@ -82,6 +82,18 @@ COMMANDS = {
         {"to": "output_dir"},
         ("--output_dir={encoder}_results",),
     ),
+    "info": Command(
+        "export.info",
+        "what an encoder is, and the backend that is the fastest here",
+        _USE,
+        ("model",),
+    ),
+    "push": Command(
+        "export.push",
+        "an encoder to the Hugging Face hub, as a sentence-transformers folder",
+        _USE,
+        ("model_dir", "repository"),
+    ),
     "import": Command(
         "checkpoints.import_checkpoint",
         "a public checkpoint to an encoder directory",
@@ -259,7 +271,8 @@ def _run(name: str, command: Command, arguments: list[str]) -> None:
     binary = _imported(command.module)
     binary.define_flags()
     for alias, flag in command.aliases.items():
-        flags.DEFINE_alias(alias, flag)
+        if alias not in flags.FLAGS:
+            flags.DEFINE_alias(alias, flag)
     sys.argv = [name, *_as_flags(command, arguments, flags.FLAGS)]
     # absl shows it above the flags.
     sys.modules["__main__"].__doc__ = f"usage: {_call(name, command)} [--flags]\n\n{binary.__doc__}"
