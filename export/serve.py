@@ -4,16 +4,18 @@
     curl http://127.0.0.1:8000/v1/embeddings -H 'Content-Type: application/json' \
         -d '{"model": "encoder", "input": ["A text.", "Another one."]}'
 
-Requests that arrive together are encoded together. `/health` says whether it runs, `/metrics` has
-Prometheus's figures. With CMLM_API_KEY in the environment, requests must carry that key. It ends on
-SIGTERM and Ctrl-C, after the requests that it has.
+Requests that arrive together are encoded together. `/` lists the addresses, `/health` says whether
+it runs, `/metrics` has Prometheus's figures. With CMLM_API_KEY in the environment, requests must
+carry that key. It ends on SIGTERM and Ctrl-C, after the requests that it has.
 """
 
+import asyncio
 import os
 import signal
 import socket
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -21,19 +23,15 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
+if TYPE_CHECKING:
+    from .service.embedder import Embedder
+
 FLAGS = flags.FLAGS
 _KEY = "CMLM_API_KEY"
 
 
 def define_flags() -> None:
     """Defines the flags: encoder, address, key and limits of the service."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "The encoder: an encoder directory, a folder of export.export_tfhub, a"
-        " sentence-transformers folder, or package.module:object with encode(list of str)."
-        " Required.",
-    )
     flags.DEFINE_string(
         "name", None, "What requests call it in their field model. Default: the folder's name."
     )
@@ -50,29 +48,29 @@ def define_flags() -> None:
         ("max_inputs", 2048, 1_000_000, "Most texts a request."),
         ("max_body_mb", 8, 256, "Largest body of a request, in MiB; larger ones get 413."),
         (
-            "max_batch",
-            256,
-            1_000_000,
-            "Most texts that are encoded in one call; requests of more are encoded in pieces.",
+            "max_batch_tokens",
+            16_384,
+            1 << 24,
+            "Most tokens that are encoded in one call; requests of more are encoded in pieces.",
         ),
         (
-            "max_queue",
-            8192,
-            100_000_000,
-            "Most texts that wait; requests beyond get 503 with Retry-After.",
+            "max_queue_tokens",
+            2_000_000,
+            1 << 32,
+            "Most tokens that wait; requests beyond get 429 with Retry-After.",
         ),
         (
             "max_queue_mb",
             256,
             1 << 20,
-            "Most MiB of bodies that are read or wait; requests beyond get 503 with Retry-After.",
+            "Most MiB of bodies, texts and vectors; requests beyond get 429 with Retry-After.",
         ),
         ("max_characters", 100_000, 1 << 28, "Characters that are read of a text; see --on_long."),
         (
             "max_requests",
             256,
             100_000,
-            "Most requests of embeddings at once; others get 503 with Retry-After.",
+            "Most requests at once; others get 429 with Retry-After.",
         ),
         (
             "max_connections",
@@ -82,13 +80,6 @@ def define_flags() -> None:
         ),
     ):
         flags.DEFINE_integer(name, default, meaning, 1, most)
-    flags.DEFINE_float(
-        "max_wait_ms",
-        2.0,
-        "How long a request waits for others, in ms, when nothing is encoded meanwhile.",
-        0,
-        1000,
-    )
     flags.DEFINE_integer(
         "shutdown_seconds", 30, "How long requests may take to end after SIGTERM.", 0, 3600
     )
@@ -100,85 +91,120 @@ def define_flags() -> None:
         " --max_characters: the rest is not read, or its request gets 400.",
     )
     flags.DEFINE_bool("normalize", True, "Whether vectors are scaled to length 1, as OpenAI's are.")
+    flags.DEFINE_string(
+        "prompt_name",
+        None,
+        "Name of the encoder's prompt, such as query, for requests that name none. Default: the"
+        " encoder's default prompt.",
+    )
+    _define_model()
+    cli.required("model")
+
+
+def _define_model() -> None:
+    """Defines the encoder and how it is computed."""
+    flags.DEFINE_string(
+        "model",
+        None,
+        "The encoder: an encoder directory, an ONNX folder of export.export_onnx, a folder of"
+        " export.export_tfhub, a sentence-transformers folder, or package.module:object with"
+        " encode(list of str). Required.",
+    )
     flags.DEFINE_integer(
         "max_seq_length", None, "Tokens that are read of a text. Default: the encoder's own.", 3
     )
     flags.DEFINE_string(
-        "prompt_name",
-        None,
-        "Name of the encoder's prompt, such as query, that is put before each text. Default: none.",
+        "backend", "auto", "Library that computes: onnx, tensorflow, or auto, the fastest here."
     )
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ("float32", "bfloat16"),
-        "Of the products; bfloat16 is faster on processors that have it.",
+    flags.DEFINE_string(
+        "precision", "float32", "Of the products: float32, int8 (onnx), bfloat16 (tensorflow)."
     )
     cli.define_vector_override()
-    cli.required("model")
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_extra("serve", "fastapi", "uvicorn", "prometheus_client")
+    check_extra("serve", "starlette", "uvicorn", "prometheus_client")
     api_key = _api_key(os.environ)
-    if FLAGS.max_inputs > FLAGS.max_queue:
-        raise UserError(
-            f"--max_inputs={FLAGS.max_inputs}: more than may wait, --max_queue={FLAGS.max_queue}; "
-            "lower the one or raise the other"
-        )
     if FLAGS.max_body_mb > FLAGS.max_queue_mb:
         raise UserError(
             f"--max_body_mb={FLAGS.max_body_mb}: more than may wait, "
             f"--max_queue_mb={FLAGS.max_queue_mb}; lower the one or raise the other"
         )
     listening = _bound(FLAGS.host, FLAGS.port)
-    cli.import_tensorflow()
+    cli.announce(f"opening {FLAGS.model} …")
     import uvicorn
-
-    from official_cmlm.encoders import open_encoder
 
     from .service.app import Settings, create_app
     from .service.batching import Limits
     from .service.connections import ConnectionLimits, http_protocol
-    from .service.embedder import Embedder, with_prompt
+    from .service.embedder import Prompt, UnknownPrompt
 
-    opened = open_encoder(
-        FLAGS.model, FLAGS.max_seq_length, FLAGS.precision, FLAGS.pooling, FLAGS.sentence_vector
-    )
-    if FLAGS.on_long == "error" and (opened.count_tokens is None or opened.max_seq_length is None):
+    embedder = _opened()
+    prompt = Prompt(FLAGS.prompt_name)
+    try:
+        exact = embedder.read(["A text."], prompt).exact
+    except UnknownPrompt as error:
+        raise UserError(f"--prompt_name={FLAGS.prompt_name}: {error}") from None
+    if FLAGS.on_long == "error" and not (exact and embedder.max_seq_length):
         raise UserError(
             f"--on_long=error: {FLAGS.model} does not say how many tokens its texts have; pass "
             "--on_long=cut"
         )
-    encode, count_tokens = with_prompt(opened, FLAGS.prompt_name)
-    embedder = Embedder(encode, count_tokens, opened.max_seq_length, FLAGS.on_long, FLAGS.normalize)
     settings = Settings(
-        name=FLAGS.name or opened.name,
+        name=FLAGS.name or embedder.name,
         api_key=api_key,
         max_inputs=FLAGS.max_inputs,
         max_body_bytes=FLAGS.max_body_mb << 20,
         max_characters=FLAGS.max_characters,
         cut=FLAGS.on_long == "cut",
+        normalize=FLAGS.normalize,
+        prompt=prompt,
+        loopback=_is_local(listening),
         held_bytes=FLAGS.max_queue_mb << 20,
         requests=FLAGS.max_requests,
-        limits=Limits(FLAGS.max_batch, FLAGS.max_wait_ms / 1000, FLAGS.max_queue),
+        limits=Limits(FLAGS.max_batch_tokens, FLAGS.max_queue_tokens),
     )
+    app = create_app(embedder, settings)
     config = uvicorn.Config(
-        create_app(embedder, settings),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
         http=http_protocol(ConnectionLimits(connections=FLAGS.max_connections)),
         ws="none",
-        timeout_graceful_shutdown=FLAGS.shutdown_seconds,
+        # Requests are answered before; this is for connections that take no answer.
+        timeout_graceful_shutdown=FLAGS.shutdown_seconds + 2,
     )
     if settings.api_key is None and not _is_local(listening):
         cli.warn(f"--host={FLAGS.host}: anyone who reaches it may use it; set {_KEY}")
     # uvicorn ends in order, and then sends the signal once more.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    _server(config, _address(listening), settings.name, embedder.dimension).run([listening])
+    what = f"{settings.name} ({embedder.dimension} dimensions, {embedder.how})"
+    _server(config, app.state, f"{what} at http://{_address(listening)}/v1").run([listening])
+
+
+def _opened() -> "Embedder":
+    """Opens the encoder; TensorFlow is imported only for one that needs it."""
+    from official_cmlm.backends.onnx import is_exported
+    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+
+    from .service.embedder import TextEmbedder, TokenEmbedder
+
+    folder = Path(FLAGS.model).expanduser()
+    length, override = FLAGS.max_seq_length, (FLAGS.pooling, FLAGS.sentence_vector)
+    cli.quiet_tensorflow()
+    if EncoderDirectory.is_at(folder) or is_exported(folder):
+        from official_cmlm.sentence_encoder import SentenceEncoder
+
+        encoder = SentenceEncoder.load(folder, length, FLAGS.precision, *override, FLAGS.backend)
+        return TokenEmbedder(encoder, folder.resolve().name, FLAGS.precision)
+    if FLAGS.backend != "auto":
+        raise UserError(f"--backend={FLAGS.backend}: {FLAGS.model} has no other backend")
+    from official_cmlm.encoders import open_encoder
+
+    return TextEmbedder(open_encoder(FLAGS.model, length, FLAGS.precision, *override))
 
 
 def _api_key(environment: Mapping[str, str]) -> str | None:
@@ -194,18 +220,26 @@ def _api_key(environment: Mapping[str, str]) -> str | None:
     return key.strip()
 
 
-def _server(config: Any, address: str, name: str, dimension: int) -> Any:
+def _server(config: Any, state: Any, what: str) -> Any:
     """Returns uvicorn's server, which prints when it begins and ends to serve."""
     import uvicorn
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            cli.announce(f"serving {name} ({dimension} dimensions) at http://{address}/v1")
+            cli.announce(f"serving {what}")
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             cli.announce("ending …")
+            loop = asyncio.get_running_loop()
+            # Requests without an answer by then get 503, and clients that read none are left.
+            loop.call_later(FLAGS.shutdown_seconds, state.end)
+            loop.call_later(FLAGS.shutdown_seconds + 1, self._abort)
             await super().shutdown(sockets)
+
+        def _abort(self) -> None:
+            for connection in list(self.server_state.connections):
+                connection.transport.abort()
 
     return Server(config)
 

@@ -201,6 +201,51 @@ class SentenceEncoder:
         )
         write_settings(folder, settings)
 
+    def token_rows(
+        self,
+        sentences: Sequence[str],
+        *,
+        role: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> TokenRows:
+        """Returns the ids of each sentence after its prompt, for `encode_rows`.
+
+        They are not cut and lack the special tokens, so ids from elsewhere can take their place.
+
+        Args:
+          sentences, prompt_name, prompt: see `encode`.
+          role: `query` or `document`: the prompt of `encode_query` or `encode_document`.
+
+        Returns:
+          int32 ids, a row for each sentence.
+
+        Raises:
+          TypeError, UserError: as `encode`.
+        """
+        if role is not None:
+            names = {"query": _QUERY, "document": _DOCUMENT}[role]
+            prompt = self._of_role(names, {}).get("prompt")
+        prompt, sentences = self._prompt(prompt_name, prompt), _checked_sentences(sentences)
+        rows = self._tokenizer.tokenize([prompt + sentence for sentence in sentences])
+        return TokenRows(rows.values, rows.row_splits)
+
+    def encode_rows(self, rows: TokenRows, batch_size: int = 64) -> np.ndarray:
+        """Embeds rows of ids, each cut to `max_seq_length` with its special tokens.
+
+        Args:
+          rows: ids of the vocabulary without special tokens, see `token_rows`.
+          batch_size: see `encode`.
+
+        Returns:
+          float32 `[n, dimension]`, as `encode` without options.
+
+        Raises:
+          ValueError: if `batch_size` is below 1.
+          UserError: if an embedding is not finite.
+        """
+        return self._embed(_cut(rows, self.max_seq_length - 2), batch_size, False)
+
     @property
     def dimension(self) -> int:
         """Width of the embeddings."""

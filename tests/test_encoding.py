@@ -11,7 +11,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from export.service.embedder import Embedder, with_prompt
+from export.service.embedder import Prompt, TextEmbedder, TokenEmbedder
 from official_cmlm.checkpoints.encoder_directory import (
     EncoderDirectory,
     EncodingSettings,
@@ -242,21 +242,47 @@ def test_tokens_are_counted_with_the_prompt(encoder):
     assert encoder.count_tokens(texts, prompt="").tolist() == [3, 4]
 
 
-def test_the_service_puts_no_prompt_or_the_named_one_and_counts_it(encoder):
+def test_rows_of_ids_have_the_vectors_of_their_texts(encoder):
+    """Prompts are those of `encode` and its siblings, and long rows are cut alike."""
+    encoder.prompts |= {"query": "the ", "other": "to "}
+    encoder.default_prompt_name = "other"
+    texts = ["cat", "", "a bird sat " * 20]
+    for chosen, method in (
+        ({}, encoder.encode),
+        ({"role": "query"}, encoder.encode_query),
+        ({"role": "document"}, encoder.encode_document),
+        ({"prompt_name": "query"}, encoder.encode_query),
+    ):
+        rows = encoder.token_rows(texts, **chosen)
+        wanted = method(texts, on_long="ignore")
+        np.testing.assert_allclose(encoder.encode_rows(rows), wanted, atol=1e-6)
+    assert encoder.encode_rows(encoder.token_rows([])).shape == (0, DIMENSION)
+
+
+def test_the_service_takes_the_default_prompt_or_that_of_the_request(encoder):
+    """Through rows of ids, and through an encoder that tokenises its texts itself."""
     encoder.prompts |= {"query": "the ", "other": "to "}
     encoder.default_prompt_name = "other"
     encode = functools.partial(encoder.encode, on_long="ignore")
     opened = OpenedEncoder(
         "toy", "encoder_directory", "", encode, None, _roles(encoder, encode, on_long="ignore"), 12,
-        functools.partial(encoder.count_tokens, prompt=""),
+        functools.partial(encoder.count_tokens, prompt=""), prompt="to ",
     )  # fmt: skip
-    for name, prompt in ((None, ""), ("query", "the "), ("other", "to ")):
-        served = Embedder(*with_prompt(opened, name), opened.max_seq_length, normalize=False)
-        (found,) = served([["cat"]])
-        np.testing.assert_array_equal(found.vectors, encoder.encode([prompt + "cat"], prompt=""))
-        assert found.tokens == encoder.count_tokens([prompt + "cat"], prompt="")[0]
-    with pytest.raises(UserError, match="--prompt_name=no: toy has no such prompt; it has .*query"):
-        with_prompt(opened, "no")
+    for embedder in (TokenEmbedder(encoder, "toy"), TextEmbedder(opened)):
+        for chosen, prompt in (
+            (Prompt(), "to "),
+            (Prompt(name="query"), "the "),
+            (Prompt(name="other"), "to "),
+            (Prompt(role="query"), "the "),
+            (Prompt(role="document"), ""),
+        ):
+            rows = embedder.read(["cat", "bird"], chosen)
+            wanted = encoder.encode([prompt + "cat", prompt + "bird"], prompt="")
+            np.testing.assert_allclose(embedder.embed(rows.items), wanted, atol=1e-6)
+            counted = encoder.count_tokens([prompt + "cat", prompt + "bird"], prompt="")
+            assert rows.tokens.tolist() == counted.tolist()
+        with pytest.raises(UserError, match="no prompt 'no'; the encoder has .*query"):
+            embedder.read(["cat"], Prompt(name="no"))
 
 
 def test_shortened_then_scaled_then_quantised(encoder):

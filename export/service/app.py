@@ -9,17 +9,25 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import one_line
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.nearest import unit
 
 from .batching import Batcher, Closing, Limits, Overloaded
-from .embedder import Embedded, Embedder, TooLong, joined
+from .embedder import (
+    INPUT_TYPES,
+    Embedder,
+    Prompt,
+    Rows,
+    TokenEmbedder,
+    UnknownPrompt,
+    embed_requests,
+)
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
 # of one that is larger still the connection is closed.
@@ -27,7 +35,14 @@ _DROPPED_BYTES = 1 << 28
 # Larger bodies are read on another thread, and larger answers are made there, so many rows at a
 # time: what reads and writes JSON lets no other thread run until it is done.
 _LARGE_BODY, _ROWS = 1 << 18, 16
+# Texts of so many characters are tokenised on another thread.
+_LARGE_TEXTS = 1 << 14
 _CLIENT_CLOSED = 499
+# Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
+_READY_SECONDS = 30
+_NO_IDS = (
+    "this encoder takes no token ids; send texts (LangChain: check_embedding_ctx_length=False)"
+)
 # Seconds until a body has arrived, and those that clients are told to wait when there is too much.
 _BODY_SECONDS = 60
 _RETRY = {"Retry-After": "1"}
@@ -43,9 +58,12 @@ class Settings:
       max_inputs: texts a request. Default 2048, OpenAI's.
       max_body_bytes: of a request. Default 8 MiB, 4 KiB for each of 2048 texts.
       max_characters: of a text; longer ones are cut, or refused. Default 100,000.
-      cut: whether they are cut.
-      held_bytes: of all bodies that are read and whose texts wait. Default 256 MiB.
-      requests: of embeddings at once, from their whole body to their whole answer. Default 256.
+      cut: whether they are cut, where the request does not say.
+      normalize: whether vectors are scaled to length 1.
+      prompt: that texts get without one of their request's own. Default: the encoder's default.
+      loopback: whether only this machine is served; then `Host` must name it.
+      held_bytes: of bodies, texts and vectors in memory. Default 256 MiB.
+      requests: at once, from their whole body until their answer is computed. Default 256.
       limits: of batches and of the queue.
     """
 
@@ -55,6 +73,9 @@ class Settings:
     max_body_bytes: int = 8 << 20
     max_characters: int = 100_000
     cut: bool = True
+    normalize: bool = True
+    prompt: Prompt = dataclasses.field(default_factory=Prompt)
+    loopback: bool = False
     held_bytes: int = 256 << 20
     requests: int = 256
     limits: Limits = dataclasses.field(default_factory=Limits)
@@ -82,42 +103,51 @@ class Refused(Exception):
 
 
 def create_app(embedder: Embedder, settings: Settings) -> Any:
-    """Yields the application, for an ASGI server.
+    """Returns the application, for an ASGI server.
+
+    Its `state.end()` answers all requests that are open with 503.
 
     Raises:
       UserError: if the packages of the extra `serve` are not installed.
     """
-    check_extra("serve", "fastapi", "prometheus_client", "starlette")
-    import fastapi
-    from fastapi.responses import Response, StreamingResponse
+    check_extra("serve", "prometheus_client", "starlette")
     from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
 
-    batcher, metrics = Batcher(embedder, settings.limits, joined), _Metrics()
-    created, held = int(time.time()), _Held(settings.held_bytes)
+    batcher = Batcher(lambda pieces: embed_requests(embedder, pieces), settings.limits)
+    metrics, created = _Metrics(), int(time.time())
     # One at a time, as what is made of a body while it is read can be many times its size.
     reading = asyncio.Semaphore(1)
+    open_tasks: set[asyncio.Task] = set()
     batcher.on_batch = metrics.batch
     metrics.waiting.set_function(lambda: batcher.waiting)
+    metrics.oldest.set_function(batcher.oldest_seconds)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: fastapi.FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
         batcher.start()
         yield
         await batcher.close()
 
-    # Without the pages that load programs from elsewhere.
-    app = fastapi.FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-
-    def answer(content: bytes, status: int = 200, headers: dict | None = None) -> Response:
-        return Response(content, status, headers, "application/json")
+    def answer(content: Any, status: int = 200, headers: dict | None = None) -> Response:
+        made = content if isinstance(content, bytes) else json.dumps(content).encode()
+        return Response(made, status, headers, "application/json")
 
     def refusal(error: Refused) -> Response:
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
-        return answer(json.dumps({"error": body}).encode(), error.status, error.headers)
+        return answer({"error": body}, error.status, error.headers)
 
-    def authorised(request: fastapi.Request) -> None:
+    def authorised(request: Request) -> None:
         if settings.api_key is None:
+            if settings.loopback and not _names_this_machine(request.headers.get("host", "")):
+                # A page whose name has been pointed at this machine.
+                raise Refused(403, "Host must be localhost or an address of this machine")
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         # The bytes that were sent, which headers are decoded from as Latin-1; in constant time.
@@ -127,42 +157,162 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             headers = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, "the API key is missing or wrong", "invalid_api_key", None, headers)
 
-    @app.post("/v1/embeddings")
-    async def embeddings(request: fastapi.Request) -> Response:
-        began = time.perf_counter()
-        try:
-            authorised(request)
-            made = await embed(request)
-        except Refused as error:
-            made = refusal(error)
-        except Exception:
-            # An error of ours, or of the encoder: the server's operator sees it, no client.
-            traceback.print_exc(file=sys.stderr)
-            made = refusal(Refused(500, "the server failed to embed this request"))
-        metrics.request(made.status_code, time.perf_counter() - began)
-        return made
+    def posted(handler: Callable[[Request], Awaitable[Response]]) -> Any:
+        """Returns a handler of a key's owner, whose errors are answers and which is measured."""
 
-    async def embed(request: fastapi.Request) -> Response:
-        with held.account() as account:
-            body = await _body(request, settings, account)
-            # Only now, as those that send no body keep nobody else from being served.
+        async def handled(request: Request) -> Response:
+            began, task = time.perf_counter(), asyncio.current_task()
+            open_tasks.add(task)
             try:
-                request.scope["count"]()
+                authorised(request)
+                made = await handler(request)
+            except Refused as error:
+                made = refusal(error)
             except Overloaded:
-                raise _overloaded() from None
-            if len(body) > _LARGE_BODY:
-                async with reading:
-                    wanted = await asyncio.to_thread(_parsed, body, settings, embedder.dimension)
-            else:
-                wanted = _parsed(body, settings, embedder.dimension)
-            del body
-            embedded = await _result(request, batcher, wanted.texts)
-        metrics.texts.inc(len(wanted.texts))
-        metrics.tokens.inc(embedded.tokens)
-        parts = _answer(_wanted_part(embedded.vectors, wanted), embedded.tokens, wanted, settings)
-        if len(wanted.texts) <= _ROWS:
-            return answer(b"".join(parts))
-        return StreamingResponse(parts, media_type="application/json")
+                made = refusal(_overloaded())
+            except asyncio.CancelledError:
+                if not app.state.ended:
+                    raise
+                task.uncancel()
+                made = refusal(_closing())
+            except Exception:
+                # An error of ours, or of the encoder: the server's operator sees it, no client.
+                traceback.print_exc(file=sys.stderr)
+                made = refusal(Refused(500, "the server failed to embed this request"))
+            finally:
+                open_tasks.discard(task)
+            metrics.request(made.status_code, time.perf_counter() - began)
+            return made
+
+        return handled
+
+    def end() -> None:
+        app.state.ended = True
+        for task in open_tasks:
+            task.cancel()
+
+    async def read_json(request: Request) -> dict[str, Any]:
+        """Returns the body's object; its bytes are accounted until the answer is sent."""
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise Refused(415, "Content-Type must be application/json")
+        slot = request.scope["slot"]
+        body = await _body(request, settings, slot)
+        # Only now, as those that send no body keep nobody else from being served.
+        slot.count()
+        if len(body) <= _LARGE_BODY:
+            return _object(body)
+        async with reading:
+            return await asyncio.to_thread(_object, body)
+
+    async def embedded(
+        request: Request, inputs: list[Any], prompt: Prompt, truncate: bool
+    ) -> tuple[np.ndarray, int, int]:
+        """Returns the vectors of texts or rows of ids, the tokens read, and how many were cut."""
+        slot, cut, kept = request.scope["slot"], 0, 0
+        if isinstance(inputs[0], str):
+            over = [i for i, text in enumerate(inputs) if len(text) > settings.max_characters]
+            if over and not truncate:
+                what = f"{len(inputs[over[0]])} characters, at most {settings.max_characters}"
+                raise _too_long(over[0], what)
+            inputs = [text[: settings.max_characters] for text in inputs]
+            size = sum(map(sys.getsizeof, inputs))
+            slot.hold(size)
+            kept = 0 if isinstance(embedder, TokenEmbedder) else size
+            many = sum(map(len, inputs)) > _LARGE_TEXTS
+            rows = (
+                await asyncio.to_thread(_read, embedder, inputs, prompt)
+                if many
+                else _read(embedder, inputs, prompt)
+            )
+            cut = len(over)
+        else:
+            rows = _rows_of_ids(embedder, inputs)
+        tokens, most = rows.tokens, embedder.max_seq_length
+        if most is not None and rows.exact:
+            if not truncate and (tokens > most).any():
+                first = int(np.argmax(tokens > most))
+                raise _too_long(first, f"{tokens[first]} tokens, at most {most}")
+            cut = max(cut, int(np.count_nonzero(tokens > most)))
+            tokens = np.minimum(tokens, most)
+        elif not truncate:
+            raise Refused(400, "the encoder does not say which texts are cut", None, "truncate")
+        total = int(tokens.sum())
+        slot.hold(kept + 4 * total + 4 * len(tokens) * embedder.dimension)
+        vectors = await _result(request, batcher, rows.items, tokens)
+        slot.uncount()
+        if settings.normalize:
+            vectors = unit(vectors, in_place=True)
+        total = total if rows.exact else 0
+        metrics.texts.inc(len(vectors))
+        metrics.tokens.inc(total)
+        metrics.cut.inc(cut)
+        return vectors, total, cut
+
+    async def embeddings(request: Request) -> Response:
+        given = await read_json(request)
+        wanted = _parsed(given, settings, embedder.dimension)
+        del given
+        vectors, tokens, cut = await embedded(
+            request, wanted.inputs, wanted.prompt, wanted.truncate
+        )
+        parts = _answer(_wanted_part(vectors, wanted), tokens, cut, wanted, settings)
+        headers = {"X-Truncated-Inputs": str(cut)} if cut else None
+        if len(vectors) <= _ROWS:
+            return answer(b"".join(parts), headers=headers)
+        return StreamingResponse(parts, headers=headers, media_type="application/json")
+
+    async def tokenize(request: Request) -> Response:
+        given = await read_json(request)
+        _check_fields(given, {"inputs", "add_special_tokens", "prompt_name"})
+        if not isinstance(embedder, TokenEmbedder):
+            raise Refused(400, "this encoder does not show its tokens")
+        texts, prompt = _texts(given.get("inputs"), settings, "inputs"), _prompt(given, settings)
+        request.scope["slot"].hold(sum(map(sys.getsizeof, texts)))
+        rows = await asyncio.to_thread(
+            _read, embedder, [text[: settings.max_characters] for text in texts], prompt
+        )
+        vocabulary = embedder.encoder.vocabulary
+        around = vocabulary.special_ids if given.get("add_special_tokens", True) else {}
+        first, last = ([around[name]] if around else [] for name in ("cls", "sep"))
+        special = set(vocabulary.special_ids.values())
+        shown = [
+            [
+                {"id": one, "text": vocabulary.tokens[one], "special": one in special}
+                for one in (*first, *ids.tolist(), *last)
+            ]
+            for ids in rows.items
+        ]
+        return answer(shown)
+
+    async def similarity(request: Request) -> Response:
+        given = await read_json(request)
+        _check_fields(given, {"inputs", "parameters"})
+        inputs, parameters = given.get("inputs"), given.get("parameters") or {}
+        if not isinstance(inputs, dict) or not isinstance(inputs.get("source_sentence"), str):
+            raise Refused(400, "must have source_sentence and sentences", None, "inputs")
+        _check_fields(parameters, {"prompt_name", "truncate"})
+        texts = [inputs["source_sentence"], *_texts(inputs.get("sentences"), settings, "sentences")]
+        vectors, _, _ = await embedded(
+            request, texts, _prompt(parameters, settings), _truncate(parameters, settings)
+        )
+        vectors = unit(vectors, in_place=True)
+        return answer((vectors[1:] @ vectors[0]).tolist())
+
+    async def rerank(request: Request) -> Response:
+        given = await read_json(request)
+        _check_fields(given, {"query", "texts", "raw_scores", "return_text", "truncate"})
+        if not isinstance(given.get("query"), str):
+            raise Refused(400, "query must be a string", None, "query")
+        texts, truncate = _texts(given.get("texts"), settings, "texts"), _truncate(given, settings)
+        query, _, _ = await embedded(request, [given["query"]], Prompt(role="query"), truncate)
+        found, _, _ = await embedded(request, texts, Prompt(role="document"), truncate)
+        scores = unit(found, in_place=True) @ unit(query, in_place=True)[0]
+        ranked = [
+            {"index": i, "score": float(scores[i])}
+            | ({"text": texts[i]} if given.get("return_text") else {})
+            for i in np.argsort(-scores, kind="stable").tolist()
+        ]
+        return answer(ranked)
 
     def described() -> dict[str, Any]:
         return {
@@ -172,109 +322,173 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             "owned_by": "official-cmlm",
         }
 
-    @app.get("/v1/models")
-    async def models(request: fastapi.Request) -> Response:
+    async def models(request: Request) -> Response:
         authorised(request)
-        return answer(json.dumps({"object": "list", "data": [described()]}).encode())
+        return answer({"object": "list", "data": [described()]})
 
-    @app.get("/v1/models/{name:path}")
-    async def model(request: fastapi.Request, name: str) -> Response:
+    async def model(request: Request) -> Response:
         authorised(request)
-        _check_model(name, settings)
-        return answer(json.dumps(described()).encode())
+        _check_model(request.path_params["name"], settings)
+        return answer(described())
 
-    @app.get("/health")
-    async def health() -> Response:
+    async def info(request: Request) -> Response:
+        authorised(request)
+        return answer(
+            {
+                "model_id": settings.name,
+                "backend": embedder.how,
+                "dimension": embedder.dimension,
+                "prompts": embedder.prompts,
+                "max_input_length": embedder.max_seq_length,
+                "max_concurrent_requests": settings.requests,
+                "max_batch_tokens": settings.limits.batch_tokens,
+                "max_client_batch_size": settings.max_inputs,
+                "auto_truncate": settings.cut,
+            }
+        )
+
+    async def root(_: Request) -> Response:
+        addresses = [f"{'|'.join(sorted(r.methods - {'HEAD'}))} {r.path}" for r in routes]
+        return answer({"model": settings.name, "addresses": addresses})
+
+    async def live(_: Request) -> Response:
         return answer(b'{"status": "ok"}')
 
-    @app.get("/metrics")
-    async def measured(request: fastapi.Request) -> Response:
+    async def ready(_: Request) -> Response:
+        if app.state.ended or batcher.oldest_seconds() > _READY_SECONDS:
+            return answer({"status": "ending" if app.state.ended else "overloaded"}, 503, _RETRY)
+        return answer(b'{"status": "ok"}')
+
+    async def measured(request: Request) -> Response:
         authorised(request)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def refused(_: fastapi.Request, error: Refused) -> Response:
+    async def refused(_: Request, error: Refused) -> Response:
         return refusal(error)
 
-    async def unknown(request: fastapi.Request, error: Exception) -> Response:
-        status = getattr(error, "status_code", 404)
-        message = f"{request.method} {request.url.path}: no such address"
-        return refusal(Refused(status, one_line(message)))
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        why = "no such method here" if error.status_code == 405 else "no such address; see /"
+        message = f"{request.method} {request.scope['path']}: {why}"
+        return refusal(Refused(error.status_code, one_line(message), headers=error.headers))
 
-    app.add_middleware(_AtOnce, most=settings.requests)
-    app.add_exception_handler(Refused, refused)
-    app.add_exception_handler(404, unknown)
-    app.add_exception_handler(405, unknown)
+    routes = [
+        Route("/v1/embeddings", posted(embeddings), methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        Route("/tokenize", posted(tokenize), methods=["POST"]),
+        Route("/similarity", posted(similarity), methods=["POST"]),
+        Route("/rerank", posted(rerank), methods=["POST"]),
+        Route("/info", info),
+        Route("/health", live),
+        Route("/live", live),
+        Route("/ready", ready),
+        Route("/metrics", measured),
+        Route("/", root),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(_Slots, most=settings.requests, held=_Held(settings.held_bytes))],
+        exception_handlers={Refused: refused, 404: unknown, 405: unknown},
+    )
+    app.router.redirect_slashes = False
+    app.state.ended, app.state.end = False, end
     return app
 
 
-class _AtOnce:
-    """Counts requests, from when they ask for it until their answers are sent."""
+class _Slots:
+    """Gives each request a `_Slot`, and takes it back when its answer is sent."""
 
-    def __init__(self, app: Any, most: int) -> None:
-        self._app, self._free = app, most
+    def __init__(self, app: Any, most: int, held: "_Held") -> None:
+        self.app, self.free, self.held = app, most, held
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        counted = False
-
-        def count() -> None:
-            """Counts this request; raises `Overloaded` if there are as many."""
-            nonlocal counted
-            if not self._free:
-                raise Overloaded
-            self._free, counted = self._free - 1, True
-
+        slot = _Slot(self)
         try:
-            await self._app(scope | {"count": count}, receive, send)
+            await self.app(scope | {"slot": slot}, receive, send)
         finally:
-            self._free += counted
+            slot.uncount()
+            slot.hold(0)
+
+
+@dataclasses.dataclass
+class _Held:
+    """Bytes that may be taken into memory."""
+
+    free: int
+
+
+@dataclasses.dataclass
+class _Slot:
+    """The share of one request: one of the requests at once, and bytes."""
+
+    slots: _Slots
+    size: int = 0
+    counted: bool = False
+
+    def count(self) -> None:
+        """Counts this request until its answer is computed; raises `Overloaded`."""
+        if not self.slots.free:
+            raise Overloaded
+        self.slots.free, self.counted = self.slots.free - 1, True
+
+    def uncount(self) -> None:
+        """Lets another request be counted in place of this one."""
+        self.slots.free, self.counted = self.slots.free + self.counted, False
+
+    def hold(self, size: int, expected: int = 0) -> None:
+        """Holds so many bytes, no others; raises `Overloaded` if they, or the expected, lack."""
+        if size > self.size and max(size, expected) - self.size > self.slots.held.free:
+            raise Overloaded
+        self.slots.held.free -= size - self.size
+        self.size = size
+
+
+def _names_this_machine(host: str) -> bool:
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    return name in ("localhost", "[::1]") or name.startswith("127.")
+
+
+def _read(embedder: Embedder, texts: list[str], prompt: Prompt) -> Rows:
+    try:
+        return embedder.read(texts, prompt)
+    except UnknownPrompt as error:
+        raise Refused(400, str(error), None, "prompt_name") from None
+
+
+def _rows_of_ids(embedder: Embedder, given: list[list[int]]) -> Rows:
+    if not isinstance(embedder, TokenEmbedder):
+        raise Refused(400, _NO_IDS, None, "input")
+    try:
+        return embedder.rows_of_ids(given)
+    except UserError as error:
+        raise Refused(400, str(error), None, "input") from None
+
+
+def _too_long(index: int, what: str) -> Refused:
+    message = f"input {index} has {what} are read; send shorter texts"
+    return Refused(400, message, "context_length_exceeded", "input")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Wanted:
-    texts: list[str]
+    # Texts, or rows of ids.
+    inputs: list[Any]
     dimensions: int | None
     base64: bool
-
-
-class _Held:
-    """Bytes of bodies that are in memory."""
-
-    def __init__(self, most: int) -> None:
-        self.free = most
-
-    @contextlib.contextmanager
-    def account(self) -> Iterator["_Account"]:
-        """Yields the account of one request; its bytes are free when the block ends."""
-        account = _Account(self)
-        try:
-            yield account
-        finally:
-            account.release()
-
-
-@dataclasses.dataclass
-class _Account:
-    held: _Held
-    size: int = 0
-
-    def take(self, size: int, more: int) -> None:
-        """Adds bytes; raises `Overloaded` if these, or `more` of them, do not fit."""
-        if more > self.held.free:
-            raise Overloaded
-        self.held.free -= size
-        self.size += size
-
-    def release(self) -> None:
-        """Gives all back."""
-        self.held.free += self.size
-        self.size = 0
+    prompt: Prompt
+    truncate: bool
 
 
 def _overloaded() -> Refused:
-    return Refused(503, "too much is to be embedded; try again later", "overloaded", None, _RETRY)
+    return Refused(429, "too much is to be embedded; try again later", "overloaded", None, _RETRY)
 
 
-async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
+def _closing() -> Refused:
+    return Refused(503, "the server ends", "closing", None, _RETRY)
+
+
+async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
     """Returns the body, of any transfer encoding; what is refused is counted and never held."""
     from starlette.requests import ClientDisconnect
 
@@ -292,12 +506,12 @@ async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
                     if refused is None:
                         if max(size, announced) > settings.max_body_bytes:
                             raise _too_large(settings)
-                        account.take(len(part), max(announced - size, 0) + len(part))
+                        slot.hold(size, max(announced, size))
                         parts.append(part)
                 except (Refused, Overloaded) as error:
                     refused = error if isinstance(error, Refused) else _overloaded()
                     parts.clear()
-                    account.release()
+                    slot.hold(0)
                 if refused and size > _DROPPED_BYTES:
                     break
     except TimeoutError:
@@ -316,13 +530,46 @@ def _too_large(settings: Settings) -> Refused:
     return Refused(413, f"the body is larger than {most}; send fewer texts", None, None, close)
 
 
-def _parsed(body: bytes, settings: Settings, dimension: int) -> _Wanted:
+def _object(body: bytes) -> dict[str, Any]:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
     if not isinstance(given, dict):
         raise Refused(400, "the body must be a JSON object")
+    return given
+
+
+def _check_fields(given: Any, known: set[str]) -> None:
+    """Refuses what is not read, as it might be meant to change the vectors."""
+    if not isinstance(given, dict):
+        raise Refused(400, "parameters must be an object")
+    if unknown := sorted(set(given) - known):
+        message = f"no field {unknown[0]!r:.60}; it has {', '.join(sorted(known))}"
+        raise Refused(400, message, None, unknown[0][:60])
+
+
+def _prompt(given: dict[str, Any], settings: Settings) -> Prompt:
+    name, role = given.get("prompt_name"), given.get("input_type")
+    if name is not None and role is not None:
+        raise Refused(400, "takes the place of input_type; send one of them", None, "prompt_name")
+    if role is not None and (not isinstance(role, str) or role not in INPUT_TYPES):
+        raise Refused(400, f"must be one of {', '.join(INPUT_TYPES)}", None, "input_type")
+    if name is not None and not isinstance(name, str):
+        raise Refused(400, "must be a string", None, "prompt_name")
+    return settings.prompt if name is role is None else Prompt(name, INPUT_TYPES.get(role))
+
+
+def _truncate(given: dict[str, Any], settings: Settings) -> bool:
+    found = given.get("truncate")
+    if found is not None and not isinstance(found, bool):
+        raise Refused(400, "must be true or false", None, "truncate")
+    return settings.cut if found is None else found
+
+
+def _parsed(given: dict[str, Any], settings: Settings, dimension: int) -> _Wanted:
+    known = {"model", "input", "encoding_format", "dimensions", "user"}
+    _check_fields(given, known | {"prompt_name", "input_type", "truncate"})
     _check_model(given.get("model"), settings)
     form = given.get("encoding_format") or "float"
     if form not in ("float", "base64"):
@@ -330,7 +577,22 @@ def _parsed(body: bytes, settings: Settings, dimension: int) -> _Wanted:
     dimensions = given.get("dimensions")
     if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= dimension):
         raise Refused(400, f"dimensions must be 1 to {dimension}", None, "dimensions")
-    return _Wanted(_texts(given.get("input"), settings), dimensions, form == "base64")
+    inputs = given.get("input")
+    if isinstance(inputs, list) and inputs and type(inputs[0]) in (int, list):
+        inputs = _ids(inputs, settings)
+    else:
+        inputs = _texts(inputs, settings)
+    prompt, truncate = _prompt(given, settings), _truncate(given, settings)
+    return _Wanted(inputs, dimensions, form == "base64", prompt, truncate)
+
+
+def _ids(given: list[Any], settings: Settings) -> list[list[int]]:
+    rows = [given] if type(given[0]) is int else given
+    _check_count(len(rows), settings, "input")
+    for i, row in enumerate(rows):
+        if not isinstance(row, list) or not all(type(one) is int for one in row):
+            raise Refused(400, f"item {i} of input is not a list of token ids", None, "input")
+    return rows
 
 
 def _check_model(name: Any, settings: Settings) -> None:
@@ -341,41 +603,30 @@ def _check_model(name: Any, settings: Settings) -> None:
         raise Refused(404, message, "model_not_found", "model")
 
 
-def _texts(given: Any, settings: Settings) -> list[str]:
+def _texts(given: Any, settings: Settings, field: str = "input") -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
-        raise Refused(400, "input must be a string or a list of strings, not empty", None, "input")
-    if len(texts) > settings.max_inputs:
-        message = f"input has {len(texts)} texts, at most {settings.max_inputs} are taken"
-        raise Refused(400, message, None, "input")
+        message = f"{field} must be a string or a list of strings, not empty"
+        raise Refused(400, message, None, field)
+    _check_count(len(texts), settings, field)
     for i, text in enumerate(texts):
-        if isinstance(text, int | list):
-            raise Refused(
-                400,
-                "input holds token ids, which are numbers of another tokenizer; send the texts as "
-                "strings (LangChain: check_embedding_ctx_length=False)",
-                None,
-                "input",
-            )
         if not isinstance(text, str):
-            raise Refused(400, f"item {i} of input is not a string", None, "input")
-        if len(text) > settings.max_characters and not settings.cut:
-            message = (
-                f"input {i} has {len(text)} characters, at most {settings.max_characters} are "
-                "read; send shorter texts"
-            )
-            raise Refused(400, message, "context_length_exceeded", "input")
-    return [text[: settings.max_characters] for text in texts]
+            raise Refused(400, f"item {i} of {field} is not a string", None, field)
+    return texts
 
 
-async def _result(request: Any, batcher: Batcher, texts: list[str]) -> Embedded:
+def _check_count(count: int, settings: Settings, field: str) -> None:
+    if count > settings.max_inputs:
+        message = f"{field} has {count} texts, at most {settings.max_inputs} are taken"
+        raise Refused(400, message, None, field)
+
+
+async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any) -> np.ndarray:
     """Returns the vectors, unless the client goes away before it is its turn."""
     try:
-        result = batcher.submit(texts)
-    except Overloaded:
-        raise _overloaded() from None
+        result = batcher.submit(items, tokens)
     except Closing:
-        raise Refused(503, "the server ends", "closing", None, _RETRY) from None
+        raise _closing() from None
     # The body was read to its end, so the next message is that the client is gone.
     gone = asyncio.ensure_future(request.receive())
     try:
@@ -383,9 +634,6 @@ async def _result(request: Any, batcher: Batcher, texts: list[str]) -> Embedded:
         if not result.done():
             raise Refused(_CLIENT_CLOSED, "the client went away")
         return result.result()
-    except TooLong as error:
-        message = f"{error}; send shorter texts"
-        raise Refused(400, message, "context_length_exceeded", "input") from None
     finally:
         gone.cancel()
         result.cancel()
@@ -403,14 +651,14 @@ def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:
 
 
 def _answer(
-    vectors: np.ndarray, tokens: int, wanted: _Wanted, settings: Settings
+    vectors: np.ndarray, tokens: int, cut: int, wanted: _Wanted, settings: Settings
 ) -> Iterator[bytes]:
     """Yields the parts of an answer, `_ROWS` vectors each."""
     yield b'{"object": "list", "data": ['
     for start in range(0, len(vectors), _ROWS):
         part = _data(vectors[start : start + _ROWS], start, wanted.base64)
         yield b", " + part if start else part
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
     # The end of the object whose first brace is written above.
     yield b"], " + json.dumps({"model": settings.name, "usage": usage}).encode()[1:]
 
@@ -445,17 +693,28 @@ class _Metrics:
         )
         self.texts = Counter("cmlm_texts", "Texts that were embedded.", **here)
         self.tokens = Counter("cmlm_tokens", "Tokens that were read of them.", **here)
-        sizes = tuple(2.0**i for i in range(12))
+        self.cut = Counter("cmlm_cut_texts", "Texts of which only the first part was read.", **here)
+        sizes = tuple(2.0**i for i in range(16))
         self._batch_texts = Histogram("cmlm_batch_texts", "Texts a batch.", buckets=sizes, **here)
+        self._batch_tokens = Histogram(
+            "cmlm_batch_tokens", "Tokens a batch.", buckets=sizes, **here
+        )
         self._batch_requests = Histogram(
             "cmlm_batch_requests", "Requests a batch.", buckets=sizes, **here
         )
-        self.waiting = Gauge("cmlm_waiting_texts", "Texts in the queue.", **here)
+        self._queue_seconds = Histogram(
+            "cmlm_queue_seconds", "From a request's whole body to its first batch.", **here
+        )
+        self.waiting = Gauge("cmlm_waiting_tokens", "Tokens in the queue.", **here)
+        self.oldest = Gauge("cmlm_oldest_seconds", "How long the oldest request waits.", **here)
 
     def request(self, status: int, seconds: float) -> None:
         self._requests.labels(status).inc()
         self._seconds.observe(seconds)
 
-    def batch(self, requests: int, texts: int) -> None:
+    def batch(self, requests: int, texts: int, tokens: int, waits: list[float]) -> None:
         self._batch_requests.observe(requests)
         self._batch_texts.observe(texts)
+        self._batch_tokens.observe(tokens)
+        for seconds in waits:
+            self._queue_seconds.observe(seconds)

@@ -1,22 +1,22 @@
 """Requests that arrive together are computed together; too many are refused.
 
 While a batch is computed, on a thread of its own, the requests that arrive wait in a queue of
-bounded length; the next batch takes from it what fits. A request of more texts than a batch is
-computed in pieces, between which it is the others' turn, and which end when nobody waits for it.
+bounded length; the next batch takes from it what fits, counted in tokens. Nothing waits while
+nothing is computed. A request of more tokens than a batch is computed in pieces, between which it
+is the others' turn, and which end when nobody waits for it.
 """
 
 import asyncio
 import dataclasses
-from collections import deque
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-Work = Callable[[list[Sequence[str]]], list[Any]]
-"""Texts of several requests, or pieces of them -> result or exception of each."""
+import numpy as np
 
-Join = Callable[[list[Any]], Any]
-"""Results of the pieces of a request, in order -> its result."""
+Work = Callable[[list[Sequence[Any]]], list[Any]]
+"""Items of several requests, or pieces of them -> vectors or exception of each."""
 
 
 class Overloaded(Exception):
@@ -27,55 +27,55 @@ class Closing(Exception):
     """The service ends and takes no more requests."""
 
 
-class InputError(Exception):
-    """One text of a request is at fault.
-
-    Attributes:
-      index: of the text; `Work` says it of the piece, a request gets it of all its texts.
-    """
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index)
-        self.index = index
-
-
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """Limits of a batch and of the queue.
 
     Attributes:
-      batch_texts: most texts a batch; a request with more is computed in pieces of as many.
-      wait_seconds: how long a request waits for others when nothing is computed. 0: not at all.
-      queue_texts: texts that may wait. A request is refused when they are more with it.
+      batch_tokens: most tokens a batch; a request with more is computed in pieces of as many.
+      queue_tokens: tokens that may wait. A request is refused when they are more with it, unless
+        nothing else waits.
+      delay_seconds: how much longer a piece of a whole batch waits than one of a few tokens.
     """
 
-    batch_texts: int = 256
-    wait_seconds: float = 0.002
-    queue_texts: int = 8192
+    batch_tokens: int = 16_384
+    queue_tokens: int = 2_000_000
+    delay_seconds: float = 2.0
 
 
 @dataclasses.dataclass(eq=False)
 class _Job:
-    texts: Sequence[str]
+    items: Sequence[Any]
+    # Tokens of the first i items.
+    sums: np.ndarray
     result: asyncio.Future
-    # Texts that are computed, or that a batch has taken, and the results of these pieces.
+    arrived: float
+    # When it is its turn; earlier ones come first.
+    turn: float = 0.0
+    # Items that are computed, or that a batch has taken, and the results of these pieces.
     taken: int = 0
     found: list[Any] = dataclasses.field(default_factory=list)
 
+    @property
+    def left(self) -> int:
+        """Tokens of the items that no batch has taken."""
+        return int(self.sums[-1] - self.sums[self.taken])
+
 
 class Batcher:
-    """Collects requests into batches: in the order of their arrival, large ones piece by piece.
+    """Collects requests into batches: short ones first, large ones piece by piece.
 
     Attributes:
-      waiting: texts in the queue.
-      on_batch: called with the number of requests and of texts of each batch.
+      waiting: tokens in the queue.
+      on_batch: called with the number of requests, of items and of tokens of each batch, and the
+        seconds for which each of its requests has waited.
     """
 
-    def __init__(self, work: Work, limits: Limits, join: Join) -> None:
+    def __init__(self, work: Work, limits: Limits) -> None:
         self.waiting = 0
-        self.on_batch: Callable[[int, int], None] = lambda requests, texts: None
-        self._work, self._limits, self._join = work, limits, join
-        self._queue: deque[_Job] = deque()
+        self.on_batch: Callable[[int, int, int, list[float]], None] = lambda *_: None
+        self._work, self._limits = work, limits
+        self._queue: list[_Job] = []
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._closing = False
@@ -85,8 +85,12 @@ class Batcher:
         """Begins to work; within a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def submit(self, texts: Sequence[str]) -> asyncio.Future:
+    def submit(self, items: Sequence[Any], tokens: np.ndarray) -> asyncio.Future:
         """Puts a request into the queue; cancel the future of one that nobody waits for.
+
+        Args:
+          items: what is computed.
+          tokens: int `[n]`, of each item.
 
         Raises:
           Overloaded: the queue is full.
@@ -94,14 +98,20 @@ class Batcher:
         """
         if self._closing:
             raise Closing
-        if self.waiting + len(texts) > self._limits.queue_texts:
+        sums = np.concatenate([[0], np.cumsum(tokens)])
+        if self.waiting and self.waiting + sums[-1] > self._limits.queue_tokens:
             raise Overloaded
-        job = _Job(texts, asyncio.get_running_loop().create_future())
-        self._queue.append(job)
-        self.waiting += len(texts)
+        job = _Job(items, sums, asyncio.get_running_loop().create_future(), time.monotonic())
+        self._put(job)
+        self.waiting += job.left
         job.result.add_done_callback(lambda _: self._forget(job))
         self._arrived.set()
         return job.result
+
+    def oldest_seconds(self) -> float:
+        """Returns how long the oldest request waits for its first batch."""
+        waits = (job.arrived for job in self._queue if not job.taken)
+        return time.monotonic() - min(waits, default=time.monotonic())
 
     async def close(self) -> None:
         """Computes what is in the queue, and ends."""
@@ -111,11 +121,17 @@ class Batcher:
             await self._task
         self._thread.shutdown()
 
+    def _put(self, job: _Job) -> None:
+        """Queues a request; a long one has its turn later, by a bounded time."""
+        share = min(1.0, job.left / self._limits.batch_tokens)
+        job.turn = time.monotonic() + share * self._limits.delay_seconds
+        self._queue.append(job)
+
     def _forget(self, job: _Job) -> None:
         """Takes out of the queue what is left of a request that has its answer, or needs none."""
         if job in self._queue:
             self._queue.remove(job)
-            self.waiting -= len(job.texts) - job.taken
+            self.waiting -= job.left
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -125,63 +141,54 @@ class Batcher:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-                await self._wait_for_others()
                 continue
-            jobs, texts = self._take()
-            self.on_batch(len(jobs), sum(map(len, texts)))
+            jobs, pieces = self._take()
             try:
-                results = await loop.run_in_executor(self._thread, self._work, texts)
+                results = await loop.run_in_executor(self._thread, self._work, pieces)
             except Exception as error:
                 results = [error] * len(jobs)
-            for job, piece, result in zip(jobs, texts, results):
-                self._settle(job, len(piece), result)
+            for job, result in zip(jobs, results):
+                self._settle(job, result)
 
-    def _settle(self, job: _Job, size: int, result: Any) -> None:
+    def _settle(self, job: _Job, result: Any) -> None:
         """Notes the result of the last piece that was taken of a request."""
         if job.result.done():
             return
         if isinstance(result, Exception):
-            if isinstance(result, InputError):
-                result.index += job.taken - size
             job.result.set_exception(result)
             # Now, as the next batch is taken before the callback runs.
             self._forget(job)
             return
         job.found.append(result)
-        if job.taken == len(job.texts):
-            job.result.set_result(self._join(job.found) if len(job.found) > 1 else result)
+        if job.taken == len(job.items):
+            job.result.set_result(np.concatenate(job.found) if len(job.found) > 1 else result)
 
-    async def _wait_for_others(self) -> None:
-        """Waits until a batch is full, or for as long as is set."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._limits.wait_seconds
-        while self.waiting < self._limits.batch_texts and not self._closing:
-            left = end - loop.time()
-            if left <= 0:
-                return
-            self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
-                return
-
-    def _take(self) -> tuple[list[_Job], list[Sequence[str]]]:
-        """Takes the next batch: at least one request, and all or a part of its texts."""
+    def _take(self) -> tuple[list[_Job], list[Sequence[Any]]]:
+        """Takes the next batch: at least one item, and of each request all or a part."""
         jobs: list[_Job] = []
-        pieces: list[Sequence[str]] = []
-        most, size = self._limits.batch_texts, 0
-        while self._queue:
-            job = self._queue[0]
-            piece = job.texts[job.taken : job.taken + most]
-            if jobs and size + len(piece) > most:
+        pieces: list[Sequence[Any]] = []
+        size, waits = 0, []
+        for job in sorted(self._queue, key=lambda job: job.turn):
+            room = self._limits.batch_tokens - size
+            last = int(np.searchsorted(job.sums, job.sums[job.taken] + room, "right")) - 1
+            if not jobs:
+                # One item may have more tokens than a batch.
+                last = max(last, job.taken + 1)
+            # A request that fits into a batch of its own is not divided.
+            if last < len(job.items) and jobs and job.left <= self._limits.batch_tokens:
                 break
-            self._queue.popleft()
-            job.taken += len(piece)
-            if job.taken < len(job.texts):
-                # Behind those that wait already; its first piece has filled this batch.
-                self._queue.append(job)
+            if last <= job.taken:
+                break
+            self._queue.remove(job)
+            if not job.taken:
+                waits.append(time.monotonic() - job.arrived)
+            tokens = int(job.sums[last] - job.sums[job.taken])
+            pieces.append(job.items[job.taken : last])
+            job.taken = last
             jobs.append(job)
-            pieces.append(piece)
-            size += len(piece)
+            size += tokens
+            if job.taken < len(job.items):
+                self._put(job)
         self.waiting -= size
+        self.on_batch(len(jobs), sum(map(len, pieces)), size, waits)
         return jobs, pieces

@@ -1,145 +1,183 @@
-"""Vectors and token counts of several requests at once."""
+"""Texts to what is computed of them, and that to vectors, for several requests at once."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Protocol
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import CountTokens, Encode, OpenedEncoder, checked
-from official_cmlm.nearest import unit
+from official_cmlm.evaluation.encoding import OpenedEncoder, checked
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tokenization import TokenRows
 
-from .batching import InputError
+# The values of a request's `input_type`, and the role of retrieval that each names.
+INPUT_TYPES = {"query": "query", "document": "document", "passage": "document"}
+# Characters a token, about, where an encoder cannot count its tokens.
+_CHARACTERS = 4
 
 
-def with_prompt(opened: OpenedEncoder, name: str | None) -> tuple[Encode, CountTokens | None]:
-    """Returns an encoder's `encode` and `count_tokens` for texts after one prompt.
-
-    Args:
-      opened: the encoder.
-      name: of the role whose prompt is put before each text; None: no prompt, not even the
-        encoder's default prompt.
-
-    Raises:
-      UserError: if it has no such prompt.
-    """
-    if name is None:
-        encode, count = opened.encode, opened.count_tokens
-        if opened.kind in ("encoder_directory", "sentence_transformers"):
-            # Only these have a default prompt.
-            encode = functools.partial(encode, prompt="")
-        return encode, count
-    if name not in opened.roles:
-        known = ", ".join(sorted(opened.roles)) or "none"
-        raise UserError(f"--prompt_name={name}: {opened.name} has no such prompt; it has {known}")
-    role, count = opened.roles[name], opened.count_tokens
-    if count is None or not role.prompt:
-        return role.encode, count
-    return role.encode, lambda texts: count([role.prompt + text for text in texts])
+class UnknownPrompt(UserError):
+    """The encoder has no prompt of that name."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Embedded:
-    """The answer to one request.
+class Prompt:
+    """The choice of a prompt by a request; without either, it is the encoder's default prompt.
 
     Attributes:
-      vectors: float32 `[n, dim]`.
-      tokens: tokens that were read, special ones included; 0 where the encoder cannot count.
+      name: of the encoder's prompt.
+      role: `query` or `document`, whose prompt is taken.
     """
 
-    vectors: np.ndarray
-    tokens: int
+    name: str | None = None
+    role: str | None = None
 
 
-def joined(pieces: Sequence[Embedded]) -> Embedded:
-    """Joins the answers to the pieces of one request."""
-    return Embedded(
-        np.concatenate([piece.vectors for piece in pieces]), sum(piece.tokens for piece in pieces)
-    )
-
-
-class TooLong(InputError):
-    """A text has more tokens than the encoder reads, and such texts are refused.
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Texts that are read once, when they arrive.
 
     Attributes:
-      index: of the text in its request.
-      tokens: its tokens.
-      most: those that are read.
+      items: what `Embedder.embed` takes, one a text.
+      tokens: int64 `[n]`, tokens of each before it is cut; an estimate if they are not `exact`.
+      exact: whether the encoder counts its tokens.
     """
 
-    def __init__(self, index: int, tokens: int, most: int) -> None:
-        super().__init__(index)
-        self.tokens, self.most = tokens, most
-
-    def __str__(self) -> str:
-        return f"input {self.index} has {self.tokens} tokens, at most {self.most} are read"
+    items: list[Any]
+    tokens: np.ndarray
+    exact: bool = True
 
 
-class Embedder:
-    """Embeds the texts of several requests in one call of the encoder."""
+class Embedder(Protocol):
+    """An encoder as the service sees it.
 
-    def __init__(
-        self,
-        encode: Encode,
-        count_tokens: CountTokens | None = None,
-        max_seq_length: int | None = None,
-        on_long: Literal["cut", "error"] = "cut",
-        normalize: bool = True,
-    ) -> None:
-        """Takes an encoder apart.
+    Attributes:
+      name: of the encoder.
+      dimension: width of the vectors.
+      max_seq_length: tokens that are read of a text; None if that is not known.
+      prompts: the names that requests may give.
+      how: backend and precision, for the line at the start.
+    """
 
-        Args:
-          encode: n strings -> float `[n, dim]`.
-          count_tokens: n strings -> int `[n]`; None if the encoder cannot say.
-          max_seq_length: tokens that are read of a text; None if that is not known.
-          on_long: what happens to a text with more: the rest is not read, or its request fails.
-          normalize: scale the vectors to length 1, as OpenAI's are.
+    name: str
+    dimension: int
+    max_seq_length: int | None
+    prompts: list[str]
+    how: str
+
+    def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
+        """Reads texts; raises `UnknownPrompt`."""
+
+    def embed(self, items: Sequence[Any]) -> np.ndarray:
+        """Embeds the items of `read`: float32 `[n, dimension]`, a new array."""
+
+
+class TokenEmbedder:
+    """The `Embedder` of a `SentenceEncoder`: texts are tokenised when they arrive."""
+
+    def __init__(self, encoder: SentenceEncoder, name: str, precision: str = "float32") -> None:
+        """Takes the encoder, and computes what the first request would wait for."""
+        self.encoder, self.name = encoder, name
+        self.dimension, self.max_seq_length = encoder.dimension, encoder.max_seq_length
+        self.prompts = sorted(encoder.prompts)
+        self.how = f"{encoder.backend.name}, {precision}"
+        self.embed(self.read(["A short text.", ""], Prompt()).items)
+
+    def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
+        """See `Embedder.read`."""
+        if prompt.name is not None and prompt.name not in self.encoder.prompts:
+            raise UnknownPrompt(_unknown(prompt.name, self.prompts))
+        rows = self.encoder.token_rows(texts, role=prompt.role, prompt_name=prompt.name)
+        items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
+        return Rows(items, np.diff(rows.row_splits) + 2)
+
+    def rows_of_ids(self, given: Sequence[Sequence[int]]) -> Rows:
+        """Returns rows of ids that a client has sent, special tokens included.
+
+        Without these they are refused, as they may be the ids of another tokenizer.
 
         Raises:
-          UserError: if the encoder fails on a text.
+          UserError: for such a row, or a number that is not an id of the vocabulary.
         """
-        self._encode, self._normalize = checked(encode), normalize
-        self._count_tokens, self._most, self._on_long = count_tokens, max_seq_length, on_long
-        # Also compiles what the first request would wait for.
-        self.dimension = self._encode(["A short text.", ""]).shape[1]
+        special, most = self.encoder.vocabulary.special_ids, len(self.encoder.vocabulary)
+        for number, ids in enumerate(given):
+            if len(ids) < 2 or ids[0] != special["cls"] or ids[-1] != special["sep"]:
+                raise UserError(
+                    f"input {number} holds token ids that are not of /tokenize, as they lack its"
+                    " first and last; send texts (LangChain: check_embedding_ctx_length=False)"
+                )
+            if not all(0 <= one < most for one in ids):
+                raise UserError(f"input {number} has ids that are not of 0 to {most - 1}")
+        items = [np.array(ids[1:-1], np.int32) for ids in given]
+        return Rows(items, np.array([len(ids) for ids in given], np.int64))
 
-    def __call__(self, requests: Sequence[Sequence[str]]) -> list[Embedded | Exception]:
-        """Returns each request's result or error; no error affects other requests."""
-        try:
-            return self._together(requests)
-        except Exception as error:
-            if len(requests) == 1:
-                return [error]
-            # One of them may be at fault; the others get what they asked for.
-            return [self([request])[0] for request in requests]
+    def embed(self, items: Sequence[Any]) -> np.ndarray:
+        """See `Embedder.embed`."""
+        values = np.concatenate([np.zeros([0], np.int32), *items])
+        splits = np.cumsum([0, *map(len, items)])
+        return self.encoder.encode_rows(TokenRows(values, splits))
 
-    def _together(self, requests: Sequence[Sequence[str]]) -> list[Embedded | Exception]:
-        found: list[Embedded | Exception | None] = [None] * len(requests)
-        counts = self._counts([text for request in requests for text in request])
-        ends = np.cumsum([len(request) for request in requests])
-        for i, (request, end) in enumerate(zip(requests, ends)):
-            mine = counts[end - len(request) : end]
-            if self._most is not None and self._on_long == "error" and (mine > self._most).any():
-                first = int(np.argmax(mine > self._most))
-                found[i] = TooLong(first, int(mine[first]), self._most)
-        wanted = [i for i, one in enumerate(found) if one is None]
-        texts = [text for i in wanted for text in requests[i]]
-        vectors = self._encode(texts) if texts else np.zeros([0, self.dimension], np.float32)
-        if self._normalize:
-            vectors = unit(vectors, in_place=True)
-        read = counts if self._most is None else np.minimum(counts, self._most)
-        start = 0
-        for i in wanted:
-            size = len(requests[i])
-            tokens = int(read[ends[i] - size : ends[i]].sum())
-            # A copy, as a view would hold the vectors of all requests.
-            found[i] = Embedded(vectors[start : start + size].copy(), tokens)
-            start += size
-        return found
 
-    def _counts(self, texts: list[str]) -> np.ndarray:
-        if self._count_tokens is None or not texts:
-            return np.zeros([len(texts)], np.int64)
-        return np.asarray(self._count_tokens(texts))
+class TextEmbedder:
+    """The `Embedder` of any other encoder, which tokenises its texts itself."""
+
+    def __init__(self, opened: OpenedEncoder) -> None:
+        """Takes the encoder, and tries it on two texts.
+
+        Raises:
+          UserError: if it fails on them.
+        """
+        self._opened, self.name, self.how = opened, opened.name, opened.kind
+        self.max_seq_length, self.prompts = opened.max_seq_length, sorted(opened.roles)
+        self.dimension = self.embed([("", "A short text."), ("", "")]).shape[1]
+
+    def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
+        """See `Embedder.read`."""
+        role = prompt.name or prompt.role or ""
+        if prompt.name is not None and prompt.name not in self._opened.roles:
+            raise UnknownPrompt(_unknown(prompt.name, self.prompts))
+        # An encoder without roles for retrieval embeds both alike.
+        role = role if role in self._opened.roles else ""
+        before = self._opened.roles[role].prompt if role else self._opened.prompt
+        items, count = [(role, text) for text in texts], self._opened.count_tokens
+        if count is None:
+            return Rows(items, np.array([2 + len(t) // _CHARACTERS for t in texts]), exact=False)
+        return Rows(items, np.asarray(count([before + text for text in texts])))
+
+    def embed(self, items: Sequence[Any]) -> np.ndarray:
+        """See `Embedder.embed`."""
+        found: list[Any] = [None] * len(items)
+        for role in {role for role, _ in items}:
+            chosen = [i for i, item in enumerate(items) if item[0] == role]
+            encode = self._opened.roles[role].encode if role else self._opened.encode
+            for i, row in zip(chosen, checked(encode)([items[i][1] for i in chosen])):
+                found[i] = row
+        return np.stack(found) if found else np.zeros([0, self.dimension], np.float32)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    return f"no prompt {name!r:.60}; the encoder has {', '.join(known) or 'none'}"
+
+
+def embed_requests(
+    embedder: Embedder, requests: Sequence[Sequence[Any]]
+) -> list[np.ndarray | Exception]:
+    """Embeds the items of several requests in one call; what fails is halved until it is found.
+
+    Returns:
+      The vectors or the error of each request; no error affects other requests.
+    """
+    try:
+        vectors = embedder.embed([item for request in requests for item in request])
+    except Exception as error:
+        if len(requests) == 1:
+            return [error]
+        half = len(requests) // 2
+        return [
+            *embed_requests(embedder, requests[:half]),
+            *embed_requests(embedder, requests[half:]),
+        ]
+    ends = np.cumsum([len(request) for request in requests])
+    # Copies, as a view would hold the vectors of all requests.
+    return [part.copy() for part in np.split(vectors, ends[:-1])] if requests else []

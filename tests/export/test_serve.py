@@ -23,8 +23,9 @@ from export.service import app
 from export.service.app import Settings, create_app
 from export.service.batching import Limits
 from export.service.connections import ConnectionLimits, http_protocol
-from export.service.embedder import Embedder, TooLong
+from export.service.embedder import Prompt, TextEmbedder, embed_requests
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import OpenedEncoder
 from tests.search.toy_encoder import WIDTH, Words
 
 openai = pytest.importorskip("openai", reason="needs the package openai")
@@ -54,12 +55,16 @@ def count_tokens(texts):
     return np.array([len(text.split()) + 2 for text in texts])
 
 
+def opened(encoder, count=count_tokens, length=12):
+    return TextEmbedder(OpenedEncoder("toy", "python", "", encoder.encode, None, {}, length, count))
+
+
 @contextlib.contextmanager
 def served(encoder=None, on_long="cut", connections=None, buffer=None, **settings):
     """Serves in a thread of this process; yields (port, encoder)."""
     encoder = encoder or Encoder()
-    embedder = Embedder(encoder.encode, count_tokens, 12, on_long)
-    made = create_app(embedder, Settings(**({"name": "toy"} | settings)))
+    embedder = opened(encoder)
+    made = create_app(embedder, Settings(**({"name": "toy", "cut": on_long == "cut"} | settings)))
     http = http_protocol(connections or ConnectionLimits())
     config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
     ready = threading.Event()
@@ -122,7 +127,8 @@ def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
     """Sends a request without OpenAI's client; returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = json.dumps(body) if isinstance(body, dict) else body
-    connection.request(method, path, body, headers or {})
+    json_type = {} if body is None else {"Content-Type": "application/json"}
+    connection.request(method, path, body, json_type | (headers or {}))
     answer = connection.getresponse()
     found = answer.status, answer.headers, answer.read()
     connection.close()
@@ -227,12 +233,17 @@ def test_models(service):
         ({"input": []}, "not empty"),
         ({"input": None}, "not empty"),
         ({"input": {}}, "not empty"),
-        ({"input": [1, 2]}, "token ids.*check_embedding_ctx_length"),
-        ({"input": [[1, 2], [3]]}, "token ids"),
+        ({"input": [1, 2]}, "takes no token ids.*check_embedding_ctx_length"),
+        ({"input": [[1, 2], "a"]}, "item 1 of input is not a list of token ids"),
         ({"input": ["a", None]}, "item 1 of input is not a string"),
         ({"model": None}, "model is missing"),
         ({"model": 3}, "model is missing"),
         ({"encoding_format": "int8"}, "float or base64"),
+        ({"input_type": "other"}, "query, document, passage"),
+        ({"input_type": "query", "prompt_name": "query"}, "takes the place"),
+        ({"prompt_name": "no"}, "no prompt 'no'; the encoder has none"),
+        ({"truncate": "NONE"}, "true or false"),
+        ({"normalize": False}, "no field 'normalize'; it has dimensions"),
         ({"dimensions": 0}, f"1 to {WIDTH}"),
         ({"dimensions": WIDTH + 1}, f"1 to {WIDTH}"),
         ({"dimensions": True}, f"1 to {WIDTH}"),
@@ -295,7 +306,7 @@ def test_health_and_metrics():
         "cmlm_texts_total 2.0",
         "cmlm_tokens_total 7.0",
         "cmlm_batch_requests_count 1.0",
-        "cmlm_waiting_texts 0.0",
+        "cmlm_waiting_tokens 0.0",
     ):
         assert line in lines
 
@@ -306,7 +317,7 @@ def test_requests_that_come_together_are_encoded_together():
         with held_up(port, encoder) as ask_meanwhile:
             for i in range(6):
                 ask_meanwhile(f"text {i}")
-            _until_waiting(port, 6)
+            _until_waiting(port, 24)
             encoder.texts.clear()
         assert sorted(map(len, encoder.texts)) == [1, 6]
 
@@ -317,7 +328,7 @@ def test_a_client_that_goes_away_is_not_computed_for():
             request = _raw(["nobody waits"] * 3)
             with socket.create_connection(("127.0.0.1", port)) as gone:
                 gone.sendall(request)
-                _until_waiting(port, 3)
+                _until_waiting(port, 12)
             _until_waiting(port, 0)
             # Another one leaves in the middle of its body.
             with socket.create_connection(("127.0.0.1", port)) as gone:
@@ -328,45 +339,44 @@ def test_a_client_that_goes_away_is_not_computed_for():
 
 def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
     """Only the pieces until then are encoded, and another one's text has its turn."""
-    with served(limits=Limits(batch_texts=4)) as (port, encoder):
+    with served(limits=Limits(batch_tokens=15)) as (port, encoder):
         encoder.open.clear()
         with socket.create_connection(("127.0.0.1", port)) as gone:
             gone.sendall(_raw(["hold", *["nobody waits"] * 2047]))
             assert encoder.began.wait(60)
-            _until_waiting(port, 2044)
+            _until_waiting(port, 4 * 2044)
         _until_waiting(port, 0)
         encoder.open.set()
         _embed(port, "afterwards")
         assert [len(t) for t in encoder.texts if "nobody waits" in t] == [4]
 
 
-def test_a_full_queue_is_503_and_clients_try_again():
-    with served(limits=Limits(queue_texts=3)) as (port, encoder):
+def test_a_full_queue_is_429_and_clients_try_again():
+    with served(limits=Limits(queue_tokens=9)) as (port, encoder):
         with held_up(port, encoder) as ask_meanwhile:
             ask_meanwhile(["b"] * 3)
-            _until_waiting(port, 3)
-            with pytest.raises(openai.InternalServerError) as caught:
+            _until_waiting(port, 9)
+            with pytest.raises(openai.RateLimitError) as caught:
                 client(port).embeddings.create(model="toy", input="c")
-        assert caught.value.status_code == 503
         assert caught.value.response.headers["retry-after"] == "1"
         _embed(port, "d")
 
 
-def test_bodies_beyond_the_memory_for_them_are_503():
+def test_bodies_beyond_the_memory_for_them_are_429():
     """Large texts are few: those that wait are counted in bytes as well, and given back."""
     large = "x" * 3000
     with served(held_bytes=10_000) as (port, encoder):
         with held_up(port, encoder, large) as ask_meanwhile:
             ask_meanwhile([large] * 2)
-            _until_waiting(port, 2)
+            _until_waiting(port, 6)
             body = json.dumps({"model": "toy", "input": large}).encode()
             # Announced by its length, and in chunks.
             for sent in (body, (body[i : i + 100] for i in range(0, len(body), 100))):
                 status, headers, answer = ask(port, sent)
-                assert status == 503 and headers["retry-after"] == "1"
+                assert status == 429 and headers["retry-after"] == "1"
                 assert json.loads(answer)["error"]["code"] == "overloaded"
             ask_meanwhile("small")
-            _until_waiting(port, 3)
+            _until_waiting(port, 9)
         for _ in range(3):
             _embed(port, [large] * 3)
             assert ask(port, {"model": "other", "input": large * 3})[0] == 404
@@ -381,12 +391,12 @@ def test_characters_of_a_text_are_bounded():
         assert status == 400 and "input 1 has 11 characters" in json.loads(body)["error"]["message"]
 
 
-def test_requests_beyond_those_at_once_are_503_and_health_is_not():
+def test_requests_beyond_those_at_once_are_429_and_health_is_not():
     with served(requests=1) as (port, encoder):
         with held_up(port, encoder):
             status, headers, body = ask(port, {"model": "toy", "input": "a"})
-            assert status == 503 and headers["retry-after"] == "1"
-            assert json.loads(body)["error"]["type"] == "server_error"
+            assert status == 429 and headers["retry-after"] == "1"
+            assert json.loads(body)["error"]["type"] == "invalid_request_error"
             assert ask(port, None, path="/health", method="GET")[0] == 200
         _embed(port, "a")
 
@@ -414,7 +424,7 @@ def test_silent_connections_make_room_for_others():
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(3)
         ]
-        silent[0].sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{")
+        silent[0].sendall(_raw(["a"])[:-9])
         silent[2].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert silent[2].recv(1000).startswith(b"HTTP/1.1 200")
         for closed in (silent[0], silent[1]):
@@ -424,17 +434,18 @@ def test_silent_connections_make_room_for_others():
         assert b"200" not in _rest(silent[2])
 
 
-def test_a_client_that_reads_nothing_is_left():
-    """Its answer is larger than what the system holds; the request ends with its connection."""
+def test_a_client_that_reads_nothing_keeps_no_request_out_and_is_left():
+    """Its answer is larger than what the system holds; its connection ends."""
     limits = ConnectionLimits(stalled_seconds=0.2)
     with served(connections=limits, requests=1, buffer=4096) as (port, _), socket.socket() as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect(("127.0.0.1", port))
         stuck.sendall(_raw(["a b"] * 2048))
         assert stuck.recv(1) == b"H"
-        other = {"model": "toy", "input": "a"}
-        assert ask(port, other)[0] == 503
-        assert any(ask(port, other)[0] == 200 for _ in range(3000))
+        # One request at once is taken, and this one is computed.
+        _embed(port, "a")
+        # Bytes that the answer holds are given back when it ends.
+        assert not _rest(stuck).endswith(b"}")
 
 
 def _rest(connection):
@@ -473,8 +484,8 @@ def test_what_is_too_long_is_refused_where_that_is_wanted():
 def _raw(texts):
     """Returns the bytes of a request."""
     body = json.dumps({"model": "toy", "input": texts}).encode()
-    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _embed(port, texts):
@@ -482,30 +493,39 @@ def _embed(port, texts):
 
 
 def _until_waiting(port, count):
-    """Asks until so many texts are in the queue."""
+    """Asks until so many tokens are in the queue."""
     for _ in range(3000):
         body = ask(port, None, path="/metrics", method="GET")[2].decode()
-        if f"cmlm_waiting_texts {count}.0" in body.splitlines():
+        if f"cmlm_waiting_tokens {count}.0" in body.splitlines():
             return
-    raise AssertionError(f"never {count} texts in the queue")
+    raise AssertionError(f"never {count} tokens in the queue")
 
 
-def test_faults_of_one_request_are_not_anothers():
-    embedder = Embedder(Encoder().encode, count_tokens, 12, "error")
-    good, bad, long, other = embedder([["a", "b"], ["fail"], ["c", "w " * 20], ["d"]])
-    np.testing.assert_allclose(good.vectors, expected(["a", "b"]), atol=1e-6)
-    assert isinstance(bad, UserError) and "told to fail" in str(bad)
-    assert isinstance(long, TooLong) and (long.index, long.tokens, long.most) == (1, 22, 12)
-    np.testing.assert_allclose(other.vectors, expected(["d"]), atol=1e-6)
-    assert (good.tokens, other.tokens) == (6, 3)
+def test_a_batch_that_fails_is_halved_until_the_fault_is_found():
+    """One bad request of sixteen costs four halvings and not sixteen calls."""
+    encoder = Encoder()
+    calls = []
+
+    def encode(texts):
+        calls.append(len(texts))
+        return encoder.encode(texts)
+
+    embedder = TextEmbedder(OpenedEncoder("toy", "python", "", encode))
+    calls.clear()
+    requests = [[("", "fail" if i == 5 else f"text {i}")] for i in range(16)]
+    found = embed_requests(embedder, requests)
+    assert len(calls) == 9
+    assert isinstance(found[5], UserError) and "told to fail" in str(found[5])
+    for i in set(range(16)) - {5}:
+        np.testing.assert_allclose(found[i], Words().encode([f"text {i}"]), atol=1e-6)
 
 
 def test_results_do_not_depend_on_who_is_in_the_batch():
     requests = [[f"text {i} {j}" for j in range(random.Random(i).randint(1, 5))] for i in range(20)]
-    embedder = Embedder(Encoder().encode, normalize=False)
-    for request, together in zip(requests, embedder(requests)):
-        np.testing.assert_allclose(together.vectors, Words().encode(request), atol=1e-5)
-        assert together.tokens == 0
+    embedder = opened(Encoder(), None, None)
+    items = [embedder.read(request, Prompt()).items for request in requests]
+    for request, together in zip(requests, embed_requests(embedder, items)):
+        np.testing.assert_allclose(together, Words().encode(request), atol=1e-5)
 
 
 _MODULE = """
