@@ -28,7 +28,14 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import output_folder, read_object, staged_folder, write_json
+from official_cmlm.files import (
+    GENERATED,
+    README,
+    output_folder,
+    read_object,
+    staged_folder,
+    write_json,
+)
 
 from .huggingface_tokenizer import write_tokenizer
 from .model_card import Publication, model_card, read_training
@@ -211,7 +218,7 @@ def write(
     encoding = directory.settings.exported(config.pooling, config.sentence_vector)
     _write_modules(folder, config, ours, max_seq_length, encoding)
     write_json(folder / "config.json", values)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / README).write_text(f"{card.rstrip()}\n\n{GENERATED}\n", encoding="utf-8")
     if training.params is not None:
         (folder / "params.yaml").write_text(training.params, encoding="utf-8")
 

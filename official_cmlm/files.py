@@ -39,6 +39,9 @@ _UNFINISHED = ".tmp"
 _MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
+README = "README.md"
+# Last line of a README.md that an export has written, and may write again.
+GENERATED = "<!-- Written by official_cmlm; without this line the next export keeps the file. -->"
 # The longest name of a file, in bytes, on all usual file systems.
 _LONGEST_NAME = 255
 
@@ -505,33 +508,79 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def replace_folder(partial: Path, final: Path) -> None:
+def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = None) -> None:
     """Renames `partial` to `final`; an existing folder of that name is removed after that.
 
-    Whenever the process is killed, one of the two is complete under one of the names.
+    Whenever the process is killed, one of the two is complete under one of the names. Of the
+    existing folder, `README.md`, licences and notices stay, unless `partial` has a file of that
+    name; a `README.md` that was not `GENERATED` stays in any case.
+
+    Args:
+      partial: the new folder.
+      final: its name.
+      before: the `identity` of the folder that is replaced. Default: that of the present one.
+
+    Raises:
+      UserError: another folder or file has taken the name meanwhile; it stays as it is.
     """
-    if not final.exists():
-        partial.rename(final)
+    before = before or identity(final)
+    if before is None:
+        rename_new(partial, final)
         return
     # A unique name: a folder named `….old` could belong to the user.
     old = Path(tempfile.mkdtemp(prefix=f"{final.name}.old-", dir=final.parent))
-    final.rename(old / final.name)
-    partial.rename(final)
+    moved = old / final.name
+    final.rename(moved)
+    if identity(moved) != before:
+        rename_new(moved, final)
+        old.rmdir()
+        raise UserError(f"{final}: another one has taken its place meanwhile; give the name anew")
+    try:
+        rename_new(partial, final)
+    except UserError as error:
+        raise UserError(f"{error}; the earlier content is in {moved}") from None
+    for path in moved.iterdir() if moved.is_dir() else ():
+        if _is_handwritten(path, final / path.name):
+            path.replace(final / path.name)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_handwritten(path: Path, written: Path) -> bool:
+    if not re.fullmatch(r"(?i)(readme|licen[cs]e|copying|notice)(\.(md|txt))?", path.name):
+        return False
+    if not written.exists():
+        return True
+    is_text = path.is_file() and path.stat().st_size <= _MOST_BYTES
+    return path.name == README and is_text and GENERATED.encode() not in path.read_bytes()
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Returns the device and number of a file or folder; None if there is none."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager
 def staged_folder(final: Path) -> Iterator[Path]:
     """Yields a folder to fill, renamed to `final` when the block ends without an error.
 
-    After an error nothing is left of it, and the old content of `final` is still there.
+    After an error nothing is left of it, and the old content of `final` is still there. What takes
+    the name while the block runs is not replaced: that is a `UserError`. Of the old content,
+    hand-written files are kept as `replace_folder` says.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
+    before = identity(final)
     root = Path(tempfile.mkdtemp(prefix=f"{final.name}.partial-", dir=final.parent))
     try:
         partial = root / final.name
         partial.mkdir()
         yield partial
-        replace_folder(partial, final)
+        if before is None:
+            rename_new(partial, final)
+        else:
+            replace_folder(partial, final, before)
     finally:
         shutil.rmtree(root, ignore_errors=True)

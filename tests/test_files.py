@@ -255,3 +255,43 @@ def test_a_rename_never_replaces(tmp_path, monkeypatch, by_system):
     assert (tmp_path / "file2").read_text() == (tmp_path / "folder2" / "a").read_text() == "new"
     assert (tmp_path / "taken").read_text() == (tmp_path / "full" / "b").read_text() == "mine"
     assert not (tmp_path / "file").exists() and not (tmp_path / "folder").exists()
+
+
+def test_what_takes_the_name_of_a_folder_meanwhile_is_kept(tmp_path):
+    """A folder that appears, and one that is exchanged for the one to replace."""
+    final = tmp_path / "out"
+    with pytest.raises(UserError, match="out: has appeared meanwhile"):
+        with files.staged_folder(final) as partial:
+            (partial / "a").write_text("new")
+            final.mkdir()
+            (final / "mine").write_text("mine")
+    with pytest.raises(UserError, match="out: another one has taken its place"):
+        with files.staged_folder(final) as partial:
+            (partial / "a").write_text("new")
+            final.rename(tmp_path / "before")
+            final.mkdir()
+            (final / "mine").write_text("other")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["before", "out"]
+    assert (final / "mine").read_text() == "other"
+    assert (tmp_path / "before" / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("by_system", [True, False])
+def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, monkeypatch, by_system):
+    """Licences; a README, unless the last export has written it."""
+    if not by_system:
+        monkeypatch.setattr(files, "_renamed_by_system", lambda source, target: False)
+    final = tmp_path / "out"
+    for round in range(3):
+        with files.staged_folder(final) as partial:
+            (partial / "README.md").write_text(f"card {round}\n{files.GENERATED}\n")
+            (partial / f"{round}.bin").write_text("new")
+        if round == 0:
+            (final / "LICENSE").write_text("mine")
+        if round == 1:
+            assert (final / "README.md").read_text().startswith("card 1")
+            (final / "README.md").write_text("my words")
+    assert sorted(path.name for path in final.iterdir()) == ["2.bin", "LICENSE", "README.md"]
+    assert (final / "README.md").read_text() == "my words"
+    assert (final / "LICENSE").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
