@@ -193,7 +193,7 @@ def _same_as_model_garden(path, lines, lower_case):
     assert not differ, differ[:3]
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_ids_of_every_character(tmp_path, lower_case):
     """Model Garden's ids with any character inside a word, but for white space beyond ASCII.
 
@@ -210,7 +210,7 @@ def test_ids_of_every_character(tmp_path, lower_case):
             assert ours == theirs, hex(ord(character))
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("lower_case", [pytest.param(True, marks=pytest.mark.long), False])
 def test_ids_of_docstrings(tmp_path, lower_case):
     """Line by line the ids of Model Garden's tokenizer, with a vocabulary of the same text."""
     lines = _docstring_lines(4000) + HARD_LINES

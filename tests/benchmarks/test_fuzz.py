@@ -23,7 +23,12 @@ def test_counts_and_faults_of_single_items(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("letter", "what", "limit"), [("C", "crash", 5.0), ("H", "hang", 1.0), ("E", "exception", 5.0)]
+    ("letter", "what", "limit"),
+    [
+        pytest.param("C", "crash", 5.0, marks=pytest.mark.long),
+        pytest.param("H", "hang", 1.0, marks=pytest.mark.long),
+        ("E", "exception", 5.0),
+    ],
 )
 def test_what_fails_as_a_whole_is_narrowed(tmp_path, letter, what, limit):
     """The process is started again, and the other items are tried."""
@@ -56,6 +61,7 @@ def test_the_table_counts_faults_by_kind(tmp_path):
     assert row.endswith("| 40 letters |")
 
 
+@pytest.mark.long
 def test_some_hundred_strings(exported):
     """Through `encode`, the serving model and the preprocess module, in this process."""
     target = Strings()
@@ -67,6 +73,7 @@ def test_some_hundred_strings(exported):
     assert outcome.counts["through serving and preprocess"] == len(case) + 5
 
 
+@pytest.mark.long
 def test_differences_and_vectors_that_are_not_finite_are_seen(exported, monkeypatch):
     """The encoder differs from the exported one."""
     target = Strings()

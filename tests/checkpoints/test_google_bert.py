@@ -131,7 +131,10 @@ def test_tf1_equals_model_gardens_own_conversion(tf1_dir, tmp_path):
     assert_outputs(build(source)[0], expected("bert_tanh"))
 
 
-@pytest.mark.parametrize("wrapper", ["encoder", "model", "pretrainer"])
+@pytest.mark.parametrize(
+    "wrapper",
+    ["pretrainer", *(pytest.param(name, marks=pytest.mark.long) for name in ("encoder", "model"))],
+)
 def test_model_garden_checkpoints(tf1_dir, mg_encoder, tmp_path, wrapper):
     """Whatever object the encoder was saved in; the pretrainer's head comes along."""
     shutil.copy(tf1_dir / "bert_config.json", tmp_path)
@@ -147,7 +150,7 @@ def test_model_garden_checkpoints(tf1_dir, mg_encoder, tmp_path, wrapper):
     assert (source.head is not None) == (wrapper == "pretrainer")
 
 
-@pytest.mark.parametrize("width", [16, 8])
+@pytest.mark.parametrize("width", [pytest.param(16, marks=pytest.mark.long), 8])
 def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path, width):
     """A model directory of Model Garden: `BertEncoderV2`, params.yaml, and Adam's moments.
 
@@ -176,6 +179,7 @@ def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path, width):
     _like_model_garden(source, encoder)
 
 
+@pytest.mark.long
 def test_the_activation_of_a_saved_model_is_found_out(tmp_path):
     """It says none, but only one gives its outputs; here the exact GELU of the reference."""
     encoder, module = build(read_source(str(REFERENCES / "bert"), ImportOptions()))[0], tf.Module()

@@ -117,6 +117,7 @@ def test_every_pooling(own):
     np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_padding_goes_up_to_the_length_that_was_chosen(tmp_path):
     """Mirror-BERT's code pads to 50 where it trains and to 64 where it scores."""
 
@@ -183,6 +184,7 @@ def test_of_an_encoder_that_carries_its_projection(vocabulary, tmp_path):
     np.testing.assert_allclose(pooled.encode(TEXTS), model(inputs)["vector"], atol=1e-5)
 
 
+@pytest.mark.long
 def test_of_an_imported_encoder(tmp_path):
     """Every pooling of a public encoder; it has no P, and DistilBERT has no pooler."""
     for name in ("bert", "minilm", "distilbert"):

@@ -96,6 +96,7 @@ def labelled(tmp_path):
     return f"--train={path}"
 
 
+@pytest.mark.long
 def test_fine_tuning_in_keras_2(run, exported, labelled):
     """The encoder is trained too: with its own rate it learns in some passes."""
     modules = f"--modules={exported[1]}"

@@ -124,6 +124,7 @@ def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
     assert not np.allclose(weights[0][0], weights[1][0])
 
 
+@pytest.mark.long
 def test_projections_come_along_with_an_encoder_that_is_not_trained(tmp_path):
     """CMLM's Table 7, "proj", without training again."""
     documents, vocabulary = make_documents(10), EncoderDirectory.open(TRAINED).vocabulary
@@ -289,6 +290,7 @@ def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
     assert [run.name for run in runner.plan(["readout"])] == list(found)
 
 
+@pytest.mark.long
 def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
     """Its replicas decide the steps, which the result has; the checks do without them."""
     manifest = json.loads((records_dir / "dataset.json").read_text())

@@ -56,6 +56,7 @@ def test_steps_are_the_batches_of_the_epochs(folder, size, drops):
     assert _counted_steps(config) == 3 * sum(n == size or drops == "false" for n in batches)
 
 
+@pytest.mark.long
 def test_the_pipeline_has_as_many_batches(folder):
     """The first epoch's keys are met again at the first step of the second."""
     config = _load(folder, "task.train_data.global_batch_size=7", "trainer.train_epochs=1")

@@ -22,7 +22,7 @@ def _ragged(rng, rows, longest, rank):
     return tf.RaggedTensor.from_uniform_row_length(inner, 3) if rows else inner[:, tf.newaxis]
 
 
-@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("rank", [pytest.param(2, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("segments", [1, 2])
 def test_equals_model_garden(segments, rank):
     """Round-robin trimming, special tokens, types and padding: 60 random batches of each kind."""

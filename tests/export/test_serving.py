@@ -166,6 +166,7 @@ def saved(monkeypatch):
     return found
 
 
+@pytest.mark.long
 def test_the_default_prompt_stands_before_each_text(exported, tmp_path, saved):
     """In all signatures that embed; so they equal `encode`. Preprocess has no prompt."""
     model = shutil.copytree(exported[0], tmp_path / "model")
@@ -193,6 +194,7 @@ def test_the_default_prompt_stands_before_each_text(exported, tmp_path, saved):
     assert traced_ops(serving.serve) <= CORE_OPS | TEXT_OPS
 
 
+@pytest.mark.long
 def test_versions_are_added_to_an_export(exported, tmp_path, saved):
     """Alone, the other ones stay; what would remove one is refused."""
     out = shutil.copytree(exported[1], tmp_path / "out")

@@ -198,7 +198,7 @@ def test_fits_under_mirrored_strategy(exported, preprocess, trainable):
     assert changed == [trainable, True]
 
 
-@pytest.mark.parametrize("part", ["preprocess", "encoder"])
+@pytest.mark.parametrize("part", ["preprocess", pytest.param("encoder", marks=pytest.mark.long)])
 def test_loaded_modules_can_be_saved_again(exported, tmp_path, part, preprocess, encoder):
     """load → save → load, with the first export gone, still gives the same numbers."""
     loaded = tf.saved_model.load(str(exported[1] / part))

@@ -56,6 +56,7 @@ def _contents(folder):
     return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.long
 def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
     """Neither saved nor announced as good, also where it is the last step."""
     decay = {"optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 1e30}}}

@@ -119,7 +119,9 @@ def test_full_sequences_have_the_papers_number(predictions):
     assert masked["masked_lm_weights"].all()
 
 
-@pytest.mark.parametrize("rate", [0.15, 0.26, 0.313])
+@pytest.mark.parametrize(
+    "rate", [0.15, *(pytest.param(rate, marks=pytest.mark.long) for rate in (0.26, 0.313))]
+)
 def test_slots_of_every_length(rate):
     """One slot for each token that a sequence of the padded length can lose, at most 80."""
     mask = MaskTokens("text", "masked", rate, 80, SPECIAL)

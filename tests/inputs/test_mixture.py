@@ -72,7 +72,7 @@ def test_expected_shares(records, exponent, data):
     assert times == [float(shard.language in (chosen or known)) for shard in manifest.shards]
 
 
-@pytest.mark.parametrize("exponent", [1.0, 0.3])
+@pytest.mark.parametrize("exponent", [pytest.param(1.0, marks=pytest.mark.long), 0.3])
 def test_languages_that_are_not_named_are_not_read(folder, exponent):
     """The others share the epoch; training and validation."""
     values = {"languages": ["en-fr", "en-sw"], "language_exponent": exponent}

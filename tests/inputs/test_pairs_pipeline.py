@@ -115,7 +115,7 @@ def test_labels_in_shares(build, validation, by_hand):
     assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
 
 
-@pytest.mark.parametrize("shard_bytes", [1, 1000])
+@pytest.mark.parametrize("shard_bytes", [pytest.param(1, marks=pytest.mark.long), 1000])
 @pytest.mark.parametrize(("sentences", "is_training"), [(1, True), (40, True), (1, False)])
 def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_training):
     """Neither over shards nor over blocks, however small these are."""

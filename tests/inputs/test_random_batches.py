@@ -79,13 +79,14 @@ def test_one_shape_for_compiled_steps(small, corpus):
     assert [len(batch["key"]) for batch in left_out] == [SIZE] * 2 * each
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("drop_remainder", "after_epoch"),
     [
-        pytest.param(False, -2, marks=pytest.mark.long),
+        (False, -2),
         (False, 0),
-        pytest.param(False, 1, marks=pytest.mark.long),
-        pytest.param(True, 0, marks=pytest.mark.long),
+        (False, 1),
+        (True, 0),
     ],
 )
 def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):

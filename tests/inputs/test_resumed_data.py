@@ -95,9 +95,8 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
     assert done > 2
 
 
-@pytest.mark.parametrize(
-    "changed", [pytest.param({"seed": 4}, marks=pytest.mark.long), {"global_batch_size": 4}]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("changed", [{"seed": 4}, {"global_batch_size": 4}])
 def test_begins_anew_with_other_settings(pipeline, whole, changed):
     """A position of other batches means nothing."""
     found = _rest(pipeline, whole[20], 2, **changed)

@@ -144,6 +144,7 @@ def test_validation_reads_each_once(folders, origin):
     assert all(keys[record] == key for record, key in alone)
 
 
+@pytest.mark.long
 def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
     """Inside an epoch, record by record and bit for bit; other weights begin anew."""
     weights, view = {"large": 1.0, "tiny": 3.0}, TextPairs(14, SPECIAL)

@@ -57,15 +57,16 @@ def _together(shares: list[dict]) -> dict:
     return {**joined, "position": positions}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("hosts", "replicas", "boundaries"),
     [
         (2, 2, [12, 16, 24]),
-        pytest.param(2, 4, [12, 16, 24], marks=pytest.mark.long),
-        pytest.param(2, 2, [], marks=pytest.mark.long),
-        pytest.param(4, 4, [12, 16, 24], marks=pytest.mark.long),
-        pytest.param(4, 4, [], marks=pytest.mark.long),
-        pytest.param(1, 2, [12, 16, 24], marks=pytest.mark.long),
+        (2, 4, [12, 16, 24]),
+        (2, 2, []),
+        (4, 4, [12, 16, 24]),
+        (4, 4, []),
+        (1, 2, [12, 16, 24]),
     ],
 )
 def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
@@ -154,7 +155,8 @@ def test_what_is_tested_above_is_not_the_easy_case(whole):
     assert positions[-1, :, 1].min() >> 32 >= 1
 
 
-@pytest.mark.parametrize("began", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("began", [1, 2])
 def test_a_training_keeps_its_number_of_streams(streamed, began):
     """A resumed training goes on with the streams that it began with, whatever is set now."""
     batches = streamed.batches(15, **SETTINGS | {"streams": began})

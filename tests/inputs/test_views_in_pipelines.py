@@ -52,7 +52,14 @@ def _by_key(names, batch):
     return dict(zip(batch["key"].tolist(), rows, strict=True))
 
 
-@pytest.mark.parametrize("name", ["spans", "distant", "word_repetition", "span_mask"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spans",
+        "span_mask",
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("distant", "word_repetition")),
+    ],
+)
 def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
     """A validation pass holds exactly the examples that the view makes of each record."""
     view = _views(vocabulary)[name]

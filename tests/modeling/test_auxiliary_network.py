@@ -141,7 +141,7 @@ def test_padding_does_not_change_the_outputs():
         ({"hidden_activation": "relu", "layer_norm_epsilon": 0.1}, oracle.relu),
     ],
 )
-@pytest.mark.parametrize("fusion_layers", [1, 3])
+@pytest.mark.parametrize("fusion_layers", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_fusion_equals_the_reference(overrides, activation, fusion_layers):
     """The fusion's blocks are BERT's, with the encoder's shape, activation and epsilon."""
     encoder, auxiliary = _build(2, fusion_layers, **overrides)

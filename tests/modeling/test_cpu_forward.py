@@ -34,7 +34,7 @@ def _both(precision="float32", joined=False, **overrides):
     return forward(ids, tf.constant(LENGTHS)).numpy(), model(tokens)["default"].numpy()
 
 
-@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("joined", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -72,6 +72,7 @@ def test_same_embedding(overrides, joined):
     assert got.dtype == np.float32 and np.abs(np.diff(expected, axis=0)).min() > 0
 
 
+@pytest.mark.long
 def test_settings_are_not_ignored():
     """The tests above could not pass by leaving a setting out: each changes the embedding."""
     plain = _both()[0]

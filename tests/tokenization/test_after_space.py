@@ -103,13 +103,15 @@ def test_head_without_text():
     ("name", "language"),
     [
         ("roberta", "en"),
-        ("roberta", "de"),
+        pytest.param("roberta", "de", marks=pytest.mark.long),
         ("bert_uncased.txt", "en"),
-        ("bert_multilingual_cased.txt", "de"),
-        ("bert_multilingual_cased.txt", "fr"),
+        pytest.param("bert_multilingual_cased.txt", "de", marks=pytest.mark.long),
+        pytest.param("bert_multilingual_cased.txt", "fr", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.parametrize("normalization", ["tensorflow_text", "bert"])
+@pytest.mark.parametrize(
+    "normalization", ["tensorflow_text", pytest.param("bert", marks=pytest.mark.long)]
+)
 def test_real_text(data_dir, name, language, normalization):
     """Sentences of books: pairs, longer runs, and everything from some sentence on."""
     casing = {"lower_case": "uncased" in name} if name.endswith(".txt") else {}

@@ -172,7 +172,7 @@ CASED_DIFFERENCES = _DROPPED | {
 }
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("lower_case", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_wordpiece_ids_differ_only_for_the_listed_causes(data_dir, lines, lower_case):
     """With the cause removed from its input the library has our ids, line by line."""
     path = data_dir / "vocab" / f"bert_{'uncased' if lower_case else 'multilingual_cased'}.txt"
@@ -191,7 +191,7 @@ def test_wordpiece_ids_differ_only_for_the_listed_causes(data_dir, lines, lower_
     assert _different(texts, ours, _wordpiece(vocabulary, mended)) == []
 
 
-@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("lower_case", [pytest.param(True, marks=pytest.mark.long), False])
 def test_wordpiece_ids_of_imports_are_the_librarys(data_dir, lines, lower_case):
     """With BERT's own normalisation nothing differs, on any line."""
     name = "bert_uncased.txt" if lower_case else "bert_multilingual_cased.txt"

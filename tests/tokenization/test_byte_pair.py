@@ -178,6 +178,7 @@ def test_names_of_special_tokens_are_plain_text(small):
         assert not set(small.special_ids.values()) & {i for row in ids for i in row}
 
 
+@pytest.mark.long
 def test_graph_works_in_tf_data_and_saved(small, tmp_path):
     """As Python's tokenizer, also without what built it."""
     texts = [*HAND_MADE, "the three birds were walking under the larger green tree"]

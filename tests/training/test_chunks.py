@@ -83,6 +83,7 @@ def _sum_of_objectives(folders, encoder=None, **objectives):
 THREE = {"mlm": {}, "bitext_retrieval": {}, "nli": {}}
 
 
+@pytest.mark.long
 def test_groups_of_different_sizes(folders):
     """Chunks of one group are not those of another, the smallest of which has one example."""
     model, features = _sum_of_objectives(folders, **THREE)

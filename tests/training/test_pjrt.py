@@ -157,6 +157,7 @@ def test_a_device_that_is_lost(undisturbed, records_dir, tmp_path, monkeypatch):
     _assert_equal(folder, undisturbed)
 
 
+@pytest.mark.long
 def test_too_little_memory(records_dir, tmp_path, monkeypatch):
     """The line says what to lower."""
 

@@ -62,7 +62,7 @@ def served(logdir):
     return get
 
 
-@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize("above", [pytest.param(False, marks=pytest.mark.long), True])
 def test_tensorboard_reads_it(model_dir, tmp_path, above):
     """Its own plugin finds the run, as many rows as sentences, and each text beside its vector.
 

@@ -46,7 +46,9 @@ def _count_blocks(monkeypatch):
     return calls
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])]
+)
 def test_each_block_is_computed_twice(folders, kind, monkeypatch):
     """Blocks that are not trained, as those of DiffCSE's generator, are not computed again."""
     calls = _count_blocks(monkeypatch)

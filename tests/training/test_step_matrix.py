@@ -229,7 +229,14 @@ def test_half_precision(folders, bfloat16, variation):
     assert np.linalg.norm(both[0] - both[1]) < 0.01 * np.linalg.norm(both[1])
 
 
-@pytest.mark.parametrize("case", CASES)
+# One that predicts and compares, and one with two encoders.
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, marks=() if c in ("declutr", "diff_cse") else pytest.mark.long)
+        for c in CASES
+    ],
+)
 def test_losses_in_bfloat16(folders, case, request):
     """Every objective runs in mixed precision, near its float32 loss, with float32 gradients."""
     features, expected = plain(folders, case)
@@ -241,7 +248,9 @@ def test_losses_in_bfloat16(folders, case, request):
     assert float(found[0]) == pytest.approx(float(expected[0]), rel=0.03)
 
 
-@pytest.mark.parametrize("name", MASKING)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "cmlm" else pytest.mark.long) for n in MASKING]
+)
 def test_validation_with_a_vocabulary_in_blocks(folders, name, monkeypatch):
     """A validation reports the same, and no head returns whole logits."""
     features, _ = plain(folders, name)

@@ -44,8 +44,8 @@ def test_every_objective_and_every_number_is_compared():
 @pytest.mark.parametrize(
     "name",
     [
-        # One that predicts, one that compares, one that does both.
-        pytest.param(n, marks=() if n in ("cmlm", "contrastive", "declutr") else pytest.mark.long)
+        # This one predicts and compares.
+        pytest.param(n, marks=() if n == "declutr" else pytest.mark.long)
         for n in values.OBJECTIVES
     ],
 )
@@ -119,6 +119,7 @@ def test_data_positions_are_those_of_earlier_code():
     assert len(set(marks)) == 2
 
 
+@pytest.mark.long
 def test_exported_modules_give_the_same_outputs(tmp_path):
     """TF-Hub pair and serving model."""
     assert_same(values.exported(tmp_path), "export")

@@ -216,7 +216,9 @@ def test_several_seeds_have_a_deviation(toy_data):
 
 
 @pytest.mark.parametrize("configuration", senteval_suite.CONFIGURATIONS)
-@pytest.mark.parametrize("solver", ["mini_batch", "logistic_regression"])
+@pytest.mark.parametrize(
+    "solver", ["mini_batch", pytest.param("logistic_regression", marks=pytest.mark.long)]
+)
 def test_configurations_and_solvers(toy_data, configuration, solver):
     """Each is taken to the end; the task is easy for all."""
     options = Options(configuration, solver, tasks=["SST2", "TREC"])
