@@ -1,7 +1,7 @@
 """Embeds files of texts, however many: `python -m export.embed`.
 
-    python -m export.embed --model_dir=work/model --input=data.csv --column=body --to=v.parquet
-    python -m export.embed --model_dir=work/model --input=sentences.txt --output_dir=work/vectors
+    python -m export.embed --model=work/model --input=data.csv --column=body --to=v.parquet
+    python -m export.embed --model=work/model --input=sentences.txt --output_dir=work/vectors
 
 Row i of the output is text i of the input: a row of a table, an object of JSON, a line of text.
 The output is one file, or shards in a folder, which manifest.json lists when all of them are there.
@@ -29,10 +29,11 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags: input, output, encoder, and the form of the embeddings."""
     flags.DEFINE_string(
-        "model_dir",
+        "model",
         None,
         "Encoder directory: a --model_dir of experiments.train, or an import. Required.",
     )
+    flags.DEFINE_alias("model_dir", "model")
     flags.DEFINE_list("input", None, "Files, folders or patterns of texts. Required.")
     flags.DEFINE_enum(
         "format",
@@ -109,7 +110,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("prompt", None, "A prompt of your own in place of it.")
     flags.DEFINE_enum(
-        "precision",
+        "embedding_precision",
         "float32",
         PRECISIONS,
         "Precision of the written embeddings. int8 and uint8 take the ranges of the encoder"
@@ -136,12 +137,12 @@ def define_flags() -> None:
         "What computes: one of official_cmlm.backends. auto is decided once, for all processes.",
     )
     flags.DEFINE_string(
-        "arithmetic",
+        "precision",
         "float32",
         "Precision of the computation, as of SentenceEncoder.load: float32, bfloat16.",
     )
     cli.define_vector_override()
-    cli.required("model_dir", "input")
+    cli.required("model", "input")
 
 
 def main(argv: list[str]) -> None:
@@ -153,7 +154,7 @@ def main(argv: list[str]) -> None:
 
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
-    model_dir = Path(os.path.abspath(os.path.expanduser(FLAGS.model_dir)))
+    model_dir = Path(os.path.abspath(os.path.expanduser(FLAGS.model)))
     if FLAGS.backend == "tensorflow" or not is_exported(model_dir):
         EncoderDirectory.open(model_dir)
     paths = expand_files(FLAGS.input)
@@ -166,8 +167,8 @@ def main(argv: list[str]) -> None:
         check_extra("data", "pyarrow")
     elif FLAGS.keep_columns:
         raise UserError("--keep_columns: .npy files have no columns; write Parquet")
-    names = ("backend", "arithmetic", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
-    names += ("prompt", "precision", "dim", "normalize", "on_long", "batch_size")
+    names = ("backend", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
+    names += ("prompt", "dim", "normalize", "on_long", "batch_size")
     # For the processes, which take the environment over.
     cli.quiet_tensorflow()
     job = run.Job(
@@ -176,6 +177,8 @@ def main(argv: list[str]) -> None:
         worker.Settings(
             str(model_dir),
             **{name: FLAGS[name].value for name in names},
+            arithmetic=FLAGS.precision,
+            precision=FLAGS.embedding_precision,
             output_format=output_format,
             text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
         ),
@@ -217,8 +220,8 @@ def _output(paths: list[str]) -> tuple[Path, Path | None]:
     if target.suffix not in (".npy", ".parquet"):
         raise UserError(f"--to={FLAGS.to}: name a .parquet or .npy file, or a folder --output_dir")
     check_output(target, FLAGS.overwrite, [path for path in paths if not is_remote(path)])
-    in_bytes = FLAGS.precision in ("int8", "uint8")
-    for flag, wrong in (("id_column", FLAGS.id_column), ("precision", in_bytes)):
+    in_bytes = FLAGS.embedding_precision in ("int8", "uint8")
+    for flag, wrong in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
         if wrong and target.suffix == ".npy":
             raise UserError(f"--{flag}: one .npy file has no place for it; write a .parquet")
     return target.with_name(f"{target.name}.unfinished"), target

@@ -69,7 +69,6 @@ COMMANDS = {
         "vectors of the texts in files, however many",
         _USE,
         ("input*",),
-        {"model": "model_dir"},
     ),
     "serve": Command(
         "export.serve", "HTTP service with OpenAI's interface for embeddings", _USE, ("model",)

@@ -612,7 +612,7 @@ def test_mistakes_that_only_a_process_sees_are_one_line(tmp_path, model_dir):
     for flag, says in (
         ("--prompt_name=none", "no prompt 'none'"),
         ("--dim=17", "truncate_dim must be 1 to 16"),
-        ("--arithmetic=float8", "precision must be one of float32, bfloat16"),
+        ("--precision=float8", "precision must be one of float32, bfloat16"),
     ):
         done = subprocess.run(
             command(model_dir, file, tmp_path / flag, flag),
