@@ -126,7 +126,9 @@ def _ours() -> Encode:
 
     backend, precision = OURS[FLAGS.side]
     encoder = SentenceEncoder.load(FLAGS.model, precision=precision, backend=backend)
-    return lambda texts: encoder.encode(texts, batch_size=FLAGS.batch_size, normalize=True)
+    return lambda texts: encoder.encode(
+        texts, batch_size=FLAGS.batch_size, normalize_embeddings=True
+    )
 
 
 def _serving() -> Encode:

@@ -15,7 +15,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     encoder = official_cmlm.SentenceEncoder.load(arguments.encoder)
-    vectors = encoder.encode(arguments.sentences, normalize=True)
+    vectors = encoder.encode(arguments.sentences, normalize_embeddings=True)
     similarity = vectors @ vectors.T
     for i, first in enumerate(arguments.sentences):
         for j, second in enumerate(arguments.sentences[:i]):

@@ -26,9 +26,9 @@ def main() -> None:
     encoder = official_cmlm.SentenceEncoder.load(arguments.encoder)
     # Vectors of length 1, so that one strength of regularisation suits every encoder.
     classifier = LogisticRegression(C=10.0, max_iter=1000)
-    classifier.fit(encoder.encode(texts, normalize=True), labels)
+    classifier.fit(encoder.encode(texts, normalize_embeddings=True), labels)
 
-    vectors = encoder.encode(arguments.texts, normalize=True)
+    vectors = encoder.encode(arguments.texts, normalize_embeddings=True)
     chances = classifier.predict_proba(vectors).max(axis=1)
     for text, label, chance in zip(arguments.texts, classifier.predict(vectors), chances):
         print(f"{label}  ({100 * chance:.0f} %)  {text}")

@@ -57,7 +57,8 @@ class Ranges:
 
     Attributes:
       low, high: float32 `[dim]`.
-      normalize: whether the embeddings had been scaled to length 1 by `encode(normalize=True)`.
+      normalize: whether the embeddings had been scaled to length 1, by
+        `encode(normalize_embeddings=True)`.
       origin: the encoder of the embeddings.
     """
 
@@ -200,6 +201,32 @@ def similarity(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray
     Raises:
       ValueError: for an unknown name, or unless both are float arrays with rows of one width.
     """
+    a, b = _comparable(a, b, name)
+    return SIMILARITIES[name](a, b)
+
+
+def similarity_pairwise(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray:
+    """Computes the similarity of each row of `a` with the same row of `b`.
+
+    Args:
+      a, b: float `[n, dim]`.
+      name: see `similarity`.
+
+    Returns:
+      float32 `[n]`.
+
+    Raises:
+      ValueError: as `similarity`, and for different numbers of rows.
+    """
+    a, b = _comparable(a, b, name)
+    if len(a) != len(b):
+        raise ValueError(f"similarity of pairs takes as many rows, got {len(a)} and {len(b)}")
+    if name in ("euclidean", "manhattan"):
+        return -np.linalg.norm(a - b, 2 if name == "euclidean" else 1, axis=1)
+    return np.einsum("nd,nd->n", *((unit(a), unit(b)) if name == "cosine" else (a, b)))
+
+
+def _comparable(a: np.ndarray, b: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     if name not in SIMILARITIES:
         raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}; got {name!r}")
     a, b = np.asarray(a), np.asarray(b)
@@ -210,4 +237,4 @@ def similarity(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray
             )
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"similarity takes rows of one width, got {a.shape[1]} and {b.shape[1]}")
-    return SIMILARITIES[name](a.astype(np.float32, copy=False), b.astype(np.float32, copy=False))
+    return a.astype(np.float32, copy=False), b.astype(np.float32, copy=False)

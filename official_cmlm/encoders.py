@@ -6,11 +6,8 @@ evaluation knows only `encode`.
 
 import dataclasses
 import functools
-import multiprocessing
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +32,7 @@ from official_cmlm.evaluation.encoding import (
 from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
-from official_cmlm.worker_processes import prepare_worker
+from official_cmlm.worker_processes import Processes
 
 if TYPE_CHECKING:
     pass
@@ -94,7 +91,7 @@ def open_encoder(
     if workers > 1:
         settings = (path, max_seq_length, precision, pooling, sentence_vector, 1, layer)
         opened = open_encoder(*settings)
-        encode = _Processes(workers, settings).encode
+        encode = _Shares(workers, settings).encode
         # Roles other than prompts stay in this process.
         roles = dict(opened.roles)
         if opened.kind == "encoder_directory":
@@ -129,51 +126,28 @@ def open_encoder(
     )
 
 
-class _Processes:
-    """A pool of processes that embed texts, each with its own copy of an encoder."""
+class _Shares:
+    """The embedding of texts by processes, each with its own copy of an encoder."""
 
     def __init__(self, workers: int, settings: tuple) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._workers = workers
-        self._pool = ProcessPoolExecutor(
-            workers, context, _start_worker, (context.Value("i", 0), workers, settings)
-        )
+        names = ("path", "max_seq_length", "precision", "pooling", "sentence_vector")
+        arguments = dict(zip((*names, "workers", "layer"), settings, strict=True))
+        self._processes = Processes(workers, open_encoder, [arguments] * workers)
 
     def encode(self, texts: list[str], role: str = "") -> np.ndarray:
         """Embeds texts sorted by length; each process gets equally many, of similar lengths."""
-        shares = [texts[i :: self._workers] for i in range(self._workers)]
-        work = functools.partial(_encode_in_worker, role)
-        try:
-            found = list(self._pool.map(work, [share for share in shares if share]))
-        except BrokenProcessPool:
-            raise UserError(
-                "a process that embeds texts has died, perhaps for want of memory; use fewer "
-                "--workers"
-            ) from None
+        workers = self._processes.workers
+        shares = [texts[i::workers] for i in range(workers)]
+        work = functools.partial(_encode_share, role=role)
+        found = self._processes.map(work, [share for share in shares if share])
         vectors = np.empty([len(texts), found[0].shape[1]], found[0].dtype)
         for i, rows in enumerate(found):
-            vectors[i :: self._workers] = rows
+            vectors[i::workers] = rows
         return vectors
 
 
-_WORKER: list[OpenedEncoder] = []
-
-
-def _start_worker(started: Any, workers: int, settings: tuple) -> None:
-    """Opens the encoder in a new process, on a GPU of its own where there are several."""
-    prepare_worker(workers)
-    with started.get_lock():
-        index = started.value
-        started.value += 1
-    if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        names = devices.split(",")
-        os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
-    _WORKER.append(open_encoder(*settings))
-
-
-def _encode_in_worker(role: str, texts: list[str]) -> np.ndarray:
-    encode = _WORKER[0].roles[role].encode if role else _WORKER[0].encode
-    return np.asarray(encode(texts))
+def _encode_share(opened: OpenedEncoder, texts: list[str], role: str) -> np.ndarray:
+    return np.asarray((opened.roles[role] if role else opened).encode(texts))
 
 
 def _encoder_directory(

@@ -1,11 +1,12 @@
 """`SentenceEncoder`: strings in, NumPy vectors out."""
 
 import dataclasses
+import functools
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,18 +22,29 @@ from official_cmlm.checkpoints.encoder_directory import (
     write_settings,
 )
 from official_cmlm.configs.encoder import VectorOverride
-from official_cmlm.embeddings import Ranges, quantize, similarity
+from official_cmlm.embeddings import Ranges, quantize, similarity, similarity_pairwise
 from official_cmlm.errors import UserError
 from official_cmlm.nearest import unit
+from official_cmlm.token_batches import (
+    CutTexts,
+    TextReader,
+    batches,
+    common_starts,
+    cut_rows,
+    in_threads,
+    joined,
+    lengths_of,
+    long_windows,
+    padded,
+)
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
+from official_cmlm.worker_processes import Processes
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# Maximum numbers of sentences and of characters in a call of the tokenizer.
-_TOKENIZE_CHUNK, _TOKENIZE_CHARACTERS = 16384, 1 << 22
 ON_LONG = ("cut", "error", "ignore")
 # Names of prompts for the roles of retrieval in sentence-transformers' folders.
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
@@ -115,6 +127,8 @@ class SentenceEncoder:
         self.similarity_fn_name = settings.similarity_fn_name
         self._id = dataclasses.replace(backend.embedding_id, weights=settings.weights)
         self.ranges = settings.ranges
+        # The arguments of `load` that make this encoder again.
+        self._loaded: dict[str, Any] | None = None
         self._other_ranges: tuple[Ranges, str] | None = None
         if self.ranges is not None and (why := self.ranges.origin.difference(self._id)):
             self.ranges, self._other_ranges = None, (self.ranges, why)
@@ -165,13 +179,23 @@ class SentenceEncoder:
             raise ValueError(f"layer={layer} is for the backend tensorflow, not for {backend}")
         override = VectorOverride(pooling, sentence_vector, layer)
         opened = open_folder(backend, Path(path), max_seq_length, precision, override)
-        return cls(
+        encoder = cls(
             opened.backend,
             opened.vocabulary,
             opened.max_seq_length,
             tokenizer=opened.tokenizer,
             settings=opened.settings,
         )
+        encoder._loaded = {
+            "path": path,
+            "max_seq_length": max_seq_length,
+            "precision": precision,
+            "pooling": pooling,
+            "sentence_vector": sentence_vector,
+            "backend": opened.backend.name,
+            "layer": layer,
+        }
+        return encoder
 
     def save_settings(self, folder: str | os.PathLike) -> None:
         """Stores prompts, similarity and ranges in an encoder directory, in place of those there.
@@ -226,9 +250,7 @@ class SentenceEncoder:
         if role is not None:
             names = {"query": _QUERY, "document": _DOCUMENT}[role]
             prompt = self._of_role(names, {}).get("prompt")
-        prompt, sentences = self._prompt(prompt_name, prompt), _checked_sentences(sentences)
-        rows = self._tokenizer.tokenize([prompt + sentence for sentence in sentences])
-        return TokenRows(rows.values, rows.row_splits)
+        return joined(self._reader(prompt_name, prompt).whole(_checked_list(sentences)))
 
     def encode_rows(self, rows: TokenRows, batch_size: int = 64) -> np.ndarray:
         """Embeds rows of ids, each cut to `max_seq_length` with its special tokens.
@@ -244,12 +266,23 @@ class SentenceEncoder:
           ValueError: if `batch_size` is below 1.
           UserError: if an embedding is not finite.
         """
-        return self._embed(_cut(rows, self.max_seq_length - 2), batch_size, False)
+        count = len(rows.row_splits) - 1
+        cut = cut_rows(rows, self.max_seq_length - 2)
+        return self._collected(self._computed([(np.arange(count), cut)], batch_size), count)
 
     @property
     def dimension(self) -> int:
         """Width of the embeddings."""
         return self.backend.dimension
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Returns `dimension`, by the name that sentence-transformers has for it."""
+        return self.dimension
+
+    @property
+    def device(self) -> str:
+        """Name of the device that computes, such as `cpu`."""
+        return getattr(self.backend, "device", None) or "cpu"
 
     @property
     def model(self) -> "SentenceEncoderModel":
@@ -267,60 +300,132 @@ class SentenceEncoder:
 
     def encode(
         self,
-        sentences: Sequence[str],
+        sentences: str | Iterable[str],
         batch_size: int = 64,
-        normalize: bool = False,
-        show_progress: bool = False,
+        show_progress_bar: bool | None = False,
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
         on_long: str = "cut",
+        output_value: str = "sentence_embedding",
+        normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         precision: str = "float32",
-    ) -> np.ndarray:
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | None = None,
+        pool: Processes | None = None,
+    ) -> Any:
         """Embeds sentences; the order of the rows is the order of the sentences.
 
+        The names are those of sentence-transformers' `SentenceTransformer.encode`.
+
+        >>> encoder.encode("One.").shape                          # doctest: +SKIP
+        (768,)
+
         Args:
-          sentences: a list of strings, or another collection of them; empty strings are allowed,
-            and a lone surrogate, which has no UTF-8, counts as `?`. Sentences are batched by
-            length, so that there is little padding.
+          sentences: a string, a list of strings, or another collection of them; empty strings are
+            allowed, and a lone surrogate, which has no UTF-8, counts as `?`. Sentences are batched
+            by length, so that there is little padding.
           batch_size: maximum sentences a batch; long sentences come in smaller batches.
-          normalize: scale each vector to length 1, for cosine similarity.
-          show_progress: draw a progress bar with the time left on standard error.
+          show_progress_bar: draw a progress bar with the time left on standard error.
           prompt_name: key of `prompts`; its text is put before each sentence. Default:
             `default_prompt_name`.
           prompt: another text in place of it; "" for no prompt.
           on_long: treatment of sentences with more than `max_seq_length` tokens, prompt included:
             `cut`, with one `TextCutWarning` that counts them; `error`; or `ignore`, which cuts
             silently. `encode_long` cuts nothing.
-          truncate_dim: keep this many first dimensions, before `normalize`. Default: all.
+          output_value: `sentence_embedding`, or `token_embeddings`, the last layer's outputs,
+            special tokens and prompt included, where the backend can give them.
+          normalize_embeddings: scale each vector to length 1, for cosine similarity.
+          truncate_dim: keep this many first dimensions, before they are scaled. Default: all.
           precision: precision of the returned embeddings, one of `embeddings.PRECISIONS`; see
             `embeddings.quantize`. `int8` and `uint8` need `ranges`. Default `float32`. (`load` has
             an argument for the arithmetic.)
+          convert_to_numpy: only read to refuse False without `convert_to_tensor`.
+          convert_to_tensor: return `torch.Tensor`s in place of arrays.
+          device: only read to refuse another device than `device`; `load` selects it.
+          pool: processes of `start_multi_process_pool`, which compute in place of this one.
 
         Returns:
           float32 `[n, dimension]`, or as `truncate_dim` and `precision` say; an empty list gives
-          the same number of columns.
+          the same number of columns, a single string its row. Of tokens: a list of float32
+          `[tokens, hidden]`, for a single string its item.
 
         Raises:
-          TypeError: if `sentences` is a single string or holds something other than strings.
+          TypeError: if `sentences` holds something other than strings.
           ValueError: if `batch_size` is below 1, or another argument has an unknown value.
           UserError: if an embedding is not finite, as with weights that overflow; if a sentence is
-            too long and `on_long` is `error`; if the prompt is unknown, or ranges are missing.
+            too long and `on_long` is `error`; if the prompt is unknown, or ranges are missing; if
+            the backend has no embeddings of tokens, or torch is not installed.
         """
-        sentences = _checked_sentences(sentences)
-        if on_long not in ON_LONG:
-            raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
+        texts = _checked_sentences(sentences)
         # A wrong argument is an error before any work.
-        self._finish(self._rows(0), normalize, truncate_dim, precision)
-        prompt = self._prompt(prompt_name, prompt)
-        truncated = _Truncated(self.max_seq_length)
-        rows = self._token_rows(sentences, prompt, None if on_long == "ignore" else truncated)
-        truncated.report(on_long, len(sentences))
-        embeddings = self._embed(rows, batch_size, show_progress)
-        return self._finish(embeddings, normalize, truncate_dim, precision)
+        convert = _conversion(convert_to_numpy, convert_to_tensor)
+        self._check_device(device)
+        finish = functools.partial(
+            self._finish,
+            normalize=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+        )
+        tokens = self._gives_tokens(output_value, finish)
+        cut, windows = self._windows(texts, prompt_name, prompt, on_long)
+        computed = self._computed(windows, batch_size, tokens, pool)
+        computed = _progress(computed, bool(show_progress_bar), len(texts))
+        if tokens:
+            found: Any = [None] * len(texts)
+            for numbers, vectors in computed:
+                for number, rows in zip(numbers, vectors):
+                    found[number] = convert(rows)
+        else:
+            found = convert(finish(self._collected(computed, len(texts))))
+        self._report(cut, on_long)
+        return found[0] if isinstance(sentences, str) else found
 
-    def encode_query(self, sentences: Sequence[str], **options: Any) -> np.ndarray:
+    def encode_iter(
+        self,
+        sentences: Iterable[str],
+        batch_size: int = 64,
+        *,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        on_long: str = "cut",
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
+        pool: Processes | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Embeds a stream of any length: yields the row of `encode` of each sentence, in order.
+
+        A few thousand sentences are read ahead of the row that is yielded, so memory does not grow
+        with the stream. `TextCutWarning` comes after the last row.
+
+        >>> with open("lines.txt") as file:                       # doctest: +SKIP
+        ...     for vector in encoder.encode_iter(file): ...
+
+        Args:
+          sentences: strings, for example the lines of a file.
+          batch_size, prompt_name, prompt, on_long, normalize_embeddings, truncate_dim, precision,
+            pool: see `encode`.
+
+        Raises:
+          TypeError: for a single string, and when a sentence is not a string.
+          ValueError, UserError: as `encode`.
+        """
+        if isinstance(sentences, str):
+            raise TypeError("encode_iter takes an iterable of strings, got a single string")
+        finish = functools.partial(
+            self._finish,
+            normalize=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            precision=precision,
+        )
+        finish(self._rows(0))
+        cut, windows = self._windows(_each_checked(sentences), prompt_name, prompt, on_long)
+        return self._in_order(windows, batch_size, pool, finish, cut, on_long)
+
+    def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Embeds queries of retrieval: `encode` with the prompt `query`, if there is one.
 
         Otherwise they get no prompt, not even the default one.
@@ -330,7 +435,7 @@ class SentenceEncoder:
         """
         return self.encode(sentences, **self._of_role(_QUERY, options))
 
-    def encode_document(self, sentences: Sequence[str], **options: Any) -> np.ndarray:
+    def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Embeds documents of retrieval: `encode` with their prompt.
 
         It is the first of `document`, `passage` and `corpus` that is not empty; otherwise documents
@@ -345,12 +450,12 @@ class SentenceEncoder:
         self,
         texts: str | Sequence[str],
         batch_size: int = 64,
-        normalize: bool = False,
-        show_progress: bool = False,
+        show_progress_bar: bool | None = False,
         *,
         overlap: int | None = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         precision: str = "float32",
     ) -> np.ndarray:
@@ -364,8 +469,8 @@ class SentenceEncoder:
         Args:
           texts: one text, or a list of them.
           overlap: tokens that a window shares with the one before it. Default: an eighth of it.
-          batch_size, normalize, show_progress, prompt_name, prompt, truncate_dim, precision: see
-            `encode`; batches consist of windows.
+          batch_size, show_progress_bar, prompt_name, prompt, normalize_embeddings, truncate_dim,
+            precision: see `encode`; batches consist of windows.
 
         Returns:
           The result of `encode`; for one text only its row.
@@ -374,20 +479,26 @@ class SentenceEncoder:
           ValueError: for an overlap as long as a window.
           TypeError, UserError: as `encode`.
         """
-        several = _checked_sentences([texts] if isinstance(texts, str) else texts)
+        several = _checked_sentences(texts)
         # A wrong argument is an error before any work.
-        self._finish(self._rows(0), normalize, truncate_dim, precision)
-        prompt = self._prompt(prompt_name, prompt)
-        ids = [row for c in _chunks(several, None, prompt) for row in self._ids(c)]
-        ahead = _common_starts(self._ids([prompt])[0], ids) if prompt else [0] * len(ids)
+        self._finish(self._rows(0), normalize_embeddings, truncate_dim, precision)
+        reader = self._reader(prompt_name, prompt)
+        rows = joined(reader.whole(several))
+        # Without texts, NumPy splits nothing into one part.
+        ids = np.split(rows.values, rows.row_splits[1:-1])[: len(several)]
+        ahead = [0] * len(several)
+        if reader.prompt:
+            ahead = common_starts(self._tokenizer.tokenize([reader.prompt]).values, ids)
         width = self.max_seq_length - 2 - max(ahead, default=0)
         if width < 1 or (overlap is not None and not 0 <= overlap < width):
             raise ValueError(
                 f"overlap must be 0 to {width - 1} tokens, as a window holds {width} of the text, "
                 f"got {overlap or 0}"
             )
-        windows, owners = _windows(ids, ahead, self.max_seq_length - 2, overlap)
-        vectors = self._embed(windows, batch_size, show_progress, owners)
+        windows, owners = long_windows(ids, ahead, self.max_seq_length - 2, overlap)
+        computed = self._computed([(owners, windows)], batch_size)
+        computed = _progress(computed, bool(show_progress_bar), len(owners))
+        vectors = self._collected(computed, len(owners))
         lengths = np.diff(windows.row_splits) - np.array(ahead, np.int64)[owners]
         weights = np.maximum(lengths, 1).astype(np.float64)
         sums = np.zeros([len(several), self.dimension], np.float64)
@@ -400,13 +511,13 @@ class SentenceEncoder:
         # A text of a single window keeps that window's vector bit for bit.
         first = np.searchsorted(owners, np.flatnonzero(alone))
         means[alone] = vectors[first]
-        done = self._finish(means, normalize, truncate_dim, precision)
+        done = self._finish(means, normalize_embeddings, truncate_dim, precision)
         return done[0] if isinstance(texts, str) else done
 
     def calibrate(
         self,
         sentences: Sequence[str],
-        normalize: bool = False,
+        normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
         **options: Any,
     ) -> Ranges:
@@ -416,14 +527,15 @@ class SentenceEncoder:
 
         Args:
           sentences: thousands of texts of the kind that will be embedded.
-          normalize, truncate_dim: the arguments that `encode` will get.
+          normalize_embeddings, truncate_dim: the arguments that `encode` will get.
           **options: further arguments of `encode`.
 
         Raises:
           ValueError: for fewer than two texts.
         """
-        found = self.encode(sentences, normalize=normalize, truncate_dim=truncate_dim, **options)
-        self.ranges, self._other_ranges = Ranges.of(found, normalize, self._id), None
+        options |= {"normalize_embeddings": normalize_embeddings, "truncate_dim": truncate_dim}
+        found = self.encode(sentences, **options)
+        self.ranges, self._other_ranges = Ranges.of(found, normalize_embeddings, self._id), None
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -436,6 +548,45 @@ class SentenceEncoder:
           float32 `[n, m]`, see `embeddings.similarity`.
         """
         return similarity(a, b, self.similarity_fn_name)
+
+    def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Computes the similarity of each row of `a` with the same row of `b`.
+
+        Args:
+          a, b: embeddings, float `[n, dim]`.
+
+        Returns:
+          float32 `[n]`, see `embeddings.similarity_pairwise`.
+        """
+        return similarity_pairwise(a, b, self.similarity_fn_name)
+
+    def start_multi_process_pool(self, target_devices: Sequence[str] | None = None) -> Processes:
+        """Starts processes that load this encoder, for `encode(…, pool=…)`.
+
+        The pool is also a context manager, which ends them:
+
+        >>> with encoder.start_multi_process_pool() as pool:      # doctest: +SKIP
+        ...     vectors = encoder.encode(texts, pool=pool)
+
+        Args:
+          target_devices: the device of each process, as `load` takes them. Default: one process a
+            core, each on the encoder's own device.
+
+        Raises:
+          UserError: if the encoder was not made by `load`, as processes load it again.
+        """
+        if self._loaded is None:
+            raise UserError("processes load the encoder again: make it by SentenceEncoder.load")
+        from official_cmlm.backends.onnx import usable_cores
+
+        devices = list(target_devices or [None] * usable_cores())
+        loads = [self._loaded | ({"device": one} if one else {}) for one in devices]
+        return Processes(len(devices), SentenceEncoder.load, loads)
+
+    @staticmethod
+    def stop_multi_process_pool(pool: Processes) -> None:
+        """Ends the processes of `start_multi_process_pool`."""
+        pool.close()
 
     def count_tokens(
         self,
@@ -457,9 +608,25 @@ class SentenceEncoder:
         Raises:
           TypeError, UserError: as `encode`.
         """
-        sentences, prompt = _checked_sentences(sentences), self._prompt(prompt_name, prompt)
-        chunks = (self._tokenizer.tokenize(chunk) for chunk in _chunks(sentences, None, prompt))
-        return np.concatenate([np.zeros([0], np.int64), *map(_lengths, chunks)])
+        windows = self._reader(prompt_name, prompt).whole(_checked_list(sentences))
+        return np.concatenate([np.zeros([0], np.int64), *map(lengths_of, windows)])
+
+    def tokenize(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        """Returns the padded ids of texts, without any prompt, cut at `max_seq_length`.
+
+        Returns:
+          `input_ids`, `attention_mask` and `token_type_ids`, int64 `[n, longest]`, as the method of
+          sentence-transformers of this name, with arrays in place of tensors.
+
+        Raises:
+          TypeError: as `encode`.
+        """
+        ids, mask = self._ids_and_mask(texts)
+        return {
+            "input_ids": ids.astype(np.int64),
+            "attention_mask": mask.astype(np.int64),
+            "token_type_ids": np.zeros(ids.shape, np.int64),
+        }
 
     def inputs(self, sentences: Sequence[str]) -> "dict[str, tf.Tensor]":
         """Returns the inputs of `model` for these sentences, e.g. to train it further.
@@ -473,39 +640,167 @@ class SentenceEncoder:
         """
         import tensorflow as tf
 
-        ids, lengths = self._padded(self._token_rows(_checked_sentences(sentences)))
-        mask = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
+        ids, mask = self._ids_and_mask(sentences)
         return {
             "input_word_ids": tf.constant(ids),
             "input_mask": tf.constant(mask, tf.int32),
             "input_type_ids": tf.zeros(ids.shape, tf.int32),
         }
 
-    def _embed(
+    def _ids_and_mask(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids without a prompt, int32 `[n, longest]`, and which are not padding, bool."""
+        rows = self._reader(None, "").rows(_checked_list(texts))
+        ids, lengths = padded(rows, self.vocabulary.special_ids)
+        return ids, np.arange(ids.shape[1]) < lengths[:, np.newaxis]
+
+    def _reader(self, prompt_name: str | None, prompt: str | None) -> TextReader:
+        prompt = self._prompt(prompt_name, prompt)
+        return TextReader(self.vocabulary, self._tokenizer, self.max_seq_length, prompt)
+
+    def _windows(
+        self, texts: Iterable[str], prompt_name: str | None, prompt: str | None, on_long: str
+    ) -> tuple[CutTexts, Iterable[tuple[np.ndarray, TokenRows]]]:
+        """Returns the count of cut texts, which grows, and numbers of texts with their rows."""
+        if on_long not in ON_LONG:
+            raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
+        cut = CutTexts(self.max_seq_length)
+        windows = _numbered(self._reader(prompt_name, prompt).windows(texts, cut))
+        if on_long != "error":
+            return cut, windows
+        if isinstance(texts, list):
+            # All are read before anything is computed.
+            windows = list(windows)
+            _refuse(cut)
+        return cut, (one for one in windows if not _refuse(cut))
+
+    def _computed(
         self,
-        rows: TokenRows,
+        windows: Iterable[tuple[np.ndarray, TokenRows]],
         batch_size: int,
-        show_progress: bool,
-        numbers: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Embeds rows of ids; `numbers` are the numbers of their texts, for messages."""
+        tokens: bool = False,
+        pool: Processes | None = None,
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        """Embeds rows of ids; a window is read while the batches of the one before are computed.
+
+        Args:
+          windows: numbers of texts, for messages, and their rows.
+          batch_size: see `encode`.
+          tokens: whether to yield the vectors of tokens.
+          pool: computes in place of the backend.
+
+        Yields:
+          The places of a batch's rows among all rows, and float32 `[batch, dimension]`, or a list
+          of float32 `[tokens, hidden]`.
+        """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        lengths = _lengths(rows)
-        embeddings = self._rows(len(lengths))
+        return self._batches_computed(windows, batch_size, tokens, pool)
 
-        def run(chosen: np.ndarray) -> np.ndarray:
-            return self.backend.embed(*self._padded(rows, chosen))
+    def _batches_computed(
+        self,
+        windows: Iterable[tuple[np.ndarray, TokenRows]],
+        batch_size: int,
+        tokens: bool,
+        pool: Processes | None,
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        name = "token_embeddings" if tokens else "embed"
+        special, backend = self.vocabulary.special_ids, self.backend
+        compute = (
+            functools.partial(pool.call, _in_process, name) if pool else getattr(backend, name)
+        )
 
-        # Padding is computed too, so batches are made by the padded length.
-        computed = np.maximum(lengths, self.backend.padded_length)
-        batches = list(_batches(computed, batch_size, self.backend.batch_tokens))
-        pool = ThreadPoolExecutor(self.backend.concurrent)
-        with pool, closing(pool.map(run, batches)) as results:
-            for chosen, vectors in _progress(zip(batches, results), show_progress, len(lengths)):
-                embeddings[chosen] = vectors
-                _check_finite(vectors, chosen if numbers is None else numbers[chosen])
+        def jobs() -> Iterator[tuple]:
+            start = 0
+            for numbers, rows in windows:
+                lengths = lengths_of(rows)
+                # Padding is computed too, so batches are made by the padded length.
+                sizes = np.maximum(lengths, backend.padded_length)
+                for chosen in batches(sizes, batch_size, backend.batch_tokens):
+                    yield numbers[chosen], start + chosen, rows, chosen
+                start += len(lengths)
+
+        def run(
+            numbers: np.ndarray, places: np.ndarray, rows: TokenRows, chosen: np.ndarray
+        ) -> tuple[np.ndarray, Any]:
+            ids, lengths = padded(rows, special, chosen)
+            vectors = compute(ids, lengths)
+            if tokens:
+                return places, [row[:length] for row, length in zip(vectors, lengths)]
+            _check_finite(vectors, numbers)
+            return places, vectors
+
+        return in_threads(run, jobs(), pool.workers if pool else backend.concurrent)
+
+    def _collected(self, computed: Iterable[tuple[np.ndarray, Any]], count: int) -> np.ndarray:
+        embeddings = self._rows(count)
+        for places, vectors in computed:
+            embeddings[places] = vectors
         return embeddings
+
+    def _in_order(
+        self,
+        windows: Iterable[tuple[np.ndarray, TokenRows]],
+        batch_size: int,
+        pool: Processes | None,
+        finish: Callable[[np.ndarray], np.ndarray],
+        cut: CutTexts,
+        on_long: str,
+    ) -> Iterator[np.ndarray]:
+        """Yields the rows of each window, when all of them are there."""
+        sizes: deque[int] = deque()
+
+        def counted() -> Iterator[tuple[np.ndarray, TokenRows]]:
+            for numbers, rows in windows:
+                sizes.append(len(numbers))
+                yield numbers, rows
+
+        start, done, kept = 0, 0, None
+        with closing(self._computed(counted(), batch_size, pool=pool)) as computed:
+            for places, vectors in computed:
+                # Windows end in their order, as batches do.
+                kept = self._rows(sizes[0]) if kept is None else kept
+                kept[places - start] = vectors
+                done += len(places)
+                if done == sizes[0]:
+                    yield from finish(kept)
+                    start, done, kept = start + sizes.popleft(), 0, None
+        self._report(cut, on_long)
+
+    def _report(self, cut: CutTexts, on_long: str) -> None:
+        if on_long == "cut" and cut.texts:
+            message = (
+                f"{cut}, which are cut off; encode_long reads all, on_long='ignore' cuts silently"
+            )
+            warning = TextCutWarning(message, cut.texts, cut.tokens)
+            warnings.warn(warning, stacklevel=_stacklevel())
+
+    def _gives_tokens(self, output_value: str, finish: Callable) -> bool:
+        """Checks what `encode` shall return; whether it is the vectors of tokens."""
+        if output_value == "sentence_embedding":
+            finish(self._rows(0))
+            return False
+        if output_value != "token_embeddings":
+            known = "sentence_embedding, token_embeddings"
+            raise ValueError(f"output_value must be one of {known}; got {output_value!r}")
+        if any(finish.keywords[name] for name in ("normalize", "truncate_dim")) or (
+            finish.keywords["precision"] != "float32"
+        ):
+            raise ValueError(
+                "normalize_embeddings, truncate_dim and precision are for sentence_embedding"
+            )
+        if not hasattr(self.backend, "token_embeddings"):
+            raise UserError(
+                f"token_embeddings: the backend {self.backend.name} has none; load the encoder "
+                'with backend="onnx"'
+            )
+        return True
+
+    def _check_device(self, device: str | None) -> None:
+        if device is not None and str(device) != self.device:
+            raise UserError(
+                f"device={device}: the encoder is on {self.device}; "
+                f"SentenceEncoder.load(…, device={str(device)!r}) loads it there"
+            )
 
     def _rows(self, count: int) -> np.ndarray:
         return np.zeros([count, self.dimension], np.float32)
@@ -550,104 +845,6 @@ class SentenceEncoder:
         prompts = (self.prompts.get(name) for name in names)
         return options | {"prompt": next(filter(None, prompts), "")}
 
-    def _ids(self, texts: list[str]) -> list[np.ndarray]:
-        rows = self._tokenizer.tokenize(texts)
-        return np.split(rows.values, rows.row_splits[1:-1])
-
-    def _token_rows(
-        self, sentences: Sequence[str], prompt: str = "", truncated: "_Truncated | None" = None
-    ) -> TokenRows:
-        """Returns the ids of each sentence without special tokens, cut at `max_seq_length`."""
-        values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]
-        # Each character has at least one byte.
-        most = self.vocabulary.most_bytes(self.max_seq_length)
-        start = 0
-        for texts in _chunks(sentences, most, prompt):
-            whole = self._tokenizer.tokenize(texts)
-            if truncated is not None:
-                truncated.count(whole, sentences[start : start + len(texts)], len(prompt), most)
-                start += len(texts)
-            chunk = _cut(whole, self.max_seq_length - 2)
-            values.append(chunk.values)
-            splits.append(chunk.row_splits[1:] + splits[-1][-1])
-        return TokenRows(np.concatenate(values), np.concatenate(splits))
-
-    def _padded(
-        self, rows: TokenRows, chosen: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Builds a batch of rows, by default of all; see `backends.Backend.embed`.
-
-        Returns:
-          `[CLS] tokens [SEP]` and padding, int32 `[n, longest]`, and the lengths, int32 `[n]`.
-        """
-        chosen = np.arange(len(rows.row_splits) - 1) if chosen is None else chosen
-        starts = rows.row_splits[chosen]
-        lengths = (rows.row_splits[chosen + 1] - starts + 2).astype(np.int32)
-        # Every row has the two special tokens, so no row is shorter.
-        ids_of, width = self.vocabulary.special_ids, int(lengths.max(initial=2))
-        columns = np.arange(width)
-        # Column 1 holds the first token; values outside a row are overwritten below.
-        source = starts[:, np.newaxis] + columns - 1
-        inside = (columns > 0) & (columns < lengths[:, np.newaxis] - 1)
-        ids = np.full([len(chosen), width], ids_of["pad"], np.int32)
-        ids[inside] = rows.values[source[inside]]
-        ids[:, 0] = ids_of["cls"]
-        ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
-        return ids, lengths
-
-
-def _lengths(rows: TokenRows) -> np.ndarray:
-    """Counts the tokens of each row with its two special ones: int64 `[n]`."""
-    return np.diff(rows.row_splits) + 2
-
-
-@dataclasses.dataclass
-class _Truncated:
-    """Counts the texts that are cut at `max_seq_length`, and their tokens.
-
-    Attributes:
-      max_seq_length: longest length, special tokens included.
-      texts: number of longer texts.
-      tokens: number of their tokens beyond that length.
-      exact: whether all of their tokens were seen.
-    """
-
-    max_seq_length: int
-    texts: int = 0
-    tokens: int = 0
-    exact: bool = True
-
-    def count(
-        self, rows: TokenRows, sentences: Sequence[str], prompt: int, most: int | None
-    ) -> None:
-        """Adds tokenised texts, of which only the first `most` characters were tokenised."""
-        over = np.maximum(_lengths(rows) - self.max_seq_length, 0)
-        if most is not None:
-            partly = np.array([len(s) + prompt > most for s in sentences], bool)
-            self.exact &= not partly.any()
-            over = np.maximum(over, partly)
-        self.texts += int(np.count_nonzero(over))
-        self.tokens += int(over.sum())
-
-    def report(self, on_long: str, total: int) -> None:
-        """Warns, or raises `UserError`, if a text is cut."""
-        if not self.texts:
-            return
-        least = "" if self.exact else "at least "
-        what = (
-            f"{self.texts} of {total} texts have more than {self.max_seq_length} tokens, together "
-            f"{least}{self.tokens} too many"
-        )
-        if on_long == "error":
-            raise UserError(
-                f"{what}; shorten them, load the encoder with a larger max_seq_length, or take "
-                "encode_long"
-            )
-        message = (
-            f"{what}, which are cut off; encode_long reads all, on_long='ignore' cuts silently"
-        )
-        warnings.warn(TextCutWarning(message, self.texts, self.tokens), stacklevel=_stacklevel())
-
 
 def _stacklevel() -> int:
     """Returns the `stacklevel` of a warning for the first caller outside of this module."""
@@ -657,101 +854,66 @@ def _stacklevel() -> int:
     return level
 
 
-def _common_starts(prompt: np.ndarray, ids: list[np.ndarray]) -> list[int]:
-    """Counts the tokens of a prompt with which each row of ids begins.
-
-    The last ones may be missing: they may be joined with the text, as byte pair encoding joins a
-    space and the word after it.
-    """
-    starts = []
-    for row in ids:
-        shorter = min(len(prompt), len(row))
-        same = prompt[:shorter] == row[:shorter]
-        starts.append(shorter if same.all() else int(np.argmin(same)))
-    return starts
-
-
-def _windows(
-    ids: list[np.ndarray], ahead: list[int], longest: int, overlap: int | None
-) -> tuple[TokenRows, np.ndarray]:
-    """Cuts rows of ids into windows.
-
-    Args:
-      ids: int32 ids of each text, the prompt's first.
-      ahead: for each text, the number of the prompt's tokens that precede each of its windows.
-      longest: tokens of a window, these included.
-      overlap: tokens that a window shares with the one before it; None: an eighth of its tokens
-        after the prompt.
-
-    Returns:
-      The windows, and the number of each window's text, ascending, int64.
-    """
-    rows, owners = [np.zeros([0], np.int32)], []
-    for number, (row, start) in enumerate(zip(ids, ahead)):
-        # Each window begins with the prompt as it was tokenised before the text.
-        prompt, width = row[:start], longest - start
-        shared = width // 8 if overlap is None else overlap
-        while True:
-            rows.append(np.concatenate([prompt, row[start : start + width]]))
-            owners.append(number)
-            if start + width >= len(row):
-                break
-            start += width - shared
-    splits = np.cumsum([len(row) for row in rows])
-    return TokenRows(np.concatenate(rows), splits.astype(np.int64)), np.array(owners, np.int64)
-
-
-def _chunks(sentences: Sequence[str], most: int | None, prompt: str = "") -> Iterator[list[str]]:
-    """Yields the sentences after the prompt, in lists that fit in memory.
-
-    Each has at most `most` characters, prompt included.
-    """
-    chunk, characters = [], 0
-    for sentence in sentences:
-        chunk.append((prompt + sentence)[:most] if prompt else sentence[:most])
-        characters += len(chunk[-1])
-        if len(chunk) == _TOKENIZE_CHUNK or characters >= _TOKENIZE_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _cut(rows: TokenRows, longest: int) -> TokenRows:
-    """Cuts each row to its first ids."""
-    lengths = np.diff(rows.row_splits)
-    if lengths.max(initial=0) <= longest:
-        return rows
-    places = np.arange(len(rows.values)) - np.repeat(rows.row_splits[:-1], lengths)
-    splits = np.concatenate([[0], np.cumsum(np.minimum(lengths, longest))])
-    return TokenRows(rows.values[places < longest], splits.astype(np.int64))
-
-
-def _batches(lengths: np.ndarray, batch_size: int, tokens: int) -> Iterator[np.ndarray]:
-    """Yields the indices of each batch's sentences, the longest first; `lengths` in tokens.
-
-    A batch of long sentences has fewer of them, so memory does not grow with their length. Batches
-    have little padding, and the first one shows whether memory suffices.
-    """
-    order = np.argsort(-lengths, kind="stable")
+def _numbered(windows: Iterable[TokenRows]) -> Iterator[tuple[np.ndarray, TokenRows]]:
     start = 0
-    while start < len(order):
-        count = min(batch_size, max(1, tokens // int(lengths[order[start]])))
-        yield order[start : start + count]
+    for rows in windows:
+        count = len(rows.row_splits) - 1
+        yield np.arange(start, start + count), rows
         start += count
 
 
-def _checked_sentences(sentences: Iterable[str]) -> list[str]:
-    """Lists the sentences of any collection, such as a set or a generator, after a check."""
-    if isinstance(sentences, (str, bytes)):
-        raise TypeError("encode takes a list of strings, got a single string; pass [text]")
-    found = list(sentences)
-    for index, sentence in enumerate(found):
+def _in_process(encoder: SentenceEncoder, name: str, *batch: np.ndarray) -> np.ndarray:
+    """Computes a batch in another process."""
+    return getattr(encoder.backend, name)(*batch)
+
+
+def _refuse(cut: CutTexts) -> None:
+    if cut.texts:
+        raise UserError(
+            f"{cut}; shorten them, load the encoder with a larger max_seq_length, or take "
+            "encode_long"
+        )
+
+
+def _conversion(convert_to_numpy: bool, convert_to_tensor: bool) -> Callable[[np.ndarray], Any]:
+    """Returns the function that makes of an array what `encode` returns."""
+    if not convert_to_tensor:
+        if not convert_to_numpy:
+            raise UserError(
+                "convert_to_numpy=False: vectors are arrays here, or tensors with "
+                "convert_to_tensor=True"
+            )
+        return lambda array: array
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise UserError(
+            "convert_to_tensor=True needs the package torch, which is not installed; install it, "
+            "or take the NumPy arrays"
+        ) from None
+    return torch.from_numpy
+
+
+def _checked_sentences(sentences: str | Iterable[str]) -> list[str]:
+    """Lists a string, or those of any collection, such as a set or a generator, after a check."""
+    return list(_each_checked([sentences] if isinstance(sentences, str) else sentences))
+
+
+def _checked_list(sentences: Iterable[str]) -> list[str]:
+    if isinstance(sentences, str):
+        raise TypeError("expected a list of strings, got a single string; pass [text]")
+    return _checked_sentences(sentences)
+
+
+def _each_checked(sentences: Iterable[str]) -> Iterator[str]:
+    if isinstance(sentences, bytes):
+        raise TypeError(f"encode takes strings, got bytes: {sentences!r:.60}")
+    for index, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise TypeError(
                 f"encode takes strings, item {index} is {type(sentence).__name__}: {sentence!r:.60}"
             )
-    return found
+        yield sentence
 
 
 def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:

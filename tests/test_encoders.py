@@ -279,5 +279,5 @@ def test_a_process_that_dies(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     opened = open_encoder("fatal_encoder:encode", workers=2)
     assert opened.encode(["a", "b", "c"]).tolist() == [[1.0, 1.0]] * 3
-    with pytest.raises(UserError, match="use fewer --workers"):
+    with pytest.raises(UserError, match="use fewer processes"):
         opened.encode(["a", "die"])

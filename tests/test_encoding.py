@@ -132,7 +132,7 @@ def test_long_texts_are_the_mean_over_windows(encoder, overlap):
     found = encoder.encode_long([LONG, "a cat", "", LONG], overlap=overlap, batch_size=2)
     np.testing.assert_allclose(found[[0, 3]], [mean, mean], atol=1e-6)
     np.testing.assert_array_equal(found[1:3], encoder.encode(["a cat", ""]))
-    one = encoder.encode_long(LONG, overlap=overlap, normalize=True)
+    one = encoder.encode_long(LONG, overlap=overlap, normalize_embeddings=True)
     np.testing.assert_allclose(one, mean / np.linalg.norm(mean), atol=1e-6)
 
 
@@ -291,7 +291,7 @@ def test_shortened_then_scaled_then_quantised(encoder):
     whole = encoder.encode(texts)
     short = encoder.encode(texts, truncate_dim=4)
     np.testing.assert_array_equal(short, whole[:, :4])
-    scaled = encoder.encode(texts, truncate_dim=4, normalize=True)
+    scaled = encoder.encode(texts, truncate_dim=4, normalize_embeddings=True)
     norms = np.linalg.norm(short, axis=1, keepdims=True)
     np.testing.assert_allclose(scaled, short / norms, atol=1e-6)
     bits = encoder.encode(texts, precision="ubinary", truncate_dim=9)
@@ -311,7 +311,7 @@ def test_eight_bits_need_ranges_and_do_not_depend_on_the_batch(encoder):
     assert both.dtype == np.int8 and both.shape == (2, DIMENSION)
     np.testing.assert_array_equal(encoder.encode(["the dog"], precision="int8"), both[1:])
     with pytest.raises(UserError, match="calibrate with these settings"):
-        encoder.encode(["a cat"], precision="int8", normalize=True)
+        encoder.encode(["a cat"], precision="int8", normalize_embeddings=True)
 
 
 def test_the_two_precisions_point_to_each_other(encoder, tmp_path):

@@ -78,7 +78,7 @@ class Settings:
         """Returns the vectors of texts."""
         options: dict[str, Any] = {
             "batch_size": self.batch_size,
-            "normalize": self.normalize,
+            "normalize_embeddings": self.normalize,
             "prompt_name": self.prompt_name,
             "prompt": self.prompt,
             "truncate_dim": self.dim,

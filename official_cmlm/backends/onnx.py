@@ -19,6 +19,7 @@ from official_cmlm.backends.onnx_graph import (
     METADATA,
     PRECISIONS,
     SENTENCE,
+    TOKENS,
     TYPES,
     GraphDescription,
 )
@@ -102,11 +103,18 @@ class OnnxBackend:
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
+        return self._output(SENTENCE, word_ids, lengths)
+
+    def token_embeddings(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns the last layer's outputs: float32 `[batch, seq, hidden]`."""
+        return self._output(TOKENS, word_ids, lengths)
+
+    def _output(self, name: str, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         mask = np.arange(word_ids.shape[1]) < lengths[:, np.newaxis]
         feeds = {IDS: word_ids.astype(np.int64), MASK: mask.astype(np.int64)}
         if self._takes_types:
             feeds[TYPES] = np.zeros(word_ids.shape, np.int64)
-        return self._session.run([SENTENCE], feeds)[0]
+        return self._session.run([name], feeds)[0]
 
 
 def graph_name(precision: str) -> str:

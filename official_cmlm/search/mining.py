@@ -1,7 +1,8 @@
 """Paraphrases, duplicates and clusters among vectors.
 
-All take unit vectors, as `SentenceEncoder.encode(texts, normalize=True)` and `Index.vectors` give
-them, and compare by cosine. Exact, in blocks of similarities; what is found is held beside them.
+All take unit vectors, as `SentenceEncoder.encode(texts, normalize_embeddings=True)` and
+`Index.vectors` give them, and compare by cosine. Exact, in blocks of similarities; what is
+found is held beside them.
 """
 
 from collections.abc import Iterator
@@ -231,7 +232,7 @@ def _checked(vectors: np.ndarray) -> np.ndarray:
         raise ValueError(f"give vectors [n, dim], got an array of shape {vectors.shape}")
     lengths = np.einsum("nd,nd->n", vectors, vectors)
     if not ((np.abs(lengths - 1) < 0.05) | (lengths == 0)).all():
-        raise ValueError("the vectors are not of length 1; encode with normalize=True")
+        raise ValueError("the vectors are not of length 1; encode with normalize_embeddings=True")
     return vectors
 
 

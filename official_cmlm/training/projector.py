@@ -78,7 +78,7 @@ def write_projector(
     with report_damaged_shard(folders):
         sentences = sample(folders, vocabulary, most)
     encoder = SentenceEncoder.load(model_dir)
-    vectors = encoder.encode([text for text, _ in sentences], show_progress=True)
+    vectors = encoder.encode([text for text, _ in sentences], show_progress_bar=True)
     target = Path(model_dir) / FOLDER
     target.mkdir(exist_ok=True)
     numbers = io.StringIO()

@@ -291,7 +291,7 @@ assert "tensorflow" not in sys.modules
 for folder in folders:
     for precision in ("float32", "int8"):
         encoder = official_cmlm.SentenceEncoder.load(folder, backend="onnx", precision=precision)
-        found = encoder.encode(json.loads(texts), show_progress=True, on_long="ignore")
+        found = encoder.encode(json.loads(texts), show_progress_bar=True, on_long="ignore")
         np.save(f"{folder}/{precision}", found)
 try:
     official_cmlm.SentenceEncoder.load(folder)

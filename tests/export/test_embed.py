@@ -125,7 +125,7 @@ def test_records_with_ids(tmp_path, model_dir, encoder, in_process, form, output
     reading = Reading(column="body", id_column="id")
     settings = {"output_format": output_format, "dim": 6, "normalize": True}
     done = run.run(job(model_dir, [file], reading, **settings), tmp_path / "out", 1, False)
-    expected = encoder.encode(TEXTS, truncate_dim=6, normalize=True, on_long="ignore")
+    expected = encoder.encode(TEXTS, truncate_dim=6, normalize_embeddings=True, on_long="ignore")
     shards = done.manifest["shards"]
     if output_format == "npy":
         found = vectors_of(tmp_path / "out", done.manifest)

@@ -80,7 +80,7 @@ def test_the_first_components_of_a_dense_layer(tmp_path):
     serving = tf.saved_model.load(str(tmp_path / "hub" / "serving" / "1"))
     got = serving.signatures["serving_default"](tf.constant(TEXTS))["default"]
     encoder = SentenceEncoder.load(tmp_path / "encoder")
-    expected = encoder.encode(TEXTS, truncate_dim=3, normalize=True)
+    expected = encoder.encode(TEXTS, truncate_dim=3, normalize_embeddings=True)
     assert encoder.dimension == 8
     np.testing.assert_allclose(got, expected, atol=1e-5)
     (note,) = import_checkpoint(tmp_path / "hub" / "encoder", tmp_path / "again").notes

@@ -114,7 +114,7 @@ def test_nothing_has_no_neighbours():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: paraphrases(VECTORS * 2), "normalize=True"),
+        (lambda: paraphrases(VECTORS * 2), "normalize_embeddings=True"),
         (lambda: duplicates(VECTORS[0]), r"give vectors \[n, dim\]"),
         (lambda: paraphrases(VECTORS, 1.1), "-1 to 1"),
         (lambda: duplicates(VECTORS, float("nan")), "-1 to 1"),
