@@ -470,3 +470,23 @@ def test_a_backend_that_refuses_is_left_out(folder, monkeypatch):
 def test_a_measurement_counts_tokens(folder):
     backend = backend_onnx.open_folder(folder, None, "float32", OWN_VECTOR).backend
     assert auto.tokens_per_second(backend, 0.01) > 0
+
+
+@pytest.mark.parametrize("name", ["mean", "first_last", "mpnet"])
+def test_fastembed_gives_every_pooling(exports, name):
+    """It takes the first output of a graph as it is, where its own pooling is turned off."""
+    fastembed = pytest.importorskip("fastembed", reason="it needs another huggingface_hub")
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    folder = exports / name / "out"
+    expected = SentenceEncoder.load(folder, backend="onnx").encode(TEXTS, on_long="ignore")
+    fastembed.TextEmbedding.add_custom_model(
+        model=f"own/{name}",
+        pooling=PoolingType.DISABLED,
+        normalization=False,
+        sources=ModelSource(hf=f"own/{name}"),
+        dim=expected.shape[1],
+        model_file="onnx/model.onnx",
+    )
+    model = fastembed.TextEmbedding(f"own/{name}", specific_model_path=str(folder))
+    np.testing.assert_allclose(list(model.embed(TEXTS)), expected, atol=1e-5)

@@ -53,6 +53,7 @@ def write_inputs(folder: Path) -> None:
         write(folder / "my" / f"text_{i}.txt", [_text(4, i)])
     lines = _text(30, 20, 1000).splitlines()
     write(folder / "my" / "sentences.txt", lines)
+    write(folder / "my" / "texts.csv", ["id,text", *(f'{i},"{t}"' for i, t in enumerate(lines))])
     write(folder / "my" / "kept.txt", [f"{line}\n" for line in lines])
     dropped = [f"{WORDS[i % 30]} | {WORDS[i % 7]} | home | about {i}\n" for i in range(30)]
     write(folder / "my" / "dropped.txt", dropped)
