@@ -236,6 +236,8 @@ def _front_matter(
     name: str, scores: Sequence[Mapping[str, Any]], training: Training, publication: Publication
 ) -> str:
     """Returns the fields that model hubs read, as YAML."""
+    from huggingface_hub import EvalResult, ModelCardData
+
     languages = publication.languages or tuple(
         dict.fromkeys(
             part
@@ -244,31 +246,30 @@ def _front_matter(
             for part in _parts(tag)
         )
     )
-    fields: dict[str, Any] = {
-        "language": list(languages),
-        "license": publication.license,
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
-        "datasets": list(publication.datasets),
-        "base_model": publication.base_model,
-    }
-    by_task: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for score in scores:
-        metric = {"type": score["metric"], "value": round(score["value"], 4)}
-        by_task.setdefault((score["suite"], score["task"]), []).append(metric)
-    if by_task:
-        found = [
-            {
-                "task": {"type": "sentence-similarity", "name": suite},
-                "dataset": {"type": suite, "name": task},
-                "metrics": metrics,
-            }
-            for (suite, task), metrics in by_task.items()
-        ]
-        fields["model-index"] = [{"name": name, "results": found}]
-    kept = {key: value for key, value in fields.items() if value}
-    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=False, width=10_000)
+    results = [
+        EvalResult(
+            task_type="sentence-similarity",
+            task_name=_printed(score["suite"]),
+            # The hub puts scores together whose data sets have the same type.
+            dataset_type=_printed(f"{score['suite']}/{score['task']}"),
+            dataset_name=_printed(score["task"]),
+            metric_type=_printed(score["metric"]),
+            metric_value=round(score["value"], 4),
+        )
+        for score in scores
+    ]
+    data = ModelCardData(
+        language=list(map(_printed, languages)) or None,
+        license=publication.license or None,
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction"],
+        datasets=list(publication.datasets) or None,
+        base_model=publication.base_model or None,
+        model_name=name if results else None,
+        eval_results=results or None,
+    )
+    return f"{data.to_yaml()}\n"
 
 
 def _languages(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -335,11 +336,12 @@ def _training(training: Training) -> str:
     step, devices = training.summary.get("step"), training.summary.get("devices")
     if isinstance(step, int):
         on = f" on {escape(', '.join(map(str, devices)))}" if isinstance(devices, list) else ""
-        parts.append(f"Trained for {step:,} steps{on}.")
+        loss = training.summary.get("loss")
+        last = f"; the last loss was {loss:.4g}" if isinstance(loss, int | float) else ""
+        parts.append(f"Trained for {step:,} steps{on}{last}.")
     parts.append(
-        "The configuration, as `params.yaml` in this folder, which `experiments.train` takes as "
-        "`--experiment`. The command of this training is not recorded: neither the experiment's "
-        "name nor flags that are not part of the configuration."
+        "`cmlm train params.yaml --data=RECORDS --to=FOLDER`, in this folder, trains with the same "
+        "configuration again, which is:"
     )
     # A fence ends at one that is as long, so it is longer than all inside.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", training.params)), default=0))

@@ -271,7 +271,7 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary)
     params = f"task:\n  train_data:\n    input_path: {records}\n"
     (tmp_path / "model" / "params.yaml").write_text(params)
-    summary = {"step": 5000, "devices": ["cpu"]}
+    summary = {"step": 5000, "devices": ["cpu"], "loss": 2.34567}
     (tmp_path / "model" / "train_summary.json").write_text(json.dumps(summary))
     out = tmp_path / "my_model"
     export_sentence_transformers.export(
@@ -296,9 +296,9 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     for line in (
         "| sts | STS-B | spearman | 82.03 | 1379 |",
         "| news\\_records | documents | 1,200 | 34,567 | 890,123 | en, de, und |",
-        "Trained for 5,000 steps on cpu.",
+        "Trained for 5,000 steps on cpu; the last loss was 2.346.",
         "    input_path: news_records",
-        "The command of this training is not recorded",
+        "`cmlm train params.yaml --data=RECORDS --to=FOLDER`",
     ):
         assert line in card.text, line
     published = (out / "params.yaml").read_text()
