@@ -270,8 +270,7 @@ def _run(name: str, command: Command, arguments: list[str]) -> None:
     binary = _imported(command.module)
     binary.define_flags()
     for alias, flag in command.aliases.items():
-        if alias not in flags.FLAGS:
-            flags.DEFINE_alias(alias, flag)
+        flags.DEFINE_alias(alias, flag)
     sys.argv = [name, *_as_flags(command, arguments, flags.FLAGS)]
     # absl shows it above the flags.
     sys.modules["__main__"].__doc__ = f"usage: {_call(name, command)} [--flags]\n\n{binary.__doc__}"

@@ -33,8 +33,7 @@ def known_flags(name):
     """Returns the flags of a sub-command, its aliases among them."""
     known = flags_of(command._imported(command.COMMANDS[name].module).__name__)
     for alias, flag in command.COMMANDS[name].aliases.items():
-        if alias not in known:
-            flags.DEFINE_alias(alias, flag, flag_values=known)
+        flags.DEFINE_alias(alias, flag, flag_values=known)
     return known
 
 
