@@ -21,7 +21,6 @@ from absl import flags
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, check_output
-from official_cmlm.nearest import import_faiss
 
 from . import common_flags, mining
 from .counts import Counts, guarded
@@ -106,8 +105,8 @@ def define_flags() -> None:
         "search",
         defaults.search,
         mining.SEARCHES,
-        "exact: all anchors with all candidates, in blocks of bounded memory; faiss: an index of"
-        " that package, for millions of candidates, which misses some neighbours.",
+        "exact: all anchors with all candidates, in blocks of bounded memory; graph: an"
+        " approximate search by usearch, for millions of candidates, which misses some neighbours.",
     )
     common_flags.define_faults()
     flags.adopt_module_key_flags(common_flags)
@@ -120,11 +119,6 @@ def main(argv: list[str]) -> int:
     options = mining.Mining(
         **{name: FLAGS[name].value for name in mining.Mining.__dataclass_fields__}
     )
-    if options.search == "faiss":
-        try:
-            import_faiss()
-        except UserError as error:
-            raise UserError(f"--search=faiss: {error}, or pass --search=exact") from None
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
     inputs = pair_inputs(FLAGS.input, languages, FLAGS.format)
     if len({given.languages for given in inputs}) > 1:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.nearest import CellIndex, nearest, unit
+from official_cmlm.nearest import nearest, unit
 
 from .stages.letters import analyse, letter_keys
 
-SEARCHES = ("exact", "faiss")
+SEARCHES = ("exact", "graph")
 SAMPLINGS = ("top", "random")
 # Bytes of one block of similarities, of which the search has up to three copies more, and of the
 # neighbours that are found in it (index and cosine each): together at most 0.6 GB.
@@ -35,7 +35,7 @@ class Mining:
       min_score, max_score: least and largest cosine of a negative. None: any.
       sampling: `top`, the nearest candidates; or `random`, any of them, each as likely.
       seed: seed of `random`.
-      search: `exact`, or `faiss`, an index of cells that misses some neighbours.
+      search: `exact`, or `graph`, one of the package usearch (HNSW), which misses some neighbours.
 
     Raises:
       UserError: if `range_max` is not above `range_min`, or `min_score` is above `max_score`.
@@ -131,8 +131,19 @@ def mine(
 def _search(
     vectors: np.ndarray, name: str
 ) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
-    if name == "faiss":
-        return CellIndex(vectors).nearest
+    if name == "graph":
+        from usearch.index import Index
+
+        graph = Index(ndim=vectors.shape[1], metric="ip", dtype="f32")
+        graph.add(np.arange(len(vectors), dtype=np.uint64), vectors)
+
+        def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+            graph.expansion_search = max(128, k)
+            near = graph.search(queries, k)
+            is_there = np.arange(k) < np.reshape(near.counts, [-1, 1])
+            return np.where(is_there, near.keys.astype(np.int64), -1), 1 - near.distances
+
+        return found
     return lambda queries, k: nearest(queries, vectors, k, block_bytes=_BLOCK_BYTES)
 
 

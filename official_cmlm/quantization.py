@@ -9,7 +9,6 @@ import numpy as np
 
 # Steps between the ends of a dimension's range; the codes are 0 to 255, minus 128.
 _STEPS = 255
-_CACHED = 4096
 
 
 def ranges_of(vectors: np.ndarray) -> np.ndarray:
@@ -63,24 +62,11 @@ def from_int8(codes: np.ndarray, ranges: np.ndarray) -> np.ndarray:
     Raises:
       ValueError: as `to_int8`.
     """
-    scales, offsets = decoding(ranges, codes.shape[-1])
-    return codes.astype(np.float32) * scales + offsets
-
-
-def decoding(ranges: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns scales and offsets, float32 `[dim]`: `codes * scales + offsets` decodes codes.
-
-    A query's inner product with decoded vectors is the inner product of `query * scales` and the
-    codes plus that of the query and the offsets, so codes are searched without being decoded.
-
-    Raises:
-      ValueError: as `to_int8`.
-    """
-    starts, steps = _starts_and_steps(ranges, width)
+    starts, steps = _starts_and_steps(ranges, codes.shape[-1])
     # A constant dimension is decoded to its value.
     constant = np.asarray(ranges[1]) == ranges[0]
     offsets = starts + np.where(constant, np.float32(128), np.float32(128.5)) * steps
-    return steps, offsets
+    return codes.astype(np.float32) * steps + offsets
 
 
 def to_ubinary(vectors: np.ndarray) -> np.ndarray:
@@ -90,41 +76,6 @@ def to_ubinary(vectors: np.ndarray) -> np.ndarray:
       vectors: float `[n, dim]`.
     """
     return np.packbits(np.asarray(vectors) > 0, axis=-1)
-
-
-def hamming(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Counts the bits in which codes differ: uint16 `[n, m]`.
-
-    Args:
-      queries: uint8 `[n, bytes]` of `to_ubinary`.
-      codes: uint8 `[m, bytes]`; fastest where `bytes` is a multiple of 8.
-
-    Raises:
-      ValueError: if the widths differ, or exceed 8191 bytes.
-    """
-    if queries.shape[1] != codes.shape[1] or codes.shape[1] > np.iinfo(np.uint16).max // 8:
-        raise ValueError(
-            f"codes of {queries.shape[1]} and {codes.shape[1]} bytes; give equal widths, at most "
-            "8191 bytes"
-        )
-    queries, codes = _words(queries), _words(codes)
-    distances = np.zeros([len(queries), len(codes)], np.uint16)
-    # This many codes stay in a core's cache; they are compared a word at a time.
-    for start in range(0, len(codes), _CACHED):
-        part = codes[start : start + _CACHED]
-        for row, query in zip(distances[:, start : start + _CACHED], queries):
-            for word in range(codes.shape[1]):
-                row += np.bitwise_count(part[:, word] ^ query[word])
-    return distances
-
-
-def _words(codes: np.ndarray) -> np.ndarray:
-    """Views the same bits as the largest words that divide a row."""
-    codes = np.ascontiguousarray(codes)
-    for kind in (np.uint64, np.uint32, np.uint16):
-        if codes.shape[1] and codes.shape[1] % np.dtype(kind).itemsize == 0:
-            return codes.view(kind)
-    return codes
 
 
 def _starts_and_steps(ranges: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

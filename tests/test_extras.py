@@ -15,15 +15,12 @@ from data_prep.sentences import split_paragraphs
 from data_prep.stages.language_id import identify
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.nearest import import_faiss
 from official_cmlm.tokenization import BytePairVocabulary
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where they are present, and neither asked for nor needed by anything of the project.
 OTHERS = {"mteb", "sentence_transformers"}
-# Imported name -> distribution of packages that may be missing here, where the two differ.
-DISTRIBUTIONS = {"faiss": ["faiss-cpu"]}
 READING = ReadOptions(), Counts()
 
 
@@ -56,7 +53,6 @@ def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):
         ("sentencex", "data", lambda: split_paragraphs(["A."], "en", Counter())),
         ("pycld2", "data", lambda: identify("A.")),
         ("tensorflow_datasets", "data", lambda: list(read_documents(["tfds:x"], *READING))),
-        ("faiss", "search", import_faiss),
         ("keras_hub", "export", lambda: BytePairVocabulary(["a"], []).graph_tokenizer()),
     ],
 )
@@ -104,7 +100,7 @@ def test_every_import_is_of_a_dependency_or_an_extra():
     for path, package, _ in _imports_and_checks():
         if package in sys.stdlib_module_names or package in OTHERS or package == "official_cmlm":
             continue
-        found = providers.get(package, DISTRIBUTIONS.get(package, [package]))
+        found = providers.get(package, [package])
         names = {name.lower().replace("_", "-") for name in found}
         if not names & declared:
             missing.add((path, package))
@@ -114,11 +110,9 @@ def test_every_import_is_of_a_dependency_or_an_extra():
 def test_checked_packages_belong_to_the_extra_that_is_named():
     providers = metadata.packages_distributions()
     named = {check for _, _, checked in _imports_and_checks() for check in checked}
-    assert {"data", "demo", "export", "onnx", "report", "search", "serve"} == {
-        extra for extra, _ in named
-    }
+    assert {"data", "demo", "export", "onnx", "report", "serve"} == {extra for extra, _ in named}
     for extra, package in named:
-        found = providers.get(package, DISTRIBUTIONS.get(package, [package]))
+        found = providers.get(package, [package])
         names = {name.lower().replace("_", "-") for name in found}
         assert names & brought(extra), (extra, package)
 

@@ -3,7 +3,7 @@
 None of it needs TensorFlow; an encoder is anything with `encode(list of str) -> [n, dim]`.
 """
 
-from official_cmlm.search.index import METHODS, Hit, Index
+from official_cmlm.search.index import PRECISIONS, Hit, Index
 from official_cmlm.search.mining import cluster, duplicates, groups, paraphrases
 
-__all__ = ["METHODS", "Hit", "Index", "cluster", "duplicates", "groups", "paraphrases"]
+__all__ = ["PRECISIONS", "Hit", "Index", "cluster", "duplicates", "groups", "paraphrases"]

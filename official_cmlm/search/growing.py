@@ -22,14 +22,18 @@ class GrowingArray:
         """All rows; a view, which later rows do not enter."""
         return self._buffer[: self._count]
 
-    def append(self, rows: np.ndarray) -> None:
-        """Appends rows of the array's type and width."""
-        needed = self._count + len(rows)
-        if needed > len(self._buffer):
-            capacity = max(needed, len(self._buffer) * 3 // 2)
-            larger = np.empty([capacity, *self._buffer.shape[1:]], self._buffer.dtype)
+    def reserve(self, count: int) -> None:
+        """Makes room for so many rows in all."""
+        if count > len(self._buffer):
+            larger = np.empty([count, *self._buffer.shape[1:]], self._buffer.dtype)
             larger[: self._count] = self.rows
             self._buffer = larger
+
+    def append(self, rows: np.ndarray) -> None:
+        """Appends rows of the array's type and width; the count changes last, for readers."""
+        needed = self._count + len(rows)
+        if needed > len(self._buffer):
+            self.reserve(max(needed, len(self._buffer) * 3 // 2))
         elif not self._buffer.flags.writeable:
             self._buffer = self._buffer.copy()
         self._buffer[self._count : needed] = rows
@@ -72,8 +76,10 @@ class Texts(Sequence[str]):
         """Appends texts."""
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        self._ends.append(len(self.data) + np.cumsum(lengths))
+        first = len(self.data)
+        # The ends come last, as they count the texts.
         self._data.append(np.frombuffer(b"".join(encoded), np.uint8))
+        self._ends.append(first + np.cumsum(lengths, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.ends)

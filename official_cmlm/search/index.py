@@ -1,7 +1,12 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
+import contextlib
+import functools
+import json
 import os
-from collections.abc import Mapping, Sequence
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +17,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import PROBES, Encode, checked
 from official_cmlm.files import (
     atomic_write,
+    inside,
     read_object,
     report_write_errors,
     sha256,
@@ -19,13 +25,19 @@ from official_cmlm.files import (
     write_array,
     write_json,
 )
-from official_cmlm.nearest import import_faiss, unit
+from official_cmlm.nearest import unit
 from official_cmlm.search.growing import Texts
-from official_cmlm.search.stores import FILES, STORES, Options, Store
+from official_cmlm.search.shards import Embeddings
+from official_cmlm.search.stores import FORMS, Codes, Graph, Rows, Store, read_array, rescored
 
-METHODS = tuple(STORES)
+PRECISIONS = tuple(FORMS)
 _DESCRIPTION = "index.json"
-_FORMAT = 2
+_FORMAT, _VERSION = "official_cmlm.search.Index", 3
+# Strings that are kept of each text beside its vector.
+_TABLES = ("texts", "ids", "metadata")
+# With a filter: candidates that are asked for at most, and the share of texts below which all that
+# pass are compared at once.
+_MOST_CANDIDATES, _FEW = 10_000, 0.05
 # Texts that the encoder gets at a time, so that progress shows.
 _TEXTS = 16384
 # Queries that are searched together.
@@ -37,135 +49,302 @@ class Hit(NamedTuple):
     """A text that was found.
 
     Attributes:
-      position: of the text among those that were indexed, from 0.
+      id: of the text; by default its number among those that were given, from 0.
       score: its cosine with the query, -1 to 1.
-      text: the text.
+      text: the text; empty where the index has vectors only.
+      metadata: what was given with the text, e.g. its file and line.
     """
 
-    position: int
+    id: str
     score: float
     text: str
+    metadata: Mapping[str, Any]
+
+
+Filter = Callable[[Hit], bool] | Collection[str]
+"""Which texts may be found: a function of hits, whose score is 0 then, or ids."""
 
 
 class Index:
     """Texts that are found by meaning.
 
+    Searches may run beside `add` and `remove` of another thread: each sees the index before or
+    after a change.
+
     >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
     >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
-    [Hit(position=17, score=0.71, text='The cat sat on the mat.'), …]
+    [Hit(id='17', score=0.71, text='The cat sat on the mat.', metadata={}), …]
     >>> index.save("work/index")                            # doctest: +SKIP
     >>> index = Index.load("work/index", encoder)           # doctest: +SKIP
 
     Attributes:
-      method: one of `METHODS`, see `build`.
-      texts: all texts, in the order in which they were given.
+      precision: one of `PRECISIONS`, see `build`.
+      approximate: whether a graph is searched.
+      settings: what a program keeps with the index; JSON.
     """
 
-    def __init__(
-        self, encoder: Any, method: str, texts: Texts, store: Store, options: Options
-    ) -> None:
+    def __init__(self, encoder: Any, store: Store, tables: Mapping[str, Texts], count: int) -> None:
         """Holds the parts that `build` and `load` have made."""
-        self.method, self.texts = method, texts
-        self._store, self._options = store, options
+        self._encoder = encoder
         self._encode_query, self._encode_document = _functions(encoder)
+        self._store, self._tables = store, dict(tables)
+        self.settings: dict[str, Any] = {}
+        # Readers see so many rows, without those of them that are removed.
+        self._visible = (count, np.zeros([count], bool))
+        self._rows_of: dict[str, int] | None = None
+        # Whether all ids are numbers given here, which need no table to be told apart.
+        self._numbered = count == 0
+        self._writing = threading.RLock()
+
+    @property
+    def precision(self) -> str:
+        return self._store.codes.precision
+
+    @property
+    def approximate(self) -> bool:
+        return isinstance(self._store, Graph)
 
     @classmethod
     def build(
         cls,
         encoder: Any,
         texts: Sequence[str],
-        method: str = "float32",
+        precision: str = "float32",
+        approximate: bool = False,
         vectors: np.ndarray | None = None,
-        oversample: int = Options.oversample,
-        probed: int = Options.probed,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
         show_progress: bool = False,
     ) -> "Index":
         """Encodes and indexes texts.
 
-        The float32 vectors of all texts are in memory meanwhile. For texts that are too many for
-        this, build the index of a random sample of them, and `add` the others in parts.
+        Texts are encoded and added in parts, so that only the index and a part are in memory.
 
         Args:
           encoder: anything with `encode(list of str) -> [n, dim]`: a `SentenceEncoder`, what
             `open_encoder` returns, a `SentenceTransformer`. Queries and texts are encoded in ways
             of their own where it has such (`encode_query` and `encode_document`, or `roles`).
           texts: what is to be found. Equal texts are kept as they are.
-          method: `float32`, exact; `int8`, a quarter of the memory, exact for the rounded vectors;
-            `binary`, a bit a dimension chooses candidates, which int8 codes put into order;
-            `faiss`, cells of the package faiss (the extra `search`), which miss some neighbours.
+          precision: `float32`; `float16`, half of the memory; `int8`, a quarter; `bits`, a
+            thirty-second, which misses some neighbours.
+          approximate: search a graph (HNSW of the package usearch), which is far faster among many
+            texts, misses a few, and takes longer to build.
           vectors: the texts' vectors, float `[n, dim]`, if they are there already. Default: they
             are encoded.
-          oversample: of `binary`, candidates a wanted neighbour, from 1. Default 64.
-          probed: of `faiss`, cells that a query looks into, from 1. Default 32.
+          ids: a string for each text, all different. Default: its number.
+          metadata: a JSON object for each text, which hits return. Default: empty ones.
           show_progress: draw a progress bar with the time left on standard error.
 
         Raises:
           TypeError: if `texts` is a single string, or holds something else than strings.
-          ValueError: for another method, or numbers below 1.
-          UserError: no texts, vectors that do not belong to them, an encoder that fails, or a
-            package that is not installed.
+          ValueError: for another precision.
+          UserError: no texts, an id twice, vectors that do not belong to the texts, or an encoder
+            that fails.
         """
-        if method not in STORES:
-            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-        options = _checked_options(oversample, probed)
-        if method == "faiss":
-            # Before the long work.
-            import_faiss()
+        _check_precision(precision)
         _check_texts(texts)
         if not len(texts):
             raise UserError("no texts to index; give at least one")
-        if vectors is None:
-            vectors = _encoded(_functions(encoder)[1], texts, show_progress)
-        else:
-            vectors = np.array(vectors, np.float32)
-            if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
-                raise UserError(
-                    f"vectors of shape {list(vectors.shape)} for {len(texts)} texts; give "
-                    f"[{len(texts)}, dim]"
-                )
-            if not np.isfinite(vectors).all():
-                raise UserError("vectors hold NaN or infinity; encode the texts again")
-        store = STORES[method].build(unit(vectors, in_place=True), options)
-        return cls(encoder, method, Texts.of(texts), store, options)
+        made = cls._empty(encoder, precision, approximate)
+        made.add(texts, ids, vectors, metadata, show_progress)
+        return made
+
+    @classmethod
+    def _empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
+        """Returns an index without texts, whose width the first vectors decide."""
+        store = (Graph if approximate else Rows)(Codes(precision, 0))
+        return cls(encoder, store, {name: Texts.of([]) for name in _TABLES}, 0)
+
+    @classmethod
+    def from_embeddings(
+        cls,
+        folder: str | os.PathLike,
+        encoder: Any,
+        precision: str = "float32",
+        approximate: bool = False,
+        show_progress: bool = False,
+    ) -> "Index":
+        """Indexes what `export.embed` has written; one shard is in memory beside the index.
+
+        Ids are those of the embeddings. Parquet files with a column `text` give the texts too; the
+        other columns become metadata.
+
+        Args:
+          folder: its output folder, of either format.
+          encoder: the one that the embeddings were made with, for queries.
+          precision, approximate, show_progress: as of `build`.
+
+        Raises:
+          UserError: no finished embeddings, damaged ones, an id twice, or embeddings of bits for
+            another precision than `bits`.
+        """
+        _check_precision(precision)
+        made = cls._empty(encoder, precision, approximate)
+        source = Embeddings.open(Path(folder))
+        width = made._probes().shape[2]
+        source.check(precision, width)
+        with progress.bar(source.rows, "text", "indexing", disable=not show_progress) as bar:
+            for shard in source.shards(width):
+                if not made.dimension:
+                    made._fit(shard.vectors)
+                    made._store.reserve(source.rows)
+                made._append(shard.vectors, shard.texts, shard.ids, shard.metadata)
+                bar.update(len(shard.vectors))
+        return made
 
     def __len__(self) -> int:
-        return len(self.texts)
+        count, removed = self._visible
+        return count - int(removed.sum())
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """All texts, in the order in which they were added."""
+        return [self._tables["texts"][int(row)] for row in self._kept()]
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of `texts`."""
+        return [self._tables["ids"][int(row)] for row in self._kept()]
+
+    def _kept(self) -> np.ndarray:
+        return np.flatnonzero(~self._visible[1])
 
     @property
     def dimension(self) -> int:
         """Width of the vectors."""
-        return self._store.width
+        return self._store.codes.width
 
     def vectors(self) -> np.ndarray:
-        """Returns the texts' unit vectors, as the method keeps them: float32 `[n, dimension]`."""
-        return self._store.vectors()
+        """Returns the texts' vectors, as they are kept: float32 `[n, dimension]`."""
+        return self._store.vectors(self._kept())
 
-    def add(self, texts: Sequence[str], show_progress: bool = False) -> None:
-        """Encodes and appends texts; ranges and cells stay those of `build`.
+    def add(
+        self,
+        texts: Sequence[str],
+        ids: Sequence[str] | None = None,
+        vectors: np.ndarray | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        show_progress: bool = False,
+    ) -> None:
+        """Encodes and appends texts.
+
+        Args:
+          texts, ids, vectors, metadata, show_progress: as of `build`.
 
         Raises:
-          TypeError, UserError: as `build`; the index is unchanged then.
+          TypeError, UserError: as `build`. The index is unchanged then, except that parts of
+            16,384 texts stay that were added before an encoder failed.
         """
         _check_texts(texts)
-        if not len(texts):
-            return
-        vectors = self._fitting(_encoded(self._encode_document, texts, show_progress))
-        self._store.add(unit(vectors, in_place=True))
-        self.texts.append(texts)
+        if vectors is not None:
+            vectors = _checked_vectors(vectors, len(texts))
+        for name, values in (("ids", ids), ("metadata", metadata)):
+            if values is not None and len(values) != len(texts):
+                raise UserError(f"{len(values)} {name} for {len(texts)} texts; give one each")
+        with self._writing:
+            if ids is not None:
+                self._check_ids(ids)
+            lines = _lines_of(metadata)
+            with progress.bar(len(texts), "text", "encoding", disable=not show_progress) as bar:
+                for start in range(0, len(texts), _TEXTS):
+                    part = slice(start, start + _TEXTS)
+                    some = list(texts[part])
+                    found = vectors[part] if vectors is not None else self._encode_document(some)
+                    if not self.dimension:
+                        self._fit(found)
+                        self._store.reserve(len(texts))
+                    self._append(found, some, ids and ids[part], lines and lines[part])
+                    bar.update(len(some))
 
-    def search(self, queries: str | Sequence[str], k: int = 10) -> list[Hit] | list[list[Hit]]:
+    def _fit(self, vectors: np.ndarray) -> None:
+        """Gives an index without texts the width, and the scale, of its first vectors."""
+        self._store = type(self._store)(Codes.of(self.precision, unit(vectors)))
+
+    def _append(
+        self,
+        vectors: np.ndarray,
+        texts: Sequence[str] | None,
+        ids: Sequence[str] | None,
+        metadata: Sequence[str] | None,
+    ) -> None:
+        """Appends a part; readers see it when all of it is there."""
+        vectors = unit(self._fitting(vectors))
+        with self._writing:
+            count, removed = self._visible
+            if ids is None:
+                first = self._next_number(count)
+                ids = [str(first + i) for i in range(len(vectors))]
+            else:
+                self._numbered = False
+            if not self._numbered:
+                self._check_ids(ids)
+            self._store.add(vectors)
+            self._tables["texts"].append([""] * len(vectors) if texts is None else texts)
+            self._tables["ids"].append(ids)
+            self._tables["metadata"].append([""] * len(vectors) if metadata is None else metadata)
+            if self._rows_of is not None:
+                self._rows_of.update((one, count + i) for i, one in enumerate(ids))
+            grown = np.append(removed, np.zeros([len(vectors)], bool))
+            self._visible = (count + len(vectors), grown)
+
+    def _next_number(self, count: int) -> int:
+        """Returns the first number of texts that get no ids: after that of the last text."""
+        last = self._tables["ids"][count - 1] if count else "-1"
+        return int(last) + 1 if last.removeprefix("-").isdecimal() else count
+
+    def _check_ids(self, ids: Sequence[str]) -> None:
+        if isinstance(ids, str | bytes) or not all(isinstance(one, str) for one in ids):
+            raise TypeError("ids are a list of strings")
+        known = self._by_id()
+        seen: set[str] = set()
+        for one in ids:
+            if one in seen or one in known:
+                raise UserError(f"id {one!r:.80} is there twice; give each text an id of its own")
+            seen.add(one)
+
+    def _by_id(self) -> dict[str, int]:
+        """Returns id -> row of the texts that are there."""
+        with self._writing:
+            if self._rows_of is None:
+                ids = self._tables["ids"]
+                self._rows_of = {ids[int(row)]: int(row) for row in self._kept()}
+            return self._rows_of
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Removes texts; a saved index does not hold them any more.
+
+        Raises:
+          TypeError: for a single string.
+          UserError: an id is not there; then nothing is removed.
+        """
+        if isinstance(ids, str | bytes):
+            raise TypeError("expected a list of ids, got a single string; pass [id]")
+        with self._writing:
+            known, wanted = self._by_id(), list(dict.fromkeys(ids))
+            for one in wanted:
+                if one not in known:
+                    raise UserError(f"id {one!r:.80} is not in the index; check the id")
+            count, removed = self._visible
+            removed = removed.copy()
+            removed[[known.pop(one) for one in wanted]] = True
+            self._visible = (count, removed)
+
+    def search(
+        self, queries: str | Sequence[str], k: int = 10, filter: Filter | None = None
+    ) -> list[Hit] | list[list[Hit]]:
         """Returns the k texts nearest to each query, best first.
 
         Args:
           queries: a text, or several.
-          k: texts a query, from 1; fewer are found where the index has fewer, and with `faiss`
-            where the cells that were looked into have.
+          k: texts a query, from 1; fewer are found where the index has fewer.
+          filter: which texts may be found: ids, or a function of a `Hit`, which is asked about the
+            nearest texts first.
 
         Returns:
           The hits of the query, or a list of hits a query.
 
         Raises:
-          TypeError: for queries that are not strings.
+          TypeError: for queries that are not strings, or another filter.
           ValueError: if k is below 1.
           UserError: if the encoder fails.
         """
@@ -174,12 +353,17 @@ class Index:
         _check_texts(listed)
         if not listed:
             return []
-        indices, scores = self.search_vectors(self._encode_query(listed), k)
+        rows, scores = self._found(self._encode_query(listed), k, filter)
         found = [
-            [Hit(int(i), float(score), self.texts[int(i)]) for i, score in zip(*row) if i >= 0]
-            for row in zip(indices, scores)
+            [self._hit(int(row), float(score)) for row, score in zip(*pair) if row >= 0]
+            for pair in zip(rows, scores)
         ]
         return found[0] if single else found
+
+    def _hit(self, row: int, score: float = 0.0) -> Hit:
+        ids, texts, lines = (self._tables[name] for name in ("ids", "texts", "metadata"))
+        line = lines[row]
+        return Hit(ids[row], score, texts[row], json.loads(line) if line else {})
 
     def search_vectors(self, queries: np.ndarray, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
         """Searches like `search`, with vectors as queries.
@@ -189,64 +373,136 @@ class Index:
           k: texts a query, from 1; more than the index has count as all.
 
         Returns:
-          (positions int64 `[n, k]`, cosines float32 `[n, k]`). Where `faiss` has found fewer, the
-          position is -1 and the score -1 as well, which says nothing. Cosines with the rounded
-          vectors of `int8` and `binary`, which may be a little longer than 1, are cut to -1 to 1.
+          (rows int64 `[n, k]`, cosines float32 `[n, k]`). A row is the number of a text in the
+          order in which they were added, removed ones counted. Where a graph gave fewer, row and
+          score are -1. Cosines with rounded vectors are cut to -1 to 1.
 
         Raises:
           ValueError: if k is below 1.
           UserError: for vectors of another width, or with NaN or infinity.
         """
+        return self._found(queries, k, None)
+
+    def _found(
+        self, queries: np.ndarray, k: int, wanted: Filter | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise TypeError(f"k must be a whole number, got {k!r:.40}")
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if not np.isfinite(queries := self._fitting(queries)).all():
             raise UserError("queries hold NaN or infinity; encode them again")
-        queries, k = unit(queries), min(k, len(self))
-        indices = np.empty([len(queries), k], np.int64)
-        scores = np.empty([len(queries), k], np.float32)
-        for start in range(0, len(queries), _QUERIES):
-            rows = slice(start, start + _QUERIES)
-            indices[rows], scores[rows] = self._store.nearest(queries[rows], k)
-        return indices, np.clip(scores, -1, 1, out=scores)
+        count, removed = self._visible
+        queries, allowed = unit(queries), ~removed
+        passes: Callable[[int], bool] | None = None
+        if callable(wanted):
+            passes = functools.cache(lambda row: bool(wanted(self._hit(row))))
+        elif wanted is not None:
+            allowed &= self._mask(wanted, count)
+        k = min(k, int(allowed.sum()))
+        rows = np.full([len(queries), k], -1, np.int64)
+        scores = np.full([len(queries), k], -1, np.float32)
+        for start in range(0, len(queries) if k else 0, _QUERIES):
+            part = slice(start, start + _QUERIES)
+            rows[part], scores[part] = self._nearest(queries[part], k, count, allowed, passes)
+        return rows, np.clip(scores, -1, 1, out=scores)
+
+    def _mask(self, wanted: Collection[str], count: int) -> np.ndarray:
+        if isinstance(wanted, str | bytes):
+            raise TypeError("filter is a function or a set of ids, got a single string")
+        known, mask = self._by_id(), np.zeros([count], bool)
+        rows = [known[one] for one in wanted if one in known]
+        mask[[row for row in rows if row < count]] = True
+        return mask
+
+    def _nearest(
+        self,
+        queries: np.ndarray,
+        k: int,
+        count: int,
+        allowed: np.ndarray,
+        passes: Callable[[int], bool] | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows and scores of the k nearest texts that are allowed and pass.
+
+        More candidates are asked for until enough of them pass; where few do, all that pass are
+        compared.
+        """
+        store = self._store
+        asked = k * store.codes.form.oversample
+        plain = passes is None and allowed.all()
+        while (
+            asked < count
+            and (plain or asked <= _MOST_CANDIDATES)
+            and (plain or allowed.mean() > _FEW)
+        ):
+            chosen = store.candidates(queries, min(asked, count), count)
+            if plain:
+                return rescored(queries, chosen, store.vectors, k)
+            good = (chosen >= 0) & allowed[chosen]
+            if passes is not None:
+                for place in zip(*np.nonzero(good)):
+                    good[place] = passes(int(chosen[place]))
+            if good.sum(axis=1).min() >= min(k * store.codes.form.oversample, asked):
+                return rescored(queries, np.where(good, chosen, -1), store.vectors, k)
+            asked *= 4
+        rows = np.flatnonzero(allowed)
+        if passes is not None:
+            rows = np.array([row for row in rows.tolist() if passes(row)], np.int64)
+        if not len(rows):
+            empty = np.full([len(queries), k], -1)
+            return empty, empty.astype(np.float32)
+        asked = min(len(rows), k * store.codes.form.oversample)
+        return rescored(queries, store.nearest_of(queries, asked, rows), store.vectors, k)
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes the index as a folder, which appears when it is complete.
 
-        Arrays are `.npy` files without pickled objects; the texts are in it as well.
+        Nothing in it is pickled; the texts are in it as well, removed ones are not.
 
         Args:
           path: the folder.
-          overwrite: whether an index of that name may be replaced.
+          overwrite: whether an index of that name may be replaced; nothing else is.
 
         Raises:
           UserError: the name is taken, or the folder cannot be written.
         """
-        path = Path(path)
-        if os.path.lexists(path) and not (overwrite and (path / _DESCRIPTION).is_file()):
-            advice = "pass overwrite=True or name another folder"
-            if overwrite:
-                advice = "it is not an index and is not replaced; name another folder"
-            raise UserError(f"{path}: exists already; {advice}")
-        description: dict[str, Any] = {
-            "format": _FORMAT,
-            "method": self.method,
-            "texts": len(self),
-            "dimension": self.dimension,
-            "oversample": self._options.oversample,
-            "probed": self._options.probed,
-            "sha256": {},
-        }
-        arrays = self._store.arrays() | {
-            "texts": self.texts.data,
-            "ends": self.texts.ends,
-            "probes": self._probes(),
-        }
-        with report_write_errors(path), staged_folder(path) as folder:
+        path = _named(path)
+        _check_free(path, overwrite)
+        with self._writing, _write_errors(path), staged_folder(path) as folder:
+            kept = self._kept()
+            description: dict[str, Any] = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "precision": self.precision,
+                "approximate": self.approximate,
+                "texts": len(kept),
+                "dimension": self.dimension,
+                "scale": self._store.codes.scale,
+                "settings": self.settings,
+                "sha256": {},
+            }
+            self._store.save(folder, kept)
+            arrays = {"probes": self._probes()}
+            for name, table in self._tables.items():
+                if len(kept) != len(table):
+                    table = Texts.of(table[int(row)] for row in kept)
+                arrays |= {name: table.data, f"{name}_ends": table.ends}
             for name, array in arrays.items():
                 with atomic_write(folder / f"{name}.npy") as file:
                     write_array(file, array)
-                description["sha256"][f"{name}.npy"] = sha256(folder / f"{name}.npy")
+            for file in sorted(folder.iterdir()):
+                description["sha256"][file.name] = sha256(file)
             write_json(folder / _DESCRIPTION, description)
+
+    @staticmethod
+    def read_settings(path: str | os.PathLike) -> dict[str, Any]:
+        """Returns the `settings` of a saved index, before it is loaded.
+
+        Raises:
+          UserError: if the folder is not an index.
+        """
+        return _described(_named(path)).get("settings", {})
 
     @classmethod
     def load(
@@ -254,22 +510,19 @@ class Index:
         path: str | os.PathLike,
         encoder: Any,
         mapped: bool = True,
-        oversample: int | None = None,
-        probed: int | None = None,
         tolerance: float = 1e-3,
         verify: bool = True,
     ) -> "Index":
         """Loads a saved index.
 
-        Load an index of the method `faiss` only from those whom you trust: faiss reads its own form
-        in C++ that is not made for hostile files. Checksums show damage, not who wrote a folder.
+        Load an approximate index only from those whom you trust: usearch reads its own form in C++
+        that is not made for hostile files. Checksums show damage, not who wrote a folder.
 
         Args:
           path: the folder.
           encoder: the one that the index was built with. The folder has its vectors of some texts,
             by which another encoder, or other settings of the same one, are refused.
           mapped: read vectors and texts from the files when they are needed; else all at once.
-          oversample, probed: as of `build`. Default: those that it was built with.
           tolerance: largest difference between entries of the encoder's unit vectors and those of
             the folder. Default 0.001: other processors and backends of full precision pass.
           verify: compare the files with their checksums, which reads all of them once. Without it
@@ -278,25 +531,26 @@ class Index:
         Raises:
           UserError: if the folder is not an index, is damaged, or belongs to another encoder.
         """
-        path = Path(path)
-        if not (path / _DESCRIPTION).is_file():
-            raise UserError(f"{path}: no index there (it has no {_DESCRIPTION}); check the path")
-        description = read_object(path / _DESCRIPTION, _ADVICE)
-        method, numbers = _described(path / _DESCRIPTION, description)
-        options = _checked_options(oversample or numbers["oversample"], probed or numbers["probed"])
-        names = (*FILES[method], "texts", "ends", "probes")
+        path = _named(path)
+        found = _described(path)
+        count = found["texts"]
+        codes = Codes(found["precision"], found["dimension"], found["scale"])
         if verify:
-            _verify(path, [f"{name}.npy" for name in names], description.get("sha256"))
-        arrays = {name: _read_array(path / f"{name}.npy", mapped) for name in names}
-        data, ends, probes = (arrays[name] for name in ("texts", "ends", "probes"))
+            _verify(path, found.get("sha256"))
         try:
-            store = STORES[method].load(arrays, options)
+            store = (Graph if found["approximate"] else Rows).load(path, codes, count, mapped)
+            tables = {}
+            for name in _TABLES:
+                data = read_array(path / f"{name}.npy", mapped)
+                ends = read_array(path / f"{name}_ends.npy", mapped)
+                if not _are_texts(data, ends, count):
+                    raise UserError(f"{name}.npy and {name}_ends.npy are no {count} texts")
+                tables[name] = Texts(data, ends)
+            probes = read_array(path / "probes.npy", mapped)
         except UserError as error:
             raise UserError(f"{path}: {error}; {_ADVICE}") from None
-        expected = (numbers["texts"], numbers["dimension"])
-        if (len(store), store.width) != expected or not _are_texts(data, ends, expected[0]):
-            raise UserError(f"{path}: its files do not belong to each other; {_ADVICE}")
-        made = cls(encoder, method, Texts(data, ends), store, options)
+        made = cls(encoder, store, tables, count)
+        made.settings = found.get("settings", {})
         made._check_encoder(path, probes, tolerance)
         return made
 
@@ -312,8 +566,11 @@ class Index:
 
     def _probes(self) -> np.ndarray:
         """Returns fixed texts' unit vectors, float32 `[2, texts, dim]`, to tell encoders apart."""
-        both = (self._encode_query, self._encode_document)
-        return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
+        with warnings.catch_warnings():
+            # Some of them are long, and none of them is the user's.
+            warnings.simplefilter("ignore", UserWarning)
+            both = (self._encode_query, self._encode_document)
+            return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
 
     def _check_encoder(self, path: Path, probes: np.ndarray, tolerance: float) -> None:
         found = self._probes()
@@ -349,18 +606,68 @@ def _functions(encoder: Any) -> tuple[Encode, Encode]:
     return found[0], found[1]
 
 
-def _encoded(encode: Encode, texts: Sequence[str], show_progress: bool) -> np.ndarray:
-    if not show_progress:
-        return encode(list(texts))
-    vectors = None
-    with progress.bar(len(texts), "text", "encoding") as bar:
-        for start in range(0, len(texts), _TEXTS):
-            part = encode(list(texts[start : start + _TEXTS]))
-            if vectors is None:
-                vectors = np.empty([len(texts), part.shape[1]], np.float32)
-            vectors[start : start + len(part)] = part
-            bar.update(len(part))
+def _checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
+        raise UserError(
+            f"vectors of shape {list(vectors.shape)} for {count} texts; give [{count}, dim]"
+        )
+    if not np.issubdtype(vectors.dtype, np.number) or not np.isfinite(vectors).all():
+        raise UserError("vectors hold NaN, infinity or no numbers; encode the texts again")
     return vectors
+
+
+def _lines_of(metadata: Sequence[Mapping[str, Any]] | None) -> list[str] | None:
+    try:
+        return metadata and [json.dumps(dict(one)) if one else "" for one in metadata]
+    except (TypeError, ValueError) as error:
+        raise UserError(f"metadata must be JSON objects ({error})") from None
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+
+
+def _named(path: str | os.PathLike) -> Path:
+    """Returns the path of an index, if it can be one."""
+    name = os.fspath(path)
+    if not name or "\0" in name:
+        raise UserError(f"{name!r:.80}: not the name of a folder")
+    return Path(os.path.expanduser(name))
+
+
+@contextlib.contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turns an error of the system into one line."""
+    try:
+        with report_write_errors(path):
+            yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"{path!s:.200}: cannot be written ({reason})") from None
+
+
+def _check_free(path: Path, overwrite: bool) -> None:
+    """Raises `UserError` unless nothing is there, or an index that may be replaced."""
+    try:
+        if not os.path.lexists(path):
+            return
+        others = sorted(one.name for one in path.iterdir()) if path.is_dir() else [path.name]
+    except OSError as error:
+        raise UserError(f"{path!s:.200}: {error.strerror}") from None
+    if not overwrite:
+        raise UserError(f"{path}: exists already; pass overwrite=True or name another folder")
+    described: dict[str, Any] = {}
+    with contextlib.suppress(UserError):
+        described = read_object(path / _DESCRIPTION)
+    sums = described.get("sha256")
+    ours = {_DESCRIPTION, *(sums if isinstance(sums, Mapping) else ())}
+    if path.is_symlink() or described.get("format") != _FORMAT or set(others) - ours:
+        raise UserError(
+            f"{path}: it is not an index, or holds other files, and is not replaced; name another "
+            "folder"
+        )
 
 
 def _check_texts(texts: Sequence[str]) -> None:
@@ -371,57 +678,49 @@ def _check_texts(texts: Sequence[str]) -> None:
             raise TypeError(f"item {index} is {type(text).__name__}, not a string: {text!r:.60}")
 
 
-def _checked_options(oversample: int, probed: int) -> Options:
-    for name, value in (("oversample", oversample), ("probed", probed)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    return Options(oversample, probed)
-
-
-def _described(path: Path, description: Mapping[str, Any]) -> tuple[str, dict[str, int]]:
-    """Returns the method and the numbers of `index.json`."""
-    if description.get("format") != _FORMAT:
+def _described(path: Path) -> dict[str, Any]:
+    """Returns the content of `index.json`, with values of their types."""
+    file = path / _DESCRIPTION
+    if not os.path.isfile(file):
+        raise UserError(f"{path!s:.200}: no index there (it has no {_DESCRIPTION}); check the path")
+    found = read_object(file, _ADVICE)
+    if found.get("format") != _FORMAT or found.get("version") != _VERSION:
         raise UserError(
-            f"{path}: of format {description.get('format')!r:.40}, this version reads {_FORMAT}; "
-            f"{_ADVICE}"
+            f"{file}: of format {found.get('format')!r:.40} {found.get('version', '')!s:.20}, this "
+            f"version reads {_FORMAT} {_VERSION}; {_ADVICE}"
         )
-    method = description.get("method")
-    if method not in METHODS:
-        raise UserError(f"{path}: method is {method!r:.40}, not of {', '.join(METHODS)}; {_ADVICE}")
-    numbers = {}
-    for name in ("texts", "dimension", "oversample", "probed"):
-        value = description.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{path}: {name} is {value!r:.40}, not a number from 1; {_ADVICE}")
-        numbers[name] = value
-    return method, numbers
+    numbers = {name: found.get(name) for name in ("texts", "dimension")}
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < (name == "dimension"):
+            raise UserError(f"{file}: {name} is {value!r:.40}, not such a number; {_ADVICE}")
+    scale = found.get("scale")
+    if (
+        found.get("precision") not in PRECISIONS
+        or not isinstance(found.get("approximate"), bool)
+        or not isinstance(scale, int | float)
+        or not 0 < scale < 1e9
+        or not isinstance(found.get("settings", {}), dict)
+    ):
+        raise UserError(
+            f"{file}: its precision, approximate, scale or settings is damaged; {_ADVICE}"
+        )
+    return found
 
 
-def _verify(folder: Path, names: Sequence[str], expected: Any) -> None:
+def _verify(folder: Path, expected: Any) -> None:
     """Raises `UserError` unless the files are those that were saved."""
     if not isinstance(expected, Mapping):
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {_ADVICE}")
-    for name in names:
+    for path in sorted({folder / inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:
-            found = sha256(folder / name)
+            found = sha256(path)
         except OSError as error:
-            raise UserError(f"{folder / name}: {error.strerror or error}; {_ADVICE}") from None
-        if found != expected.get(name):
+            raise UserError(f"{path}: {error.strerror or error}; {_ADVICE}") from None
+        if found != expected[path.name]:
             raise UserError(
-                f"{folder / name}: is not as it was saved (another SHA-256); copy the index again, "
+                f"{path}: is not as it was saved (another SHA-256); copy the index again, "
                 f"or {_ADVICE}"
             )
-
-
-def _read_array(path: Path, mapped: bool) -> np.ndarray:
-    try:
-        # Mapped in any case, as a damaged header may promise more than there is.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        return found if mapped else np.array(found)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {_ADVICE}") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
 
 
 def _are_texts(data: np.ndarray, ends: np.ndarray, count: int) -> bool:
@@ -429,4 +728,4 @@ def _are_texts(data: np.ndarray, ends: np.ndarray, count: int) -> bool:
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64:
         return False
     rising = ends.shape == (count,) and (np.diff(ends, prepend=0) >= 0).all()
-    return bool(rising and ends[-1] == len(data))
+    return bool(rising and (ends[-1] if count else 0) == len(data))

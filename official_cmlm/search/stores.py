@@ -1,213 +1,340 @@
-"""How an index keeps its vectors: one class a method, all with the interface `Store`."""
+"""How an index keeps its vectors: rows of an array, or a graph of the package usearch."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Protocol
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.nearest import CellIndex, nearest, nearest_bits, nearest_int8, rescored
-from official_cmlm.quantization import from_int8, ranges_of, to_int8, to_ubinary
+from official_cmlm.files import atomic_write, sync, write_array
+from official_cmlm.nearest import top
+from official_cmlm.quantization import to_ubinary
 from official_cmlm.search.growing import GrowingArray
 
-# Vectors of which the ranges of codes are learned.
-_CALIBRATION = 100_000
+# Bytes of one block of similarities.
+_BLOCK_BYTES = 1 << 27
+# Rows that are written at a time, and vectors that enter a graph while no query is answered.
+_WRITTEN, _INSERTED = 1 << 16, 1 << 10
+# Neighbours of a vector in a graph, and candidates while it is built and searched.
+_CONNECTIVITY, _BUILT, _LOOKED_AT = 16, 64, 96
+# Mean of the absolute value of a normal variable, as the dimensions of a unit vector have it.
+_MEAN_SIGN = np.float32((2 / np.pi) ** 0.5)
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """Options of searches by some methods.
+class Codes:
+    """Unit vectors in fewer bytes.
 
     Attributes:
-      oversample: of `binary`: so many times the wanted neighbours are chosen by their signs and put
-        into order by their int8 codes. More find more.
-      probed: of `faiss`: cells that a query looks into. More find more.
+      precision: `float32`, `float16`, `int8` or `bits`.
+      width: dimensions of the vectors.
+      scale: of `int8`: the code of a value is the value times this, rounded.
     """
 
-    oversample: int = 64
-    probed: int = 32
+    precision: str
+    width: int
+    scale: float = 1.0
 
-
-class Store(Protocol):
-    """Unit vectors in some form, in the order in which they were added."""
-
-    def __len__(self) -> int:
-        """Returns the number of vectors."""
+    @classmethod
+    def of(cls, precision: str, vectors: np.ndarray) -> "Codes":
+        """Returns the codes whose largest value is that of the vectors, unit rows."""
+        largest = float(np.abs(vectors).max()) if precision == "int8" else 127.0
+        return cls(precision, vectors.shape[1], 127.0 / max(largest, 1e-6))
 
     @property
-    def width(self) -> int:
-        """Their dimensions."""
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Appends unit vectors, float32 `[n, dim]`."""
-
-    def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (indices int64, cosines float32), both `[n, k]`; -1 fills up fewer than k."""
-
-    def vectors(self) -> np.ndarray:
-        """Returns all vectors, as they are kept: float32 `[n, dim]`."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays to save, by name; `load` takes them."""
-
-
-class Float32Store:
-    """The vectors themselves: 4 bytes a dimension, exact."""
-
-    def __init__(self, vectors: np.ndarray) -> None:
-        self._rows = GrowingArray(vectors)
-
-    @classmethod
-    def build(cls, vectors: np.ndarray, options: Options) -> "Float32Store":
-        del options
-        return cls(vectors)
-
-    @classmethod
-    def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "Float32Store":
-        del options
-        return cls(_two_dimensional(arrays, "vectors", np.float32))
-
-    def __len__(self) -> int:
-        return len(self._rows.rows)
+    def form(self) -> "Form":
+        """The form of the precision."""
+        return FORMS[self.precision]
 
     @property
-    def width(self) -> int:
-        return self._rows.rows.shape[1]
+    def columns(self) -> int:
+        """Columns of an array of codes."""
+        return -(-self.width // 8) if self.precision == "bits" else self.width
+
+    def encoded(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns the codes of unit vectors, `[n, columns]`."""
+        if self.precision == "bits":
+            return to_ubinary(vectors)
+        if self.precision == "int8":
+            return np.clip(np.rint(vectors * np.float32(self.scale)), -127, 127).astype(np.int8)
+        return np.asarray(vectors, self.form.dtype)
+
+    def queries(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns codes of unit queries, each row with a scale of its own; orders stay."""
+        if self.precision != "int8":
+            return self.encoded(vectors)
+        largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-6)
+        return np.rint(vectors * (np.float32(127) / largest)).astype(np.int8)
+
+    def decoded(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the vectors of codes, float32 `[n, width]`."""
+        if self.precision == "bits":
+            signs = np.unpackbits(codes, axis=1, count=self.width).astype(np.float32) * 2 - 1
+            return signs / (_MEAN_SIGN * np.float32(self.width**0.5))
+        if self.precision == "int8":
+            return codes.astype(np.float32) / np.float32(self.scale)
+        return np.asarray(codes, np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """The form of codes, for NumPy and usearch.
+
+    Attributes:
+      dtype: of the codes.
+      kind: usearch's name of it.
+      metric: usearch's name of their distance.
+      oversample: candidates for each wanted neighbour, which the whole query puts in order.
+    """
+
+    dtype: type[np.generic]
+    kind: str
+    metric: str
+    oversample: int
+
+
+FORMS = {
+    "float32": Form(np.float32, "f32", "ip", 1),
+    "float16": Form(np.float16, "f16", "ip", 1),
+    "int8": Form(np.int8, "i8", "ip", 2),
+    "bits": Form(np.uint8, "b1", "hamming", 16),
+}
+
+
+class Rows:
+    """Codes as rows of an array, all of which a search reads; a mapped file is not copied."""
+
+    file = "vectors.npy"
+
+    def __init__(self, codes: Codes, rows: np.ndarray | None = None) -> None:
+        """Takes the array; none: an empty one."""
+        self.codes = codes
+        if rows is None:
+            rows = np.empty([0, codes.columns], codes.form.dtype)
+        self._rows = GrowingArray(rows)
+
+    def reserve(self, count: int) -> None:
+        """Makes room for so many rows in all, so that adding them copies nothing."""
+        self._rows.reserve(count)
 
     def add(self, vectors: np.ndarray) -> None:
-        self._rows.append(vectors)
+        """Appends unit vectors, float32 `[n, width]`."""
+        self._rows.append(self.codes.encoded(vectors))
 
-    def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return nearest(queries, self._rows.rows, k)
+    def candidates(self, queries: np.ndarray, k: int, count: int) -> np.ndarray:
+        """Returns the k nearest of the first `count` rows of each unit query, int64 `[n, k]`."""
+        return self._nearest(queries, self._rows.rows[:count], k)
 
-    def vectors(self) -> np.ndarray:
-        return self._rows.rows
+    def nearest_of(self, queries: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
+        """Finds `candidates` among some rows."""
+        return rows[self._nearest(queries, self._rows.rows[rows], k)]
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"vectors": self._rows.rows}
+    def _nearest(self, queries: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
+        found = np.empty([len(queries), k], np.int64)
+        given = self.codes.queries(queries)
+        step = max(1, _BLOCK_BYTES // (8 * len(codes)))
+        for start in range(0, len(queries), step):
+            part = slice(start, start + step)
+            found[part] = top(_similarities(given[part], codes), k)
+        return found
 
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the vectors of rows, float32 `[n, width]`."""
+        return self.codes.decoded(self._rows.rows[rows])
 
-class Int8Store:
-    """A byte a dimension; the search is exact among the vectors that the codes stand for."""
-
-    def __init__(self, codes: np.ndarray, ranges: np.ndarray) -> None:
-        self._codes, self._ranges = GrowingArray(codes), ranges
-
-    @classmethod
-    def build(cls, vectors: np.ndarray, options: Options) -> "Int8Store":
-        del options
-        if len(vectors) < 2:
-            raise UserError("int8 codes need the ranges of two texts or more; use method=float32")
-        # Evenly spread, as neighbours may be alike.
-        step = -(-len(vectors) // _CALIBRATION)
-        ranges = ranges_of(vectors[::step])
-        return cls(to_int8(vectors, ranges), ranges)
-
-    @classmethod
-    def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "Int8Store":
-        del options
-        codes = _two_dimensional(arrays, "codes", np.int8)
-        ranges = _two_dimensional(arrays, "ranges", np.float32)
-        if ranges.shape != (2, codes.shape[1]) or not np.isfinite(ranges).all():
-            raise UserError("its ranges do not belong to its codes")
-        if (ranges[0] > ranges[1]).any():
-            raise UserError("its ranges have minima above their maxima")
-        return cls(codes, ranges)
-
-    def __len__(self) -> int:
-        return len(self._codes.rows)
-
-    @property
-    def width(self) -> int:
-        return self._codes.rows.shape[1]
-
-    def add(self, vectors: np.ndarray) -> None:
-        self._codes.append(to_int8(vectors, self._ranges))
-
-    def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return nearest_int8(queries, self._codes.rows, self._ranges, k)
-
-    def vectors(self) -> np.ndarray:
-        return from_int8(self._codes.rows, self._ranges)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"codes": self._codes.rows, "ranges": self._ranges}
-
-
-class BinaryStore(Int8Store):
-    """A bit a dimension chooses candidates; a byte a dimension puts these into order."""
-
-    def __init__(
-        self, codes: np.ndarray, ranges: np.ndarray, bits: np.ndarray, options: Options
-    ) -> None:
-        super().__init__(codes, ranges)
-        self._bits, self._options = GrowingArray(bits), options
+    def save(self, folder: Path, kept: np.ndarray) -> None:
+        """Writes the file with the rows that are kept, int64 `[n]`, in a little memory."""
+        with atomic_write(folder / self.file) as file:
+            rows = self._rows.rows
+            header = {
+                "descr": np.lib.format.dtype_to_descr(rows.dtype),
+                "fortran_order": False,
+                "shape": (len(kept), rows.shape[1]),
+            }
+            np.lib.format.write_array_header_1_0(file, header)
+            for start in range(0, len(kept), _WRITTEN):
+                file.write(rows[kept[start : start + _WRITTEN]].tobytes())
 
     @classmethod
-    def build(cls, vectors: np.ndarray, options: Options) -> "BinaryStore":
-        codes = Int8Store.build(vectors, options).arrays()
-        return cls(**codes, bits=to_ubinary(vectors), options=options)
+    def load(cls, folder: Path, codes: Codes, count: int, mapped: bool) -> "Rows":
+        """Reads the file; raises `UserError` for one of another form."""
+        rows = read_array(folder / cls.file, mapped)
+        if rows.dtype != codes.form.dtype or rows.shape != (count, codes.columns):
+            raise UserError(f"{cls.file} is {rows.dtype} {list(rows.shape)}")
+        return cls(codes, rows)
 
-    @classmethod
-    def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "BinaryStore":
-        codes = Int8Store.load(arrays, options)
-        bits = _two_dimensional(arrays, "bits", np.uint8)
-        if bits.shape != (len(codes), -(-codes.width // 8)):
-            raise UserError("its bits do not belong to its codes")
-        # A search reads all bits, of the codes only those of candidates.
-        return cls(**codes.arrays(), bits=np.array(bits), options=options)
 
-    def add(self, vectors: np.ndarray) -> None:
-        self._bits.append(to_ubinary(vectors))
-        super().add(vectors)
+def _similarities(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Returns what is larger for nearer codes, `[queries, codes]`."""
+    if codes.dtype == np.float32:
+        return queries @ codes.T
+    import numkong
 
-    def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        chosen, _ = nearest_bits(
-            queries, self._bits.rows, min(k * self._options.oversample, len(self))
+    if codes.dtype == np.uint8:
+        return -np.asarray(numkong.cdist(queries, codes, metric="hamming", dtype="uint1"))
+    return np.asarray(numkong.cdist(queries, codes, metric="dot"))
+
+
+class Graph:
+    """Codes in a graph (HNSW), of which a search looks at a small part; a few are missed."""
+
+    file = "graph.usearch"
+    _keys_file = "keys.npy"
+
+    def __init__(self, codes: Codes, graph: Any = None, keys: np.ndarray | None = None) -> None:
+        """Takes usearch's graph and the key of each row, rising; none: empty ones."""
+        from usearch.index import Index
+
+        self.codes = codes
+        self._graph = graph or Index(
+            ndim=codes.width,
+            metric=codes.form.metric,
+            dtype=codes.form.kind,
+            connectivity=_CONNECTIVITY,
+            expansion_add=_BUILT,
         )
-        return rescored(queries, chosen, self._some, k)
+        self._keys = GrowingArray(np.empty([0], np.int64) if keys is None else keys)
+        self._graph.expansion_search = _LOOKED_AT
+        self._viewed: Path | None = None
+        # A graph that grows while it is searched would move below the search.
+        self._lock = threading.Lock()
 
-    def _some(self, indices: np.ndarray) -> np.ndarray:
-        """Returns the vectors of some rows: float32 `[len(indices), dim]`."""
-        return from_int8(self._codes.rows[indices], self._ranges)
+    def reserve(self, count: int) -> None:
+        """Does nothing: a graph reserves as it grows."""
+        del count
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"bits": self._bits.rows} | super().arrays()
+    def add(self, vectors: np.ndarray) -> None:
+        """Appends unit vectors, float32 `[n, width]`; queries are answered between parts."""
+        self._own()
+        keys = self._keys.rows
+        first = int(keys[-1]) + 1 if len(keys) else 0
+        new = np.arange(first, first + len(vectors))
+        for start in range(0, len(new), _INSERTED):
+            part = slice(start, start + _INSERTED)
+            codes = self.codes.encoded(vectors[part])
+            with self._lock:
+                self._graph.add(new[part].astype(np.uint64), codes)
+        self._keys.append(new)
 
+    def _own(self) -> None:
+        """Copies a graph that is read from its file, which cannot be changed there."""
+        if self._viewed is not None:
+            from usearch.index import Index
 
-class CellStore(CellIndex):
-    """The vectors themselves in cells, of which a query looks into the nearest; approximate."""
+            with self._lock:
+                self._graph = Index.restore(str(self._viewed), view=False)
+                self._graph.expansion_search = _LOOKED_AT
+                self._viewed = None
+
+    def candidates(self, queries: np.ndarray, k: int, count: int) -> np.ndarray:
+        """Finds candidates as `Rows` does; -1 where fewer were found."""
+        keys = self._keys.rows[:count]
+        with self._lock:
+            # As many are looked at as are asked for, at the least.
+            self._graph.expansion_search = max(_LOOKED_AT, k)
+            matches = self._graph.search(self.codes.queries(queries), min(k, len(self._graph)))
+        found = np.full([len(queries), k], -1, np.int64)
+        names = np.atleast_2d(matches.keys).astype(np.int64)
+        counts = np.atleast_1d(getattr(matches, "counts", names.shape[1]))
+        places = np.minimum(np.searchsorted(keys, names), len(keys) - 1)
+        is_there = keys[places] == names
+        is_there &= np.arange(names.shape[1]) < counts[:, np.newaxis]
+        found[:, : names.shape[1]] = np.where(is_there, places, -1)
+        return found
+
+    def nearest_of(self, queries: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
+        """Finds the nearest among some rows, exactly."""
+        return rows[top(queries @ self.vectors(rows).T, k)]
+
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the vectors of rows, float32 `[n, width]`."""
+        if not len(rows):
+            return np.empty([0, self.codes.width], np.float32)
+        with self._lock:
+            found = self._graph.get(self._keys.rows[rows].astype(np.uint64))
+        found = np.stack([np.asarray(one).reshape(-1) for one in found])
+        return self.codes.decoded(found.view(self.codes.form.dtype))
+
+    def save(self, folder: Path, kept: np.ndarray) -> None:
+        """Writes the files with the rows that are kept, int64 `[n]`."""
+        keys = self._keys.rows
+        gone = np.delete(keys, kept)
+        graph = self._graph
+        if len(gone):
+            # Readers may still ask for them here, so they are taken out of a copy.
+            with self._lock:
+                graph = graph.copy()
+            graph.remove(gone.astype(np.uint64), compact=True)
+        with self._lock:
+            graph.save(str(folder / self.file))
+        sync(folder / self.file)
+        with atomic_write(folder / self._keys_file) as file:
+            write_array(file, keys[kept])
 
     @classmethod
-    def build(cls, vectors: np.ndarray, options: Options) -> "CellStore":
-        return cls(vectors, options.probed)
+    def load(cls, folder: Path, codes: Codes, count: int, mapped: bool) -> "Graph":
+        """Reads the files; raises `UserError` for damaged ones."""
+        from usearch.index import Index
 
-    @classmethod
-    def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "CellStore":
-        return cls.from_bytes(np.array(arrays["cells"], np.uint8), options.probed)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"cells": self.to_bytes()}
-
-
-STORES: dict[str, type[Float32Store | Int8Store | BinaryStore | CellStore]] = {
-    "float32": Float32Store,
-    "int8": Int8Store,
-    "binary": BinaryStore,
-    "faiss": CellStore,
-}
-# The files of each.
-FILES = {
-    "float32": ("vectors",),
-    "int8": ("codes", "ranges"),
-    "binary": ("bits", "codes", "ranges"),
-    "faiss": ("cells",),
-}
+        keys = read_array(folder / cls._keys_file, mapped)
+        rising = keys.dtype == np.int64 and keys.shape == (count,) and (np.diff(keys) > 0).all()
+        try:
+            graph = Index.restore(str(folder / cls.file), view=mapped)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise UserError(f"{cls.file} is damaged ({error})") from None
+        if (
+            graph is None
+            or not rising
+            or (graph.ndim, len(graph)) != (codes.width, count)
+            or str(graph.dtype).rpartition(".")[2].lower() != codes.form.kind
+            or not np.all(graph.contains(np.asarray(keys, np.uint64)))
+        ):
+            raise UserError(f"{cls.file} and {cls._keys_file} do not belong to the index")
+        made = cls(codes, graph, keys)
+        made._viewed = folder / cls.file if mapped else None
+        return made
 
 
-def _two_dimensional(arrays: Mapping[str, np.ndarray], name: str, kind: Callable) -> np.ndarray:
-    found = arrays[name]
-    if found.ndim != 2 or found.dtype != kind:
-        raise UserError(f"{name}.npy is {found.dtype} of {found.ndim} dimensions")
-    return found
+Store = Rows | Graph
+
+
+def rescored(
+    queries: np.ndarray, chosen: np.ndarray, vectors_of: Callable[[np.ndarray], np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Orders each unit query's candidates by its product with their vectors.
+
+    Args:
+      queries: float32 `[n, width]`.
+      chosen: int64 `[n, c]`, rows; -1 where there is none.
+      vectors_of: rows `[c]` -> float32 `[c, width]`.
+      k: the best are kept, at most.
+
+    Returns:
+      (rows int64 `[n, k]`, products float32 `[n, k]`), best first; -1 and -1 fill up.
+    """
+    rows = np.full([len(queries), k], -1, np.int64)
+    scores = np.full([len(queries), k], -1, np.float32)
+    for i, candidates in enumerate(chosen):
+        candidates = np.sort(candidates[candidates >= 0])
+        if len(candidates):
+            products = vectors_of(candidates) @ queries[i]
+            best = np.argsort(-products, kind="stable")[:k]
+            rows[i, : len(best)], scores[i, : len(best)] = candidates[best], products[best]
+    return rows, scores
+
+
+def read_array(path: Path, mapped: bool) -> np.ndarray:
+    """Reads a `.npy` file; raises `UserError` for anything else."""
+    try:
+        # Mapped in any case, as a damaged header may promise more than there is.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError, json.JSONDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path.name} is damaged ({reason})") from None
+    if not isinstance(found, np.ndarray):
+        raise UserError(f"{path.name} is an archive, not an array")
+    return found if mapped else np.array(found)

@@ -158,15 +158,6 @@ def test_mistakes_are_one_line(folder, values, message):
     assert after == [name for name in before if name != "__pycache__"]
 
 
-def test_without_the_package_of_the_index(folder, monkeypatch):
-    """The message says how to go on without it, before the encoder is opened."""
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(
-        UserError, match=r"--search=faiss: .*faiss is not .*\[search\].*--search=exact"
-    ):
-        _mine(search="faiss", encoder="nowhere", input="none.tsv")
-
-
 def test_vectors_are_in_the_order_of_the_texts():
     """Though the encoder gets long ones first, in pieces."""
     texts = [f"{'x' * (i % 5)}{i}" for i in range(20)]

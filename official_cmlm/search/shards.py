@@ -1,0 +1,150 @@
+"""Embeddings that `export.embed` has written, read shard by shard for an index."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from official_cmlm.embeddings import Ranges, read_ranges
+from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+from official_cmlm.files import inside, read_object
+from official_cmlm.quantization import from_int8
+
+_MANIFEST = "manifest.json"
+_ADVICE = "embed the texts again"
+_BITS = ("binary", "ubinary")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A part of the embeddings.
+
+    Attributes:
+      vectors: float32 `[rows, dim]`.
+      ids: of each row, where the shard has them.
+      texts: of each row, where the shard has them.
+      metadata: JSON objects of the other columns, where the shard has some.
+    """
+
+    vectors: np.ndarray
+    ids: list[str] | None = None
+    texts: list[str] | None = None
+    metadata: list[str] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Embeddings:
+    """The output folder of `export.embed`.
+
+    Attributes:
+      folder: its path.
+      rows, columns: of the whole array.
+      precision: one of `embeddings.PRECISIONS`.
+      entries: what the manifest says of each shard.
+      ranges: of 8-bit embeddings.
+    """
+
+    folder: Path
+    rows: int
+    columns: int
+    precision: str
+    entries: list[dict[str, Any]]
+    ranges: Ranges | None
+
+    @classmethod
+    def open(cls, folder: Path) -> "Embeddings":
+        """Reads the manifest; raises `UserError` if there is none, or a damaged one."""
+        path = folder / _MANIFEST
+        if not path.is_file():
+            raise UserError(
+                f"{folder}: no finished embeddings there (no {_MANIFEST}); name an --output_dir of"
+                " export.embed that has ended"
+            )
+        found = read_object(path, _ADVICE)
+        entries, ranges = found.get("shards"), read_ranges(folder)
+        rows, columns, precision = (found.get(one) for one in ("rows", "columns", "precision"))
+        fits = isinstance(entries, list) and all(
+            isinstance(entry, dict) and type(entry.get("rows")) is int for entry in entries
+        )
+        known = precision in ("float32", "int8", "uint8", *_BITS)
+        if not (fits and entries and known and type(rows) is type(columns) is int):
+            raise UserError(f"{path}: damaged, or of another version; {_ADVICE}")
+        if sum(entry["rows"] for entry in entries) != rows or columns < 1:
+            raise UserError(f"{path}: its shards do not have its {rows} rows; {_ADVICE}")
+        if precision in ("int8", "uint8") and (ranges is None or len(ranges.low) != columns):
+            raise UserError(f"{folder}: has no ranges for its {precision} embeddings; {_ADVICE}")
+        return cls(folder, rows, columns, precision, entries, ranges)
+
+    def check(self, precision: str, width: int) -> None:
+        """Raises `UserError` unless they can become an index for an encoder of this width."""
+        bits = self.precision in _BITS
+        if bits and precision != "bits":
+            raise UserError(
+                f"{self.folder}: embeddings of a bit a dimension; index them with precision='bits'"
+            )
+        if self.columns != (-(-width // 8) if bits else width):
+            raise UserError(
+                f"{self.folder}: vectors of {self.columns * (8 if bits else 1)} dimensions, the "
+                f"encoder's have {width}; give the encoder that made them"
+            )
+
+    def shards(self, width: int) -> Iterator[Shard]:
+        """Yields the shards, decoded to vectors of `width` dimensions."""
+        for entry in self.entries:
+            path = inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
+            try:
+                read = _parquet if path.suffix == ".parquet" else _npy
+                shard = read(path, entry)
+            except (OSError, ValueError, KeyError, EOFError) as error:
+                reason = getattr(error, "strerror", None) or error
+                raise UserError(f"{path}: damaged ({reason!s:.200}); {_ADVICE}") from None
+            shape = (entry["rows"], self.columns)
+            if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
+                raise UserError(f"{path}: is not of {shape[0]} rows of {shape[1]}; {_ADVICE}")
+            vectors = self._decoded(shard.vectors, width)
+            if not np.isfinite(vectors).all():
+                raise UserError(f"{path}: holds NaN or infinity; {_ADVICE}")
+            yield dataclasses.replace(shard, vectors=vectors)
+
+    def _decoded(self, codes: np.ndarray, width: int) -> np.ndarray:
+        if self.precision in _BITS:
+            shifted = codes.astype(np.int16) + (128 if self.precision == "binary" else 0)
+            return np.unpackbits(shifted.astype(np.uint8), axis=1, count=width) * np.float32(2) - 1
+        if self.precision in ("int8", "uint8"):
+            if self.precision == "uint8":
+                codes = (codes.astype(np.int16) - 128).astype(np.int8)
+            return from_int8(codes, np.stack([self.ranges.low, self.ranges.high]))
+        return np.asarray(codes, np.float32)
+
+
+def _npy(path: Path, entry: dict[str, Any]) -> Shard:
+    vectors = np.load(path, allow_pickle=False)
+    if not isinstance(vectors, np.ndarray):
+        raise ValueError("an archive")
+    ids = None
+    if "ids" in entry:
+        lines = inside(path.parent, entry["ids"], path.parent / _MANIFEST).read_bytes()
+        ids = [str(json.loads(line)) for line in lines.splitlines()]
+    return Shard(vectors, ids)
+
+
+def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
+    del entry
+    check_extra("data", "pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path).combine_chunks()
+    column = table.column("embedding").combine_chunks()
+    vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
+    ids = [str(one) for one in table.column("id").to_pylist()]
+    others = [one for one in table.column_names if one not in ("id", "embedding", "text")]
+    texts = metadata = None
+    if "text" in table.column_names:
+        texts = [one or "" for one in table.column("text").to_pylist()]
+    if others:
+        metadata = [json.dumps(row, default=str) for row in table.select(others).to_pylist()]
+    return Shard(vectors, ids, texts, metadata)

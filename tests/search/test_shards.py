@@ -1,0 +1,115 @@
+"""`Index.from_embeddings`: what `export.embed` writes, read as it says, or refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from official_cmlm.embeddings import Ranges, quantize
+from official_cmlm.errors import UserError
+from official_cmlm.search import Index
+from tests.search.toy_encoder import WIDTH, Words
+
+TEXTS = [f"sentence number {i} about thing {i * i}" for i in range(50)]
+
+
+def _written(folder, precision="float32", form="npy", ids=None):
+    """Writes the folder as `export.embed` describes it in docs/encoding.md."""
+    folder.mkdir()
+    vectors = Words().encode(TEXTS).astype(np.float32)
+    ranges = Ranges.of(vectors)
+    codes = quantize(vectors, precision, ranges)
+    if precision in ("int8", "uint8"):
+        ranges.save(folder)
+    shards = []
+    for number, start in enumerate(range(0, len(TEXTS), 20)):
+        part = slice(start, start + 20)
+        rows = codes[part]
+        entry = {"file": f"embeddings-{number:05d}.{form}", "rows": len(rows)}
+        names = (ids or [str(i) for i in range(len(TEXTS))])[part]
+        if form == "npy":
+            np.save(folder / entry["file"], rows)
+            if ids:
+                entry["ids"] = f"ids-{number:05d}.jsonl"
+                lines = "".join(json.dumps(one) + "\n" for one in names)
+                (folder / entry["ids"]).write_text(lines)
+        else:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            columns = {
+                "id": names,
+                "text": TEXTS[part],
+                "topic": [f"t{i}" for i in range(len(names))],
+                "embedding": pa.FixedSizeListArray.from_arrays(
+                    pa.array(rows.reshape(-1)), rows.shape[1]
+                ),
+            }
+            pq.write_table(pa.table(columns), folder / entry["file"])
+        shards.append(entry)
+    manifest = {"rows": len(TEXTS), "columns": codes.shape[1], "precision": precision}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": shards}))
+    return folder
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+def test_embeddings_become_an_index(tmp_path, precision, form):
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    names = [f"n{i}" for i in range(len(TEXTS))]
+    folder = _written(tmp_path / "vectors", precision, form, names)
+    kept = "bits" if "binary" in precision else "float32"
+    index = Index.from_embeddings(folder, Words(), kept)
+    built = Index.build(Words(), TEXTS, kept, ids=names)
+    assert index.ids == names
+    # The codes are half of one of 255 steps off.
+    np.testing.assert_allclose(index.vectors(), built.vectors(), atol=0.02)
+    assert [hit.id for hit in index.search(TEXTS[7], 3)] == [
+        hit.id for hit in built.search(TEXTS[7], 3)
+    ]
+    if form == "parquet":
+        hit = index.search(TEXTS[7], 1)[0]
+        assert (hit.text, hit.metadata) == (TEXTS[7], {"topic": "t7"})
+
+
+def test_numbers_are_the_ids_of_embeddings_without_ids(tmp_path):
+    index = Index.from_embeddings(_written(tmp_path / "vectors"), Words(), "int8", True)
+    assert index.ids == [str(i) for i in range(len(TEXTS))]
+    assert index.search(TEXTS[33], 1)[0].id == "33"
+
+
+def _manifest(**values):
+    def change(folder):
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "no finished embeddings"),
+        (lambda folder: (folder / "embeddings-00001.npy").unlink(), "00001.npy: damaged"),
+        (lambda folder: np.save(folder / "embeddings-00001.npy", np.ones([20, 3])), "20 rows of"),
+        (_manifest(rows=51), "do not have its 51 rows"),
+        (_manifest(shards=[{}]), "damaged"),
+        (_manifest(shards=[{"file": "../x.npy", "rows": 50}]), "not a file inside"),
+        (_manifest(precision="int8"), "no ranges"),
+        (_manifest(precision="ubinary"), "precision='bits'"),
+        (_manifest(columns=WIDTH - 1), "dimensions"),
+    ],
+)
+def test_damaged_embeddings_are_one_line(tmp_path, damage, message):
+    folder = _written(tmp_path / "vectors")
+    damage(folder)
+    with pytest.raises(UserError, match=message) as caught:
+        Index.from_embeddings(folder, Words())
+    assert "\n" not in str(caught.value)
+
+
+def test_an_id_twice_is_refused(tmp_path):
+    folder = _written(tmp_path / "vectors", ids=["same"] * len(TEXTS))
+    with pytest.raises(UserError, match="'same' is there twice"):
+        Index.from_embeddings(folder, Words())
