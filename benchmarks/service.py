@@ -1,13 +1,19 @@
 """The HTTP service under several clients, and its endurance: `python -m benchmarks.service`.
 
     python -m benchmarks.service --encoder=work/minilm --seconds=1800
+    python -m benchmarks.service --encoder=work/minilm --baseline=../earlier --rounds=3
 
 Starts `export.serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
 to --most_texts sentences without a pause. Every answer's vectors are compared with those that the
 same text had before. The server's memory is read every few seconds; its growth is counted after
 the first fifth of the time. A failed request makes the exit status 1.
+
+With --baseline, another checkout of this project is served too, in turns of --seconds; then one
+client asks for single sentences, in turns with the encoder itself in this process.
 """
 
+import http.client
+import json
 import os
 import random
 import signal
@@ -40,6 +46,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
     flags.DEFINE_integer("clients", 8, "Threads that send requests.", 1)
+    flags.DEFINE_string("baseline", "", "Checkout whose service is compared. Default: none.")
+    flags.DEFINE_integer("rounds", 2, "Turns of each service, with --baseline.", 1)
     flags.DEFINE_integer("most_texts", 8, "Most texts a request; each request has 1 or more.", 1)
 
 
@@ -50,21 +58,14 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-        encoder = FLAGS.encoder or shared.encoder_directory(folder)
-        command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
-        # A key of the environment would be asked for.
-        environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
-        process = subprocess.Popen(  # noqa: S603
-            [*command, "--name=model"], stderr=subprocess.PIPE, text=True, env=environment
-        )
-        try:
-            figures = Figures(_address(process), sentences, FLAGS.most_texts)
-            figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            rest = process.stderr.read() if process.stderr else ""
-            process.wait(60)
-    for line in [*figures.errors[:5], *rest.splitlines()[:5]]:
+        # Another checkout is served from its own folder.
+        encoder = os.path.abspath(FLAGS.encoder or shared.encoder_directory(folder))
+        if FLAGS.baseline:
+            return _compared(encoder, sentences)
+        with _Served(encoder) as served:
+            figures = Figures(served.address, sentences, FLAGS.most_texts)
+            figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+    for line in [*figures.errors[:5], *served.rest.splitlines()[:5]]:
         print(line)
     if not figures.milliseconds:
         raise UserError("no request was answered")
@@ -77,8 +78,91 @@ def main(argv: list[str]) -> int:
     settled = figures.memory[len(figures.memory) // 5 :]
     print(f"figure memory_MiB {settled[-1]:.0f}")
     print(f"figure memory_growth_percent {100 * (settled[-1] / settled[0] - 1):.2f}")
-    print(f"figure exit_status {process.returncode}")
+    print(f"figure exit_status {served.process.returncode}")
     return int(bool(figures.errors))
+
+
+def _compared(encoder: str, sentences: list[str]) -> int:
+    """Prints requests a second of both services, and one client's time beside the encoder's own."""
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    rates: dict[str, list[float]] = {"baseline": [], "ours": []}
+    errors: list[str] = []
+    for _ in range(FLAGS.rounds):
+        for name, checkout in (("baseline", FLAGS.baseline), ("ours", None)):
+            with _Served(encoder, checkout) as served:
+                figures = Figures(served.address, sentences, FLAGS.most_texts)
+                # The first requests warm the service up and are not counted.
+                figures.run(FLAGS.clients, min(5.0, FLAGS.seconds), served.process.pid)
+                figures = Figures(served.address, sentences, FLAGS.most_texts)
+                figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+            rates[name].append(len(figures.milliseconds) / figures.seconds)
+            errors += figures.errors
+    ours = SentenceEncoder.load(encoder, backend="auto")
+    times: dict[str, list[float]] = {"service": [], "encoder": []}
+    with _Served(encoder) as served:
+        connection = http.client.HTTPConnection(served.address.split("/")[2], timeout=60)
+        for number, sentence in enumerate(sentences):
+            for name in times:
+                began = time.perf_counter()
+                if name == "encoder":
+                    ours.encode([sentence])
+                else:
+                    _ask(connection, sentence)
+                if number >= len(sentences) // 10:
+                    times[name].append(1000 * (time.perf_counter() - began))
+    for name, found in rates.items():
+        print(f"figure {name}_requests_per_second {statistics.median(found):.1f}")
+    for name, found in times.items():
+        print(f"figure {name}_p50_ms {statistics.median(found):.2f}")
+    print(f"figure errors {len(errors)}")
+    rate = statistics.median(rates["ours"]) / statistics.median(rates["baseline"])
+    print(f"ratio requests_per_second {rate:.2f}")
+    p50 = statistics.median(times["service"]) / statistics.median(times["encoder"])
+    print(f"ratio p50_of_one_client {p50:.2f}")
+    return int(bool(errors))
+
+
+def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
+    body = json.dumps({"model": "model", "input": sentence, "encoding_format": "base64"})
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", "/v1/embeddings", body, headers)
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise UserError(f"the service answers {answer.status}: {answer.read()[:200]!r}")
+    answer.read()
+
+
+class _Served:
+    """A service in a process of its own, until the block ends.
+
+    Attributes:
+      process: the service.
+      address: its own, with `/v1`.
+      rest: the lines that it has written after the one with its address.
+    """
+
+    def __init__(self, encoder: str, checkout: str | None = None) -> None:
+        command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
+        # A key of the environment would be asked for.
+        environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
+        self.process = subprocess.Popen(  # noqa: S603
+            [*command, "--name=model"],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=checkout,
+        )
+        self.address, self.rest = "", ""
+
+    def __enter__(self) -> "_Served":
+        self.address = _address(self.process)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.rest = self.process.stderr.read() if self.process.stderr else ""
+        self.process.wait(60)
 
 
 class Figures:

@@ -132,7 +132,7 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         batcher.start()
         yield
-        await batcher.close()
+        await batcher.close(app.state.ended)
 
     def answer(content: Any, status: int = 200, headers: dict | None = None) -> Response:
         made = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -165,6 +165,12 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             open_tasks.add(task)
             try:
                 authorised(request)
+                if {"content-length", "transfer-encoding"} <= set(request.headers.keys()):
+                    # RFC 9112, 6.1: a server before this one may have taken the other of the two.
+                    close = {"Connection": "close"}
+                    raise Refused(
+                        400, "has both Content-Length and Transfer-Encoding", None, None, close
+                    )
                 made = await handler(request)
             except Refused as error:
                 made = refusal(error)

@@ -113,13 +113,15 @@ class Batcher:
         waits = (job.arrived for job in self._queue if not job.taken)
         return time.monotonic() - min(waits, default=time.monotonic())
 
-    async def close(self) -> None:
-        """Computes what is in the queue, and ends."""
+    async def close(self, abandoned: bool = False) -> None:
+        """Computes what is in the queue, and ends; if abandoned, at once, leaving its thread."""
         self._closing = True
         self._arrived.set()
-        if self._task:
+        if self._task and abandoned:
+            self._task.cancel()
+        elif self._task:
             await self._task
-        self._thread.shutdown()
+        self._thread.shutdown(wait=not abandoned, cancel_futures=True)
 
     def _put(self, job: _Job) -> None:
         """Queues a request; a long one has its turn later, by a bounded time."""

@@ -1,12 +1,22 @@
-"""Limits that uvicorn lacks: for connections that send no request, or read no answer.
+"""Limits that uvicorn lacks: for connections that send no request, send it badly, or do not read.
 
 uvicorn's `limit_concurrency` counts connections, silent ones too, and has no time limit before the
 first request; `timeout_keep_alive` is for the time between requests.
 """
 
 import asyncio
+import collections
 import dataclasses
+import json
+import time
 from typing import Any
+
+# Bytes that are parsed before it is looked whether their chunks are tiny.
+_SLICE = 4096
+# So many chunks may have any size; of more, the mean must reach so many bytes with their frames.
+_CHUNKS, _CHUNK_BYTES = 1000, 64
+# Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
+_READ_SECONDS = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +26,10 @@ class ConnectionLimits:
     Attributes:
       header_seconds: until the headers of a request are complete, from the connection or the first
         byte after the last answer.
-      stalled_seconds: for which a client may read nothing of an answer that waits for it.
-      connections: at once; with more, that is closed which has waited longest for a whole request.
+      stalled_seconds: for which a client may keep an answer waiting in all, and 3 s more for each
+        48 KiB that it reads.
+      connections: at once; with more, one is closed: the oldest that sent no byte, else the newest
+        without a whole request of the address that has most of these.
     """
 
     header_seconds: float = 10.0
@@ -31,18 +43,19 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     # Connections without a whole request, in the order in which they began to wait.
-    waiting: dict[asyncio.Protocol, None] = {}
+    waiting: dict[Any, None] = {}
 
     class Protocol(H11Protocol):
         _stalled: asyncio.TimerHandle | None = None
         _headers: asyncio.TimerHandle | None = None
+        _sent, _chunks, _chunk_bytes, _paused = False, 0, 0, 0.0
+        _patience = limits.stalled_seconds
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
             self._watch()
-            if len(self.connections) > limits.connections and waiting:
-                oldest: Any = next(iter(waiting))
-                oldest.transport.abort()
+            if len(self.connections) > limits.connections:
+                self._make_room()
 
         def connection_lost(self, exc: Exception | None) -> None:
             waiting.pop(self, None)
@@ -50,22 +63,81 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
+            self._sent = True
+            for start in range(0, len(data), _SLICE):
+                if self.transport.is_closing():
+                    return
+                part = data[start : start + _SLICE]
+                super().data_received(part)
+                if self._is_flood(part):
+                    self._refuse("the body comes in chunks of a few bytes; send larger ones")
+                    return
+            if not self.transport.is_closing():
+                self._watch()
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse("the request is not valid HTTP")
 
         def on_response_complete(self) -> None:
+            unread = self.conn.their_state is h11.SEND_BODY
             super().on_response_complete()
+            if unread:
+                # The rest of a body that was refused is not parsed.
+                self.transport.close()
+                return
+            self._chunks, self._chunk_bytes = 0, 0
             # uvicorn's own time until the next request has begun.
             self._watch(timed=False)
 
         def pause_writing(self) -> None:
             super().pause_writing()
             _stop(self._stalled)
-            self._stalled = self.loop.call_later(limits.stalled_seconds, self.transport.abort)
+            self._paused = time.monotonic()
+            self._stalled = self.loop.call_later(self._patience, self.transport.abort)
 
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stalled = _stop(self._stalled)
+            left = self._patience - (time.monotonic() - self._paused) + _READ_SECONDS
+            self._patience = min(limits.stalled_seconds, left)
+
+        def _is_flood(self, part: bytes) -> bool:
+            """Counts the chunks of a body; returns whether they are many and tiny."""
+            if self.conn.their_state is not h11.SEND_BODY or not self._is_chunked():
+                return False
+            # Each chunk has two ends of lines.
+            self._chunks += part.count(b"\r\n") // 2
+            self._chunk_bytes += len(part)
+            return self._chunks > _CHUNKS and self._chunk_bytes < _CHUNK_BYTES * self._chunks
+
+        def _is_chunked(self) -> bool:
+            return any(name == b"transfer-encoding" for name, _ in self.headers or ())
+
+        def _refuse(self, message: str) -> None:
+            """Answers 400 in OpenAI's form where no answer has begun, and closes."""
+            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                error = {"message": message, "type": "invalid_request_error"}
+                body = json.dumps({"error": error | {"param": None, "code": None}}).encode()
+                headers = [("content-type", "application/json"), ("connection", "close")]
+                length = [("content-length", str(len(body)))]
+                answer = h11.Response(status_code=400, headers=headers + length)
+                for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
+                    self.transport.write(self.conn.send(event))
+            if self.cycle is not None and not self.cycle.response_complete:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            self.transport.close()
+
+        def _make_room(self) -> None:
+            others = [one for one in waiting if one is not self]
+            silent = [one for one in others if not one._sent]
+            if silent or not others:
+                closed = silent[0] if silent else self
+            else:
+                counts = collections.Counter(_address(one) for one in others)
+                most = max(counts.values())
+                closed = next(one for one in reversed(others) if counts[_address(one)] == most)
+            closed.transport.abort()
 
         def _watch(self, timed: bool = True) -> None:
             """Notes whether a request is awaited; bytes that arrive do not prolong the wait."""
@@ -81,6 +153,10 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 self._headers = self.loop.call_later(limits.header_seconds, self.transport.abort)
 
     return Protocol
+
+
+def _address(connection: Any) -> str:
+    return connection.client[0] if connection.client else ""
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -72,6 +73,8 @@ def served(encoder=None, on_long="cut", connections=None, buffer=None, **setting
     class Server(uvicorn.Server):
         async def startup(self, sockets=None):
             await super().startup(sockets)
+            loop = asyncio.get_running_loop()
+            encoder.end = functools.partial(loop.call_soon_threadsafe, made.state.end)
             ready.set()
 
     server = Server(config)
@@ -417,21 +420,117 @@ def test_a_connection_without_a_complete_request_is_closed():
             assert _rest(silent) == b""
 
 
-def test_silent_connections_make_room_for_others():
-    """Connections without a request, with half a body, and between requests are closed."""
+def test_connections_without_a_byte_make_room_for_others_first():
+    """Then the newest of those that wait for a request; honest uploads are closed last."""
     limits = ConnectionLimits(header_seconds=600, connections=3)
     with served(connections=limits, requests=1) as (port, _), contextlib.ExitStack() as stack:
-        silent = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(3)
-        ]
-        silent[0].sendall(_raw(["a"])[:-9])
-        silent[2].sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert silent[2].recv(1000).startswith(b"HTTP/1.1 200")
-        for closed in (silent[0], silent[1]):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
-            assert _rest(closed) == b""
-        _embed(port, "a")
-        assert b"200" not in _rest(silent[2])
+
+        def connected():
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+
+        upload, silent, between = connected(), connected(), connected()
+        request = _raw(["a"])
+        upload.sendall(request[:-9])
+        between.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert between.recv(1000).startswith(b"HTTP/1.1 200")
+        other = connected()
+        assert _rest(silent) == b""
+        other.sendall(b"G")
+        newest = connected()
+        assert _rest(other) == b"" or _rest(between) == b""
+        upload.sendall(request[-9:])
+        assert upload.recv(1000).startswith(b"HTTP/1.1 200")
+        newest.close()
+
+
+def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
+    """1,000 chunks are parsed, and not the 200,000 that follow."""
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    for settings in ({}, {"api_key": "key"}):
+        with served(**settings) as (port, _):
+            with socket.create_connection(("127.0.0.1", port), 60) as sender:
+                answer = b""
+                with contextlib.suppress(ConnectionError):
+                    sender.sendall(head)
+                    for _ in range(200):
+                        sender.sendall(b"1\r\nx\r\n" * 1000)
+                with contextlib.suppress(ConnectionError):
+                    answer = sender.recv(12)
+                # The system may drop an answer whose client goes on sending.
+                assert answer in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401")
+                assert b"200" not in _rest(sender)
+
+
+@pytest.mark.parametrize(
+    "request_line", ["POST /v1/nothing", "GET /v1/embeddings", "GET /health", "POST /tokenize"]
+)
+def test_a_connection_whose_body_is_not_read_is_closed(request_line):
+    """One byte a second would keep it open otherwise."""
+    with served(api_key="key") as (port, _):
+        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+            head = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{{"
+            sender.sendall(head.encode())
+            assert _rest(sender).startswith(b"HTTP/1.1 ")
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
+    body = b'{"model": "toy", "input": "a"}'
+    chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with served() as (port, _):
+        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+            sender.sendall(head + chunk + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            answer = _rest(sender)
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+
+
+def test_invalid_http_is_refused_in_openais_form():
+    with served() as (port, _):
+        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+            sender.sendall(b"nonsense\r\n\r\n")
+            answer = _rest(sender)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost:80", 200), ("[::1]", 200), ("a.b", 403)])
+def test_a_web_page_cannot_use_a_service_on_localhost(host, status):
+    """Neither under a name that is pointed at this machine, nor with a form's body."""
+    body = {"model": "toy", "input": "a"}
+    with served(loopback=True) as (port, _):
+        assert ask(port, body, {"Host": host})[0] == status
+        for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+            wrong = {"Host": "localhost", "Content-Type": kind}
+            assert ask(port, body, wrong)[0] == 415
+    with served(loopback=True, api_key="key") as (port, _):
+        assert ask(port, body, {"Host": host, "Authorization": "Bearer key"})[0] == 200
+
+
+def test_what_is_open_when_the_service_ends_gets_503():
+    """A body that never ends, a request that is computed and one that waits for it."""
+    with served() as (port, encoder), contextlib.ExitStack() as stack:
+        encoder.open.clear()
+        asking = []
+        for request in (_raw(["a"])[:-9], _raw(["hold"]), _raw(["b"])):
+            asking.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)))
+            asking[-1].sendall(request)
+            if b"hold" in request:
+                assert encoder.began.wait(60)
+        _until_waiting(port, 3)
+        encoder.end()
+        for one in asking:
+            answer = b""
+            while not answer.endswith(b"}}"):
+                answer += one.recv(1 << 16)
+            assert answer.startswith(b"HTTP/1.1 503") and b'"code": "closing"' in answer
+        assert ask(port, None, path="/ready", method="GET")[0] == 503
+        assert ask(port, None, path="/live", method="GET")[0] == 200
 
 
 def test_a_client_that_reads_nothing_keeps_no_request_out_and_is_left():
@@ -481,9 +580,9 @@ def test_what_is_too_long_is_refused_where_that_is_wanted():
         assert len(client(port).embeddings.create(model="toy", input=texts[:2]).data) == 2
 
 
-def _raw(texts):
+def _raw(texts, model="toy"):
     """Returns the bytes of a request."""
-    body = json.dumps({"model": "toy", "input": texts}).encode()
+    body = json.dumps({"model": model, "input": texts}).encode()
     head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
@@ -538,19 +637,20 @@ def encode(texts):
 
 @pytest.mark.long
 def test_the_binary_serves_and_ends_in_order(tmp_path):
-    """`python -m export.serve` serves on a free port; SIGTERM ends it with status 0."""
+    """It serves on a free port; SIGTERM ends it with status 0, a body that never ends gets 503."""
     (tmp_path / "mine.py").write_text(_MODULE)
     environment = os.environ | {
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
         "CMLM_API_KEY": "key",
     }
-    command = [sys.executable, "-m", "export.serve", "--model=mine:encode", "--port=0", "--name=m"]
+    command = [sys.executable, "-m", "export.serve", "--model=mine:encode", "--port=0"]
+    command += ["--name=m", "--shutdown_seconds=1"]
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:
         for line in process.stderr:
-            if line.startswith("serving m (3 dimensions) at http://127.0.0.1:"):
+            if line.startswith("serving m (3 dimensions, python) at http://127.0.0.1:"):
                 break
         else:
             raise AssertionError("it ended")
@@ -558,8 +658,12 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         found = client(port, "key").embeddings.create(model="m", input=["a", "bcd"])
         assert len(found.data) == 2
         assert ask(port, {"model": "m", "input": "a"})[0] == 401
+        slow = socket.create_connection(("127.0.0.1", port), 60)
+        key = b"Host: localhost\r\nAuthorization: Bearer key"
+        slow.sendall(_raw(["a"], "m")[:-9].replace(b"Host: x", key))
         process.send_signal(signal.SIGTERM)
         rest = process.stderr.read()
+        assert _rest(slow).startswith(b"HTTP/1.1 503")
         assert process.wait(60) == 0 and rest == "ending …\n"
     finally:
         process.kill()
