@@ -85,6 +85,13 @@ def define_flags() -> None:
         lower_bound=1,
         upper_bound=1024,
     )
+    flags.DEFINE_list(
+        "beam",
+        None,
+        "Flags of Apache Beam and its runner, such as --beam=--runner=FlinkRunner,--flink_master=…:"
+        " a pipeline embeds in place of --workers. All machines see input and output under the same"
+        " paths.",
+    )
     flags.DEFINE_integer(
         "batch_size", 64, "Most texts a batch.", lower_bound=1, upper_bound=1_000_000
     )
@@ -185,8 +192,10 @@ def main(argv: list[str]) -> None:
         encoder_digest(model_dir, with_ranges=True),
         FLAGS.shard_rows,
         FLAGS.calibration_rows,
+        FLAGS.beam,
     )
-    cli.announce(f"embedding {len(paths)} files in {FLAGS.workers} processes …")
+    where = f"{FLAGS.workers} processes" if FLAGS.beam is None else "a pipeline of Beam"
+    cli.announce(f"embedding {len(paths)} files in {where} …")
     outcome = run.run(job, output, FLAGS.workers, FLAGS.overwrite)
     manifest = outcome.manifest
     if target is not None:

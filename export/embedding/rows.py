@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from official_cmlm import progress
@@ -21,6 +22,7 @@ class Part:
     Attributes:
       number: of the part.
       first_row: number of its first text in the whole input.
+      place: number of the file with that text, and of the row in it, from 0.
       texts: the texts.
       ids: of each; None where the input has none.
       mended: texts or ids with half surrogate pairs, which became U+FFFD.
@@ -29,6 +31,7 @@ class Part:
 
     number: int
     first_row: int
+    place: tuple[int, int] = (0, 0)
     texts: list[str] = dataclasses.field(default_factory=list)
     ids: list[str] | None = None
     mended: int = 0
@@ -94,7 +97,11 @@ def _both(first: str, second: str) -> str:
 
 
 def parts(
-    paths: Iterable[str], reading: Reading, rows: int, kinds: dict[str, str] | None = None
+    paths: Sequence[str],
+    reading: Reading,
+    rows: int,
+    kinds: dict[str, str] | None = None,
+    start: Part | None = None,
 ) -> Iterator[Part]:
     """Yields the texts of all files in order, in parts of at most `rows` texts.
 
@@ -105,18 +112,25 @@ def parts(
       reading: how they are read.
       rows: most texts of a part.
       kinds: of the columns that are kept.
+      start: a part, with or without texts, that comes first. Default: the input's first one.
 
     Raises:
       UserError: a file cannot be read, or one of its records has no text.
     """
 
-    def empty(number: int, first_row: int) -> Part:
+    def empty(number: int, first_row: int, place: tuple[int, int]) -> Part:
         kept = {name: (kind, []) for name, kind in (kinds or {}).items()}
-        return Part(number, first_row, ids=[] if reading.id_column else None, kept=kept)
+        return Part(number, first_row, place, ids=[] if reading.id_column else None, kept=kept)
 
-    part, characters = empty(0, 0), 0
-    for path in paths:
-        for row in read_rows(path, reading):
+    part, characters = empty(0, 0, (0, 0)), 0
+    if start is not None:
+        part = empty(start.number, start.first_row, start.place)
+    first, skipped = part.place
+    for file in range(first, len(paths)):
+        found = islice(read_rows(paths[file], reading), skipped, None)
+        for at, row in enumerate(found, skipped):
+            if not part.texts:
+                part.place = (file, at)
             part.texts.append(row.text)
             if part.ids is not None:
                 part.ids.append(row.id)
@@ -128,8 +142,9 @@ def parts(
                 values.append(value)
             if len(part.texts) == rows or characters >= MOST_CHARACTERS:
                 yield part
-                part = empty(part.number + 1, part.first_row + len(part.texts))
+                part = empty(part.number + 1, part.first_row + len(part.texts), (file, at + 1))
                 characters = 0
+        skipped = 0
     if part.texts:
         yield part
 

@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import multiprocessing
 import re
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -14,6 +16,7 @@ from typing import Any, BinaryIO
 from official_cmlm import cli, progress
 from official_cmlm.embeddings import RANGES_NAME, read_ranges
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import (
     atomic_write,
     atomic_write_text,
@@ -54,6 +57,7 @@ class Job:
       shard_rows: texts of a part.
       calibration_rows: first texts of the input that give the ranges of 8-bit embeddings, unless
         the encoder directory has them.
+      beam: flags of Apache Beam, which embeds then instead of processes.
     """
 
     paths: Sequence[str]
@@ -62,10 +66,15 @@ class Job:
     encoder_digest: str
     shard_rows: int = 10_000
     calibration_rows: int = 10_000
+    beam: Sequence[str] | None = None
 
     def parts(self, kinds: dict[str, str] | None = None) -> Iterator[Part]:
         """Yields the input in parts, with the columns of these kinds."""
         return parts(self.paths, self.reading, self.shard_rows, kinds)
+
+    def part_at(self, place: Part, kinds: dict[str, str]) -> Part:
+        """Returns the part with the number and the place of another one, read anew."""
+        return next(parts(self.paths, self.reading, self.shard_rows, kinds, place))
 
     def plan(self) -> dict[str, Any]:
         """Returns everything that decides the output's bytes, with each file's size and time."""
@@ -145,7 +154,9 @@ def _resumed(job: Job, folder: Path, workers: int, plan: dict[str, Any]) -> Outc
             if not (folder / RANGES_NAME).exists():
                 _calibrate(job, folder)
             _check_ranges(job, folder)
-        entries, computed = _compute(job, folder, workers, plan)
+        by_beam = job.beam is not None
+        compute = _compute_by_beam if by_beam else _compute
+        entries, computed = compute(job, folder, workers, plan)
         manifest = _finish(job, folder, plan, entries)
     seconds = max((d.ended for d in computed), default=0) - min(
         (d.started for d in computed), default=0
@@ -324,6 +335,36 @@ def _compute(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+    return [entries[number] for number in sorted(entries)], done
+
+
+def _compute_by_beam(
+    job: Job, folder: Path, workers: int, plan: dict[str, Any]
+) -> tuple[list[dict[str, Any]], list[Done]]:
+    """Does what `_compute` does by a pipeline, which has its own number of workers."""
+    check_extra("beam", "apache_beam")
+    from . import beam
+
+    del workers
+    started = time.monotonic()
+    entries: dict[int, dict[str, Any]] = {}
+    places: list[Part] = []
+    for part in job.parts(plan["kinds"]):
+        if (entry := _finished(job, folder, part)) is None:
+            places.append(beam.place_of(part))
+        else:
+            entries[part.number] = entry
+    done: list[Done] = []
+    if places:
+        handler = beam.EncoderHandler(job.settings, folder, job.encoder_digest)
+        read = functools.partial(job.part_at, kinds=plan["kinds"])
+        beam.compute(read, handler, places, job.beam or ())
+        for place in places:
+            entry = read_object(done_path(folder, place.number), _ADVICE)
+            if fault := _fault(job, entry, place.number, place.first_row):
+                raise UserError(f"{folder}: part {place.number} is damaged at {fault}; {_ADVICE}")
+            entries[place.number] = entry
+            done.append(Done(entry, started, time.monotonic()))
     return [entries[number] for number in sorted(entries)], done
 
 

@@ -110,8 +110,20 @@ _state: dict[str, Any] = {}
 
 
 def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
-    """Loads the encoder of a new process; an error is raised by the first call that needs it."""
+    """Prepares a new process, one of `workers`, and loads its encoder."""
     prepare_worker(workers)
+    load(settings, folder, expected)
+
+
+def load(settings: Settings, folder: str, expected: str) -> None:
+    """Loads the encoder; an error is raised by the first call that needs it.
+
+    Args:
+      settings: how texts become vectors.
+      folder: where parts are written.
+      expected: the digest of the encoder.
+    """
+    _state.clear()
     _state.update(settings=settings, folder=Path(folder))
     try:
         encoder = settings.encoder()

@@ -1,6 +1,7 @@
 """`export.embed`: rows in order, parts, resuming after a kill, what is refused."""
 
 import csv
+import dataclasses
 import hashlib
 import json
 import os
@@ -240,8 +241,6 @@ def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, 
         1,
         encoder_digest(model_dir, with_ranges=True),
     )
-    # `_state` keeps an error; a process starts once.
-    worker._state.pop("error")
     assert worker.backend_name() == "tensorflow"
 
 
@@ -563,6 +562,29 @@ def test_outputs_that_cannot_be(tmp_path, monkeypatch, model_dir, capsys, flags,
     monkeypatch.chdir(tmp_path)
     status = binaries.call("export.embed", f"--model_dir={model_dir}", "--input=data.csv", *flags)
     assert status == 1 and says in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_pipeline_writes_the_same_files(tmp_path, model_dir, in_process):
+    """Shards and manifest, over several files; what is there is not computed again."""
+    reading = Reading(column="text", id_column="id")
+    paths = []
+    for name, texts in (("a", TEXTS[:8]), ("b", []), ("c", TEXTS[8:])):
+        paths.append(tmp_path / f"{name}.csv")
+        lines = "".join(f"{name}{i},{text}\n" for i, text in enumerate(texts))
+        paths[-1].write_text(f"id,text\n{lines}")
+    begun = job(model_dir, paths, reading)
+    run.run(begun, tmp_path / "processes", 1, False)
+    by_beam = dataclasses.replace(begun, beam=["--runner=DirectRunner"])
+    assert run.run(by_beam, tmp_path / "beam", 1, False).computed == 23
+    assert files_of(tmp_path / "beam") == files_of(tmp_path / "processes")
+    (tmp_path / "beam" / "embeddings-00001.npy").unlink()
+    (tmp_path / "beam" / "embeddings-00003.npy").unlink()
+    assert run.run(by_beam, tmp_path / "beam", 1, False).computed == 10
+    assert files_of(tmp_path / "beam") == files_of(tmp_path / "processes")
+    wrong = dataclasses.replace(by_beam, encoder_digest="0" * 16)
+    with pytest.raises(UserError, match="the pipeline has failed .*has changed since the run"):
+        run.run(wrong, tmp_path / "other", 1, False)
 
 
 def command(model_dir, file, out, *more):
