@@ -152,13 +152,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        pytest.param(parts, id=name, marks=() if name == "one" else pytest.mark.long)
-        for name, parts in CASES.items()
-    ],
-)
+@pytest.mark.parametrize("parts", CASES.values(), ids=CASES)
 def test_document_is_whole(parts, request):
     """Tags match, ids are unique, references lead to them, nothing is loaded from outside."""
     text = request.getfixturevalue(parts) if isinstance(parts, str) else html_report(*parts)
