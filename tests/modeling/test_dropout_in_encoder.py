@@ -78,17 +78,6 @@ def test_each_rate_acts_and_only_in_training(rates):
     assert np.abs(moved - model(tokens, training=True)["default"]).max() > 1e-2
 
 
-@pytest.mark.parametrize("views", [1, 2])
-def test_rate_0_in_training_equals_inference(views):
-    """Without rates, training computes what inference does."""
-    model, tokens = _encoder(), make_tokens([6, 2, 9, 4], 9)
-    for got, want in zip(
-        _all_outputs(model(tokens, training=True, views=views, shared_masks=True)),
-        _all_outputs(model(tokens)),
-    ):
-        np.testing.assert_array_equal(got, want)
-
-
 def _recorded(monkeypatch, layer, seen):
     """Lets a layer append (inputs, output) of each of its calls to `seen`."""
     original = layer.call

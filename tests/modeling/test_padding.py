@@ -18,12 +18,6 @@ def model(request):
     return build(objectives, pooling=request.param)
 
 
-@pytest.fixture(scope="module")
-def large_model():
-    """Returns the paper's position table: 256 tokens and 15 projected vectors."""
-    return build({"cmlm": CmlmConfig()}, max_position_embeddings=271)
-
-
 def _losses(model, padded):
     pairs = make_pairs(padded)
     features = {"cmlm": pairs, "mlm": {"segment_masked": pairs["second_masked"]}}
@@ -45,31 +39,6 @@ def test_padding_does_not_change_the_losses(model):
     short = _losses(model, 24)
     for padded in (32, 45):
         assert _losses(model, padded) == pytest.approx(short, abs=1e-5)
-
-
-def test_padding_with_the_position_table_of_the_paper(large_model):
-    """Padding to 64, 128 or 256 of 271 positions changes neither embedding nor loss."""
-    lengths = [40, 3, 64]
-    short = large_model.encoder(make_tokens(lengths, 64))["default"]
-    loss = _losses(large_model, 64)
-    for padded in (128, 256):
-        longer = large_model.encoder(make_tokens(lengths, padded))["default"]
-        np.testing.assert_allclose(longer, short, rtol=0, atol=1e-5)
-        assert _losses(large_model, padded) == pytest.approx(loss, abs=1e-5)
-
-
-def test_order_of_the_batch(model):
-    """Rows of a permuted batch have their own embeddings, and the loss is that of the batch."""
-    order = [2, 0, 1]
-    features = make_pairs()
-    permuted = tf.nest.map_structure(lambda x: tf.gather(x, order), features)
-    embeddings = model.encoder(features["first"])["default"].numpy()
-    np.testing.assert_allclose(
-        model.encoder(permuted["first"])["default"], embeddings[order], rtol=0, atol=1e-5
-    )
-    cmlm = model.objectives["cmlm"]
-    losses = [output_of(cmlm, f, model.encoder).loss for f in (features, permuted)]
-    assert float(losses[1]) == pytest.approx(float(losses[0]), abs=1e-5)
 
 
 def test_company_in_the_batch(model):

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from tests.oracles import bert_numpy
 from tests.oracles import cmlm_numpy as oracle
 
 
@@ -59,110 +58,6 @@ def _zero_head(vocabulary, hidden):
         "norm_beta": np.zeros(hidden),
         "output_bias": np.zeros(vocabulary),
     }
-
-
-def test_gelu_values():
-    x = [-1.0, 0.0, 1.0, 2.0]
-    exact = [-0.15865525393145707, 0.0, 0.8413447460685429, 1.9544997361036416]
-    np.testing.assert_allclose(oracle.gelu_erf(x), exact, rtol=1e-14)
-    by_tanh = [-0.15880800939172324, 0.0, 0.8411919906082768, 1.954597694087775]
-    np.testing.assert_allclose(oracle.gelu_tanh(x), by_tanh, rtol=1e-14)
-
-
-def test_layer_norm_uses_the_biased_variance():
-    # Mean 2, variance 1; with epsilon 3 the deviation is 2.
-    np.testing.assert_allclose(
-        oracle.layer_norm([[1.0, 3.0]], [2.0, 4.0], [10.0, 20.0], 3.0), [[9.0, 22.0]]
-    )
-
-
-def test_softmax():
-    x = np.log([[1.0, 3.0], [4.0, 1.0]])
-    np.testing.assert_allclose(oracle.softmax(x), [[0.25, 0.75], [0.8, 0.2]])
-    np.testing.assert_allclose(oracle.softmax([1000.0, 1000.0]), [0.5, 0.5])
-
-
-def test_encoder_with_idle_sublayers_only_normalises():
-    weights = _zero_weights(3, 2, 1, 2)
-    weights["word_embeddings"][1] = [1.0, 0.0]
-    weights["word_embeddings"][2] = [0.0, 1.0]
-    weights["position_embeddings"][2] = [3.0, 0.0]
-    weights["type_embeddings"][1] = [5.0, 0.0]
-    outputs = oracle.bert_encode(
-        weights,
-        [1, 2, 2, 2, 1],
-        [1, 1, 1, 1, 0],
-        [0, 0, 0, 1, 0],
-        1,
-        dense_inputs=[[0.0, 1.0], [0.0, 2.0]],
-        dense_positions=[0, 2],
-    )
-    # Two features normalise to (1, -1) or (-1, 1), whichever is the larger one.
-    first, second, gone = [1.0, -1.0], [-1.0, 1.0], [np.nan, np.nan]
-    expected = [first, second, first, first, gone, second, first]
-    assert len(outputs) == 2
-    for output in outputs:
-        np.testing.assert_allclose(output, expected, atol=1e-10)
-
-
-def test_attention_by_hand():
-    # One head reading feature 0 with logits log(3) times its sign, writing values into feature 1.
-    weights = _zero_weights(2, 2, 1, 1)
-    weights["word_embeddings"][:] = [[1.0, -1.0], [-1.0, 1.0]]
-    layer = weights["layers"][0]
-    layer["query_bias"][0] = [1.0, 0.0]
-    layer["key_kernel"][0, 0, 0] = math.log(3.0) / 2.0 * math.sqrt(2.0)
-    layer["value_kernel"][:, 0, :] = np.eye(2)
-    layer["output_kernel"][0] = [[0.0, 8.0], [0.0, 0.0]]
-    layer["output_bias"][:] = [0.5, 0.5]
-    attended = bert_numpy._self_attention(layer, np.array([[1.0, -1.0], [-1.0, 1.0]]), 1)
-    # The probabilities are 3/4 and 1/4, so the context is (1/2, -1/2) at both places.
-    np.testing.assert_allclose(attended, [[0.5, 4.5], [0.5, 4.5]])
-    # Residuals (1.5, 3.5) and (-0.5, 5.5): feature 1 is the larger one in both.
-    output = oracle.bert_encode(weights, [0, 1], [1, 1], [0, 0], 1)[-1]
-    np.testing.assert_allclose(output, [[-1.0, 1.0], [-1.0, 1.0]], atol=1e-10)
-
-
-def test_feed_forward_by_hand():
-    weights = _zero_weights(1, 2, 1, 1)
-    weights["word_embeddings"][0] = [1.0, -1.0]
-    layer = weights["layers"][0]
-    layer["intermediate_kernel"][:, 0] = [1.0, -1.0]
-    layer["intermediate_bias"][1] = -1.0
-    layer["ffn_output_kernel"][0, 1] = 1.0
-    layer["ffn_output_kernel"][1, 0] = 1.0
-    layer["ffn_output_bias"][:] = [0.0, 4.0]
-    output = oracle.bert_encode(weights, [0], [1], [0], 1, activation=oracle.gelu_erf, epsilon=1.0)[
-        -1
-    ][0]
-    # Attention norm: (1, -1) / sqrt(2). FFN input 2 / sqrt(2) and -1.
-    top = 1.0 / math.sqrt(2.0)
-    a = top + float(oracle.gelu_erf(-1.0))
-    b = -top + float(oracle.gelu_erf(2.0 * top)) + 4.0
-    half = (b - a) / 2.0
-    expected = half / math.sqrt(half * half + 1.0)
-    np.testing.assert_allclose(output, [-expected, expected], rtol=1e-12)
-
-
-def test_padding_cannot_matter():
-    generator = np.random.default_rng(0)
-    weights = _randomise(_zero_weights(7, 4, 2, 2), generator)
-    dense = generator.normal(size=(2, 4))
-    short = oracle.bert_encode(weights, [3, 5], [1, 1], [0, 1], 2, dense, [8, 9])[-1]
-    padded = oracle.bert_encode(
-        weights, [3, 5, 6, 6], [1, 1, 0, 0], [0, 1, 0, 0], 2, dense, [8, 9]
-    )[-1]
-    np.testing.assert_array_equal(padded[[0, 1, 4, 5]], short)
-    assert np.isnan(padded[2:4]).all()
-    moved = oracle.bert_encode(weights, [6, 3, 5], [0, 1, 1], [0, 0, 1], 2, dense, [8, 9])[-1]
-    assert not np.allclose(moved[1:], short)
-
-
-def test_pooling():
-    sequence = np.array([[1.0, -4.0], [3.0, -2.0], [np.nan, np.nan]])
-    np.testing.assert_array_equal(oracle.mean_pool(sequence, [1, 1, 0]), [2.0, -3.0])
-    np.testing.assert_array_equal(oracle.max_pool(sequence, [1, 1, 0]), [3.0, -2.0])
-    np.testing.assert_array_equal(oracle.cls_pool(sequence, [1, 1, 0]), [1.0, -4.0])
 
 
 def test_project():

@@ -229,11 +229,11 @@ def test_half_precision(folders, bfloat16, variation):
     assert np.linalg.norm(both[0] - both[1]) < 0.01 * np.linalg.norm(both[1])
 
 
-# One that predicts and compares, and one with two encoders.
+# One that predicts, one that compares too, and one with two encoders.
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(c, marks=() if c in ("declutr", "diff_cse") else pytest.mark.long)
+        pytest.param(c, marks=() if c in ("cmlm", "declutr", "diff_cse") else pytest.mark.long)
         for c in CASES
     ],
 )
