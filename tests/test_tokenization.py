@@ -222,12 +222,3 @@ def test_ids_of_docstrings(tmp_path, lower_case):
     pieces = [f"##{word[-3:]}" for word in common] + [f"##{c}" for c in characters if c.isalnum()]
     entries = dict.fromkeys([*SPECIALS, *characters, *common, *pieces])
     _same_as_model_garden(_write(tmp_path, entries), lines, lower_case)
-
-
-def test_ids_of_books(data_dir):
-    """The ids of Model Garden's tokenizer on lines of books, with BERT's own vocabulary."""
-    lines = []
-    for path in sorted((data_dir / "text" / "en").glob("*.txt"))[::8]:
-        lines += [line for line in path.read_text().splitlines() if line.strip()][:300]
-    assert len(lines) > 3000
-    _same_as_model_garden(data_dir / "vocab" / "bert_uncased.txt", lines + HARD_LINES, True)

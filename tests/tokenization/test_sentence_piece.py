@@ -7,7 +7,6 @@ import unicodedata
 
 import pytest
 import tensorflow as tf
-import tensorflow_text as tf_text
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
@@ -67,16 +66,6 @@ def _hugging_face(trained, texts):
     space = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), space])
     return [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def test_next_line_is_a_space_to_hugging_face_alone():
-    """The documented exception, by a tokenizer of the references; a space is one to both."""
-    vocabulary = read_vocabulary(REFERENCES / "xlm_roberta", None)
-    path = REFERENCES / "xlm_roberta" / "tokenizer.json"
-    library = tokenizers.Tokenizer.from_file(str(path))
-    for text, equal in (("a b", True), ("a\u0085b", False)):
-        theirs = library.encode(text, add_special_tokens=False).ids
-        assert (_ids(vocabulary, [text]) == [theirs]) == equal
 
 
 def different(texts, ours, theirs):
@@ -259,10 +248,3 @@ def test_models_that_are_none_are_refused(tmp_path, trained):
         load_vocabulary(trained)
     with pytest.raises(UserError, match="leave out --lower_case"):
         load_vocabulary(trained, lower_case=True)
-
-
-def test_why_not_the_other_tokenizer(vocabulary):
-    """tensorflow-text's `SentencepieceTokenizer` is the library itself, and gives these ids too."""
-    texts = [text for text in HAND_MADE if text]
-    other = tf_text.SentencepieceTokenizer(vocabulary.serialized(), out_type=tf.int32)
-    assert other.tokenize(tf.constant(texts)).to_list() == _ids(vocabulary, texts)
