@@ -22,12 +22,6 @@ QUICK = settings(max_examples=60, deadline=None)
 OPTIONS = ReadOptions(lines="paragraphs", documents_by="file")
 
 
-def test_coefficients_by_hand():
-    """Shares 16/17 and 1/17 with S = 1/2: roots 4 and 1 over √17, so new shares 4/5 and 1/5."""
-    found = smoothing_coefficients({"en": 16, "sw": 1, "none": 0}, 0.5)
-    assert found == pytest.approx({"en": 4 / 5 * 17 / 16, "sw": 1 / 5 * 17})
-
-
 @QUICK
 @given(
     st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10**9), min_size=1),

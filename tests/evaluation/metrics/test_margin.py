@@ -12,7 +12,6 @@ from official_cmlm.evaluation.metrics.margin import (
     RETRIEVALS,
     best_extraction,
     extract,
-    margins,
     mine,
 )
 from official_cmlm.evaluation.metrics.nearest import unit
@@ -96,14 +95,6 @@ def test_progress_counts_every_sentence():
     done = []
     mine(*_vectors(14, 17), progress=done.append)
     assert sum(done) == 31
-
-
-def test_margins_by_hand():
-    """0.6 against the mean of 0.2 and 0.6; nothing over nothing is nothing."""
-    cosines, first, second = np.array([0.6, 0.0]), np.array([0.2, 0.0]), np.array([0.6, 0.0])
-    np.testing.assert_allclose(margins(cosines, first, second, "ratio"), [1.5, 0])
-    np.testing.assert_allclose(margins(cosines, first, second, "distance"), [0.2, 0])
-    np.testing.assert_allclose(margins(cosines, first, second, "absolute"), [0.6, 0])
 
 
 def test_vectors_of_zeros_are_mined_without_nan():

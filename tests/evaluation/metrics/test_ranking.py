@@ -68,19 +68,6 @@ def test_measures_are_those_of_plain_loops(first, second, k):
         assert [values[i] for values in found] == pytest.approx(expected)
 
 
-def test_by_hand():
-    """Relevant at ranks 2 and 3 with gains 1 and 2, a third relevant document not found."""
-    gains = np.array([[0.0, 1, 2, 0]])
-    ideal = ideal_gains([[1, 2, 1, 0, -1]], 4)
-    assert ideal.tolist() == [[2, 1, 1, 0]]
-    dcg = 1 / math.log2(3) + 2 / 2
-    assert ndcg(gains, ideal, 4)[0] == pytest.approx(dcg / (2 + 1 / math.log2(3) + 1 / 2))
-    assert reciprocal_rank(gains).tolist() == [0.5]
-    assert reciprocal_rank(gains, 1).tolist() == [0.0]
-    assert recall(gains, np.array([3]), 2)[0] == pytest.approx(1 / 3)
-    assert average_precision(gains, np.array([3]), 4)[0] == pytest.approx((1 / 2 + 2 / 3) / 3)
-
-
 def test_nothing_relevant():
     """0, not NaN."""
     gains, none = np.zeros([1, 10]), np.array([0])

@@ -61,27 +61,6 @@ def test_shares_are_those_of_plain_loops():
             assert found[language] == pytest.approx(expected[language])
 
 
-def test_shares_of_a_query_language_sum_to_100():
-    """Every query has one neighbour."""
-    for scores in bias(_pool(), _pool()).values():
-        assert sum(scores[f"share_{name}"] for name in ("en", "de", "zh")) == pytest.approx(100)
-
-
-def test_bias_by_hand():
-    """English finds English, German finds its translation."""
-    pool = {
-        "en": np.array([[1, 0.1], [1, 0.0]]),
-        "de": np.array([[0.5, 1], [1, -2]]),
-    }
-    language, row = hits(pool, pool)
-    assert language.tolist() == [[0, 0], [0, 0]]
-    assert row.tolist() == [[1, 0], [0, 1]]
-    assert bias(pool, pool) == {
-        "en": {"share_en": 100.0, "share_de": 0.0, "share_own": 100.0, "accuracy": 0.0},
-        "de": {"share_en": 100.0, "share_de": 0.0, "share_own": 0.0, "accuracy": 100.0},
-    }
-
-
 def test_copies_in_all_languages_find_each_other():
     """An encoder blind to languages always answers with a translation, the first of equal ones."""
     vectors = np.eye(4, dtype=np.float32)

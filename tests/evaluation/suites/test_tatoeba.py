@@ -84,17 +84,6 @@ def test_accuracies_are_those_of_plain_loops():
     assert found["accuracy_from_english"] != found["accuracy_to_english"]
 
 
-def test_direction_from_english_by_hand():
-    """English 0 and 1 both find foreign 0; foreign 0 and 1 find their own English."""
-    english = np.array([[1, 0], [0.8, 0.6]])
-    foreign = np.array([[0.95, 0.31], [0, 1]])
-    assert accuracies(english, foreign) == {
-        "accuracy_from_english": 50.0,
-        "accuracy_to_english": 100.0,
-        "accuracy_mean": 75.0,
-    }
-
-
 @pytest.mark.parametrize("sides", ["both", "queries"])
 @pytest.mark.parametrize(("number", "center"), [(1, False), (2, False), (1, True)])
 def test_removal_is_that_of_the_formula(sides, number, center):
