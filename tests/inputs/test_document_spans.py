@@ -1,7 +1,7 @@
 """DeCLUTR's spans: where anchors and positives may lie (§3.2), and what decides them."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
@@ -58,7 +58,7 @@ def _check(view, places, first, end):
                 assert left <= start and stop <= right
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(
     counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
     lengths=_LENGTHS,

@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -60,7 +60,7 @@ def test_nothing_changed(vocabulary):
     assert all(first == second for first, second in pairs)
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(sizes=_SIZES, rate=st.floats(0.01, 1.0), key=st.integers(-(2**63), 2**63 - 1))
 def test_repetition(vocabulary, sizes, rate, key):
     """round(rate · n) of n tokens occur twice, each copy right after its original."""
@@ -75,7 +75,7 @@ def test_repetition(vocabulary, sizes, rate, key):
         assert len(second) - len(first) == round(rate * len(first))
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(sizes=_SIZES, key=st.integers(-(2**63), 2**63 - 1))
 def test_deletion(vocabulary, sizes, key):
     """One token is left out where there are several; a single one stays."""
@@ -108,7 +108,7 @@ def _words(vocabulary, tokens):
     return words
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(documents=DOCUMENTS, rate=st.floats(0.01, 1.0), key=st.integers(-(2**63), 2**63 - 1))
 def test_masked_tokens_and_words(vocabulary, documents, rate, key):
     """round(rate · n) of n tokens, or of n words as a whole, at least one; the rest stays."""
@@ -127,7 +127,7 @@ def test_masked_tokens_and_words(vocabulary, documents, rate, key):
             assert masked == max(1, round(rate * len(units)))
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(documents=DOCUMENTS, rate=st.floats(0.01, 1.0), key=st.integers(0, 2**62))
 def test_reordered_words(vocabulary, documents, rate, key):
     """The same words; no more than round(rate · n), at least two, are at another place."""
@@ -170,7 +170,7 @@ def test_a_fixed_first_word():
     assert len({tuple(row) for row in moved}) == 7
 
 
-@settings(SLOW, max_examples=10)
+@SLOW
 @given(
     documents=DOCUMENTS,
     segment=st.sampled_from(["sentence", "packed"]),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from official_cmlm.inputs.next_sentence import (
@@ -39,7 +39,7 @@ def _examples(view, block):
     return rows
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(
     documents=DOCUMENTS,
     segment=st.sampled_from(["sentence", "packed"]),

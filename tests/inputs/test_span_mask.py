@@ -61,7 +61,7 @@ def _cuts(vocabulary, text, span, limit=62):
     ]
 
 
-@settings(SLOW, max_examples=40)
+@SLOW
 @given(
     rows=st.lists(st.tuples(_TEXT, _KEY), min_size=1, max_size=12),
     span=st.integers(1, 9),

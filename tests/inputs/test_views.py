@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from official_cmlm.inputs.views import AdjacentPairs, Segments
@@ -35,7 +35,7 @@ def _examples(view, block):
     return list(zip(*(examples[name].to_list() for name in view.sequences)))
 
 
-@settings(SLOW, max_examples=25)
+@SLOW
 @given(
     documents=DOCUMENTS,
     distance=st.integers(1, 8),

@@ -17,7 +17,7 @@ from tests.conftest import WORDS, make_documents
 
 ROBERTA = Path(__file__).parents[2] / "checkpoints" / "references" / "roberta"
 # Tokenizing in TensorFlow is slow to start.
-SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 LINES = {"one_sentence_a_line": True, "keep_text": True}
 
 _LINE = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)

@@ -14,7 +14,7 @@ from official_cmlm.tokenization import build_tokenizer
 from tests.conftest import WORDS
 from tests.pairs_helpers import nli_rows, pair
 
-SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 _TEXT = st.lists(st.sampled_from([*WORDS, "漢字", "😀!"]), min_size=1, max_size=5).map(" ".join)
 _LANGUAGE = st.sampled_from(["en", "de", "sw"])
 
