@@ -70,6 +70,16 @@ COMMANDS = {
         _USE,
         ("input*",),
     ),
+    "index": Command(
+        "export.index",
+        "an index of the passages in files and folders",
+        _USE,
+        ("input*",),
+        {"to": "index"},
+    ),
+    "search": Command(
+        "export.search", "passages of an index that answer a question", _USE, ("index", "query")
+    ),
     "serve": Command(
         "export.serve", "HTTP service with OpenAI's interface for embeddings", _USE, ("model",)
     ),

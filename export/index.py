@@ -1,0 +1,165 @@
+"""Makes files searchable by meaning: `cmlm index my/ --model=work/model --to=my.index`.
+
+Folders are walked; text, Markdown and HTML files are cut into passages, tables and JSON lines give
+one text a row. The same command again reads only what is new or has changed, and forgets what is
+gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs neither.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from official_cmlm import cli, progress
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+_FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
+_FORMS |= {".html": "html", ".htm": "html"}
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+
+def define_flags() -> None:
+    """Defines the flags: files, encoder, index."""
+    flags.DEFINE_list("input", None, "Files and folders. Required.")
+    flags.DEFINE_string("index", None, "Folder of the index, made or added to. Required.")
+    flags.DEFINE_string("model", None, "The encoder. Default: that of the index.")
+    flags.DEFINE_string("column", "", "Column of tables, or field of objects, with the text.")
+    flags.DEFINE_integer("words", 200, "Most words of a passage.", lower_bound=10)
+    flags.DEFINE_enum(
+        "embedding_precision",
+        "float32",
+        ["float32", "float16", "int8", "bits"],
+        "Bits that a new index keeps of each vector.",
+    )
+    flags.DEFINE_bool("approximate", False, "Whether a new index searches a graph; for millions.")
+    cli.required("input", "index")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    from official_cmlm.files import check_writable
+    from official_cmlm.search import Index
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    path = Path(os.path.abspath(os.path.expanduser(FLAGS.index)))
+    is_there = os.path.lexists(path)
+    before: dict[str, Any] = Index.read_settings(path) if is_there else {}
+    if is_there and "files" not in before:
+        raise UserError(f"{path}: an index that was not made by this command; name another --index")
+    model = FLAGS.model or before.get("model")
+    if not model:
+        raise UserError("--model is missing; name the encoder of the new index")
+    model = os.path.abspath(model) if os.path.exists(model) else model
+    if before.get("model", model) != model:
+        raise UserError(f"{path}: made with --model={before['model']}; give that, or another index")
+    files = list(dict.fromkeys(_files(FLAGS.input, path)))
+    if not files:
+        raise UserError(
+            f"{', '.join(FLAGS.input)}: no files of {', '.join([*_FORMS, *_TABLES])}; check --input"
+        )
+    check_writable(path, is_folder=True)
+    cli.quiet_tensorflow()
+    cli.announce(f"reading {len(files)} files …")
+    known, states, changed = before.get("files", {}), {}, []
+    for file in files:
+        states[file] = _state(file, known.get(file))
+        if states[file][2] != known.get(file, ["", "", ""])[2]:
+            changed.append(file)
+    roots = [os.path.abspath(root) for root in FLAGS.input]
+    for file in known:
+        # Files that are not below this call's inputs stay.
+        if file not in states and not any(_is_below(file, root) for root in roots):
+            states[file] = known[file]
+    gone = set(known) - set(states)
+    if not changed and not gone:
+        return print(f"{FLAGS.index}: {len(files)} files, nothing is new")
+    ids, texts, metadata = [], [], []
+    with progress.bar(len(changed), "file", "reading") as bar:
+        for file in changed:
+            for number, (line, text) in enumerate(_passages(file, before.get("words"))):
+                ids.append(f"{file}:{line}:{number}")
+                texts.append(text)
+                metadata.append({"file": file, "line": line})
+            bar.update(1)
+    encoder = SentenceEncoder.load(model, backend="auto")
+    if is_there:
+        index = Index.load(path, encoder)
+        stale = gone | (set(changed) & set(known))
+        index.remove([one for one in index.ids if one.rsplit(":", 2)[0] in stale])
+        index.add(texts, ids, None, metadata, show_progress=True)
+    else:
+        options = (FLAGS.embedding_precision, FLAGS.approximate)
+        if not texts:
+            raise UserError(f"{', '.join(FLAGS.input)}: no text in {len(files)} files; check them")
+        index = Index.build(encoder, texts, *options, None, ids, metadata, show_progress=True)
+    words = before.get("words", FLAGS.words)
+    index.settings = {"model": model, "words": words, "files": states}
+    index.save(path, overwrite=is_there)
+    print(
+        f"{FLAGS.index}: {len(index)} passages of {len(states)} files; {len(changed)} files new or "
+        f"changed, {len(gone)} gone"
+    )
+
+
+def _files(inputs: list[str], index: Path) -> Iterator[str]:
+    """Yields the files that can be read, below folders those with a known name."""
+    for name in inputs:
+        root = os.path.abspath(os.path.expanduser(name))
+        if os.path.isfile(root):
+            if not root.lower().endswith((*_FORMS, *_TABLES)):
+                raise UserError(f"{root}: not of {', '.join([*_FORMS, *_TABLES])}")
+            yield root
+            continue
+        if not os.path.isdir(root):
+            raise UserError(f"{root}: no such file or folder; check the path")
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(
+                one for one in folders if one[0] != "." and os.path.join(folder, one) != str(index)
+            )
+            for one in sorted(names):
+                path = os.path.join(folder, one)
+                if one[0] != "." and one.lower().endswith((*_FORMS, *_TABLES)):
+                    if os.path.isfile(path):
+                        yield path
+
+
+def _is_below(file: str, root: str) -> bool:
+    return file == root or file.startswith(root.rstrip("/") + "/")
+
+
+def _state(file: str, known: list | None) -> list:
+    """Returns size, time and digest of a file; the digest is kept where the others are equal."""
+    from official_cmlm.files import sha256
+
+    try:
+        found = os.stat(file)
+        if known and known[:2] == [found.st_size, found.st_mtime_ns]:
+            return known
+        return [found.st_size, found.st_mtime_ns, sha256(file)]
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror})") from None
+
+
+def _passages(file: str, words: int | None) -> Iterator[tuple[int, str]]:
+    """Yields line and text of the passages of a file."""
+    from official_cmlm.search.passages import passages
+    from official_cmlm.text_files import Reading, read_rows
+
+    words, suffix = words or FLAGS.words, os.path.splitext(file)[1].lower()
+    if suffix in _FORMS:
+        with open(file, "rb") as opened:
+            text = opened.read().decode("utf-8-sig", "replace")
+        yield from passages(text, _FORMS[suffix], words)
+        return
+    for row in read_rows(file, Reading(column=FLAGS.column)):
+        for found in passages(row.text, "text", words):
+            yield row.number, found.text
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,85 @@
+"""`cmlm index` and `cmlm search`: a folder indexed, changed, indexed again and asked."""
+
+import json
+from unittest import mock
+
+import pytest
+
+from official_cmlm.search import Index
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.binaries import call
+from tests.search.toy_encoder import Words
+
+
+@pytest.fixture(autouse=True)
+def _toy():
+    with mock.patch.object(SentenceEncoder, "load", lambda model, **options: Words()):
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "my"
+    (made / "sub").mkdir(parents=True)
+    (made / "a.txt").write_text("the key is kept\nin the box\n")
+    (made / "sub" / "b.md").write_text("# Dogs\n\na dog ran over the river\n")
+    (made / "c.html").write_text("<p>bread and butter</p><script>no</script>")
+    (made / "d.csv").write_text("text,n\nsome cheese,1\nold wine,2\n")
+    (made / "e.bin").write_bytes(b"\0")
+    return made
+
+
+def _index(folder, *more):
+    target = folder.parent / "my.index"
+    return call("export.index", f"--input={folder}", f"--index={target}", *more)
+
+
+def _asked(folder, query, capsys):
+    target = folder.parent / "my.index"
+    capsys.readouterr()
+    assert call("export.search", f"--index={target}", f"--query={query}", "--k=1", "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_folder_is_indexed_and_searched(folder, capsys):
+    assert _index(folder, "--model=toy") == 0
+    for query, name, line, text in (
+        ("the key is kept in the box", "a.txt", 1, "the key is kept in the box"),
+        ("a dog ran over the river", "sub/b.md", 1, "Dogs\na dog ran over the river"),
+        ("bread and butter", "c.html", 1, "bread and butter"),
+        ("old wine", "d.csv", 3, "old wine"),
+    ):
+        hit = _asked(folder, query, capsys)
+        assert hit["metadata"] == {"file": str(folder / name), "line": line}
+        assert hit["text"] == text and hit["score"] > 0.8
+    target = folder.parent / "my.index"
+    assert call("export.search", f"--index={target}", "--query=old wine") == 0
+    assert "d.csv:3\n  old wine\n" in capsys.readouterr().out
+
+
+def test_the_second_run_reads_what_has_changed(folder, capsys):
+    _index(folder, "--model=toy")
+    before = (folder.parent / "my.index" / "index.json").stat().st_mtime_ns
+    assert _index(folder) == 0 and "nothing is new" in capsys.readouterr().out
+    assert (folder.parent / "my.index" / "index.json").stat().st_mtime_ns == before
+    (folder / "a.txt").write_text("the cup is on the table, and this is longer\n")
+    (folder / "c.html").unlink()
+    (folder / "f.txt").write_text("a new file\n")
+    assert _index(folder) == 0 and "2 files new or changed, 1 gone" in capsys.readouterr().out
+    texts = set(Index.load(folder.parent / "my.index", Words()).texts)
+    assert texts == {
+        "the cup is on the table, and this is longer",
+        "Dogs\na dog ran over the river",
+        *("some cheese", "old wine", "a new file"),
+    }
+
+
+def test_mistakes_are_one_line(folder, capsys):
+    assert _index(folder) == 1 and "--model is missing" in capsys.readouterr().err
+    assert _index(folder / "e.bin", "--model=toy") == 1
+    assert _index(folder / "none", "--model=toy") == 1
+    assert "no such file or folder" in capsys.readouterr().err
+    _index(folder, "--model=toy")
+    assert _index(folder, "--model=other") == 1 and "made with --model" in capsys.readouterr().err
+    assert call("export.search", f"--index={folder}", "--query=x") == 1
+    assert "no index there" in capsys.readouterr().err
