@@ -217,6 +217,11 @@ def test_shorter_vectors_are_the_first_dimensions_at_length_1(service):
 def test_what_is_too_long_is_cut_and_counted(service):
     found = client(service[0]).embeddings.create(model="toy", input=["w " * 50, "w"])
     assert found.usage.total_tokens == 12 + 3
+    body = {"model": "toy", "input": ["w " * 50, "w"]}
+    status, headers, answer = ask(service[0], body)
+    assert status == 200 and headers["x-truncated-inputs"] == "1"
+    assert json.loads(answer)["usage"]["truncated_inputs"] == 1
+    assert ask(service[0], body | {"truncate": False})[0] == 400
 
 
 def test_models(service):
@@ -266,10 +271,36 @@ def test_bodies_that_are_no_object(service, body):
     assert status == 400 and "JSON" in json.loads(answer)["error"]["message"]
 
 
-def test_unknown_addresses(service):
+def test_unknown_addresses_and_methods(service):
     assert ask(service[0], "", path="/v1/nothing")[0] == 404
-    assert ask(service[0], None, method="GET")[0] == 405
+    status, headers, _ = ask(service[0], None, method="GET")
+    assert status == 405 and headers["allow"] == "POST"
     assert ask(service[0], None, path="/docs", method="GET")[0] == 404
+
+
+def test_the_root_lists_addresses_that_answer(service):
+    listed = json.loads(ask(service[0], None, path="/", method="GET")[2])["addresses"]
+    for method, path in (line.split() for line in listed):
+        status = ask(service[0], "{}" if method == "POST" else None, path=path, method=method)[0]
+        assert status in (200, 400, 404) and (status != 404 or "{" in path)
+    described = json.loads(ask(service[0], None, path="/info", method="GET")[2])
+    assert (described["max_input_length"], described["dimension"]) == (12, WIDTH)
+
+
+def test_similarity_and_rerank_are_cosines(service):
+    texts = ["two words", "words two", "other"]
+    wanted = expected(texts) @ expected(["two words"])[0]
+    inputs = {"source_sentence": "two words", "sentences": texts}
+    status, _, body = ask(service[0], {"inputs": inputs}, path="/similarity")
+    assert status == 200
+    np.testing.assert_allclose(json.loads(body), wanted, atol=1e-6)
+    asked = {"query": "other", "texts": texts, "return_text": True}
+    found = json.loads(ask(service[0], asked, path="/rerank")[2])
+    assert found[0]["text"] == "other" and sorted(one["index"] for one in found) == [0, 1, 2]
+    scores = [one["score"] for one in found]
+    assert scores == sorted(scores, reverse=True) and scores[0] == pytest.approx(1)
+    for path, wrong in (("/similarity", {"inputs": "a"}), ("/rerank", asked | {"query": 3})):
+        assert ask(service[0], wrong, path=path)[0] == 400
 
 
 def test_a_large_body_is_refused_however_it_is_sent(service):
