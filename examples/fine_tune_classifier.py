@@ -26,11 +26,12 @@ def main() -> None:
     parser.add_argument("--test", required=True, type=Path, help="table of labels and texts")
     parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
     parser.add_argument("--learning_rate", type=float, default=2e-5, help="(default: 2e-5)")
+    parser.add_argument("--save", type=Path, help="folder for `Classifier.load` (default: none)")
     arguments = parser.parse_args()
 
     labels, texts = read(arguments.train)
     names = sorted(set(labels))
-    classify = fine_tune(
+    classifier = fine_tune(
         arguments.encoder,
         texts,
         np.array([names.index(label) for label in labels]),
@@ -39,8 +40,10 @@ def main() -> None:
         config=FineTuningConfig(epochs=arguments.epochs, learning_rate=arguments.learning_rate),
     )
     expected, texts = read(arguments.test)
-    found = [names[number] for number in classify(texts)]
+    found = [names[number] for number in classifier.predict(texts)]
     right = sum(a == b for a, b in zip(found, expected))
+    if arguments.save:
+        classifier.save(arguments.save)
     print(f"accuracy on the test data: {right / len(texts):.3f}, classes: {names}")
 
 

@@ -156,7 +156,7 @@ def _encoder_directory(
     precision: str,
     override: VectorOverride,
 ) -> OpenedEncoder:
-    from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+    from official_cmlm.fine_tuning import FineTuningConfig
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
@@ -173,12 +173,18 @@ def _encoder_directory(
         "encoder_directory",
         digest,
         encode,
-        functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
+        functools.partial(_fine_tuned, folder, config=config, progress=_fine_tuning_bar),
         _roles(encoder, encode, on_long="ignore"),
         encoder.max_seq_length,
         functools.partial(encoder.count_tokens, prompt=""),
         prompt=encoder.prompts.get(encoder.default_prompt_name, ""),
     )
+
+
+def _fine_tuned(*arguments: Any, **options: Any) -> Callable[[list[str]], np.ndarray]:
+    from official_cmlm.fine_tuning import fine_tune
+
+    return fine_tune(*arguments, **options).predict
 
 
 def _fine_tuning_bar(steps: int) -> Callable[[int], None]:

@@ -12,6 +12,7 @@ from official.modeling.optimization.lr_schedule import LinearWarmup
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.classifier import Classifier
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.sentence_encoder import SentenceEncoder
 
@@ -43,7 +44,7 @@ def fine_tune(
     seed: int,
     config: FineTuningConfig = FineTuningConfig(),
     progress: Callable[[int], Callable[[int], None]] = lambda total: lambda done: None,
-) -> Callable[[list[str]], np.ndarray]:
+) -> Classifier:
     """Trains a copy of an encoder with a classifier on its sentence vector.
 
     Args:
@@ -56,7 +57,7 @@ def fine_tune(
       progress: takes the number of steps and returns a function that takes the steps done.
 
     Returns:
-      A function from texts to labels int64 `[m]`.
+      The classifier, which `save` keeps.
 
     Raises:
       UserError: if the folder is not an encoder directory.
@@ -101,7 +102,7 @@ def fine_tune(
             step(encoder.inputs([texts[i] for i in chosen]), tf.constant(labels[chosen], tf.int32))
             done(1)
     kernel, bias = (weight.numpy() for weight in classifier.weights)
-    return lambda new: np.argmax(encoder.encode(new) @ kernel + bias, axis=1)
+    return Classifier(encoder, kernel, bias)
 
 
 def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 
+from official_cmlm.classifier import Classifier
 from official_cmlm.encoders import by_language, open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
@@ -226,22 +227,42 @@ def test_no_encoder(tmp_path):
         open_encoder(str(tmp_path))
 
 
-def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir):
+def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     """Two kinds of sentences that a random encoder's classifier learns; the folder is untouched."""
     texts = [f"the {animal} {verb}" for animal in ("cat", "dog", "bird") for verb in ("sat", "ran")]
     labels = np.array([0, 1] * 3)
     before = SentenceEncoder.load(encoder_dir).encode(TEXTS)
     config = FineTuningConfig(epochs=30, batch_size=3, learning_rate=5e-3)
     steps = []
-    predict = fine_tune(
+    classifier = fine_tune(
         encoder_dir, texts, labels, 2, 1, config, lambda total: steps.append(total) or steps.append
     )
-    assert predict(texts).tolist() == labels.tolist()
-    assert predict([]).tolist() == []
+    assert classifier.predict(texts).tolist() == labels.tolist()
+    assert classifier.predict([]).tolist() == []
     assert steps[0] == len(steps) - 1 == 60
     assert np.array_equal(SentenceEncoder.load(encoder_dir).encode(TEXTS), before)
     with pytest.raises(ValueError, match="as many texts as labels, got 6 and 5"):
         fine_tune(encoder_dir, texts, labels[:5], 2, 1)
+
+    folder = tmp_path / "classifier"
+    classifier.save(folder)
+    again = Classifier.load(folder)
+    found = again.predict_proba(texts)
+    np.testing.assert_allclose(found, classifier.predict_proba(texts), atol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    assert again.predict(texts).tolist() == labels.tolist()
+    vectors = open_encoder(str(folder)).encode(texts)
+    np.testing.assert_allclose(vectors, classifier.encoder.encode(texts), atol=1e-5)
+    with pytest.raises(UserError, match="holds an classifier already"):
+        classifier.save(folder)
+    classifier.save(folder, overwrite=True)
+    with pytest.raises(UserError, match="exists and holds no classifier"):
+        classifier.save(encoder_dir, overwrite=True)
+    with pytest.raises(UserError, match="holds no classifier"):
+        Classifier.load(encoder_dir)
+    (folder / "classifier.npy").write_bytes(b"x")
+    with pytest.raises(UserError, match="classifier.npy: damaged"):
+        Classifier.load(folder)
 
 
 def test_one_encoder_a_language(tmp_path):

@@ -237,7 +237,7 @@ def test_opened_for_evaluation(own, tmp_path):
 def test_fine_tuned_with_another_vector():
     """The classifier reads the vector that was asked for, and all that it depends on is trained."""
     config = FineTuningConfig(1, 2, 0.01, override=VectorOverride("cls", "projected_mean"))
-    predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config)
+    predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config).predict
     assert predict(TEXTS).shape == (4,)
 
 

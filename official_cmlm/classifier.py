@@ -1,0 +1,107 @@
+"""A classifier on sentence vectors, kept in a folder with its encoder."""
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from official_cmlm import files
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.errors import UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+
+# The weights, with the bias as the last row: float32 `[dim + 1, classes]`.
+CLASSIFIER_NAME = "classifier.npy"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Classifier:
+    """An encoder with a linear layer on its sentence vector, as `fine_tuning.fine_tune` trains it.
+
+    >>> Classifier.load("my_classifier").predict(["A text."])     # doctest: +SKIP
+    array([1])
+
+    Attributes:
+      encoder: embeds the texts.
+      kernel: float32 `[dim, classes]`.
+      bias: float32 `[classes]`.
+    """
+
+    encoder: SentenceEncoder
+    kernel: np.ndarray
+    bias: np.ndarray
+
+    def predict(self, texts: str | Iterable[str]) -> np.ndarray:
+        """Returns the label of each text: int64 `[n]`; of a single string, a number."""
+        return np.argmax(self._logits(texts), axis=-1)
+
+    def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
+        """Returns the probability of each label: float32 `[n, classes]`."""
+        logits = self._logits(texts)
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    def _logits(self, texts: str | Iterable[str]) -> np.ndarray:
+        return self.encoder.encode(texts) @ self.kernel + self.bias
+
+    def save(self, folder: str | os.PathLike, overwrite: bool = False) -> None:
+        """Writes an encoder directory with the classifier beside it.
+
+        All that takes an encoder directory takes the folder: it is evaluated, exported and served.
+
+        Args:
+          folder: the folder to write.
+          overwrite: whether a folder that holds a classifier already may be replaced.
+
+        Raises:
+          UserError: if the folder holds something else, or the encoder's vector is computed by
+            weights outside of the encoder, or of a backend without a Keras model.
+        """
+        import tensorflow as tf
+
+        model = self.encoder.model
+        if model.projection is not None:
+            raise UserError(
+                f"{folder}: sentence_vector {model.config.sentence_vector} cannot be stored with a "
+                "classifier; fine-tune with the vector pooled"
+            )
+        output = files.output_folder(folder, overwrite, _is_at, "classifier", "folder")
+        with files.staged_folder(output) as partial:
+            describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
+            tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))
+            with files.atomic_write(partial / CLASSIFIER_NAME) as file:
+                files.write_array(file, np.vstack([self.kernel, self.bias]).astype(np.float32))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike, **options: Any) -> "Classifier":
+        """Loads a folder that `save` has written.
+
+        Args:
+          folder: the folder.
+          **options: of `SentenceEncoder.load`, such as `backend`.
+
+        Raises:
+          UserError: if the folder holds no classifier, or a damaged one.
+        """
+        path = Path(folder) / CLASSIFIER_NAME
+        if not _is_at(Path(folder)):
+            raise UserError(f"{folder}: holds no classifier (no {CLASSIFIER_NAME}); fine-tune one")
+        encoder = SentenceEncoder.load(folder, **options)
+        try:
+            weights = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
+        rows = encoder.dimension + 1
+        if weights.dtype != np.float32 or weights.ndim != 2 or len(weights) != rows:
+            raise UserError(
+                f"{path}: {weights.dtype} {list(weights.shape)}, expected float32 with {rows} "
+                "rows; save the classifier again"
+            )
+        return cls(encoder, weights[:-1], weights[-1])
+
+
+def _is_at(folder: Path) -> bool:
+    return EncoderDirectory.is_at(folder) and (folder / CLASSIFIER_NAME).exists()
