@@ -18,7 +18,7 @@ from official_cmlm.search.growing import GrowingArray
 # Bytes of one block of similarities.
 _BLOCK_BYTES = 1 << 27
 # Rows that are written at a time, and vectors that enter a graph while no query is answered.
-_WRITTEN, _INSERTED = 1 << 16, 1 << 10
+_WRITTEN, _INSERTED = 1 << 12, 1 << 10
 # Neighbours of a vector in a graph, and candidates while it is built and searched.
 _CONNECTIVITY, _BUILT, _LOOKED_AT = 16, 64, 96
 # Mean of the absolute value of a normal variable, as the dimensions of a unit vector have it.
