@@ -14,6 +14,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
@@ -27,10 +28,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "encoder",
         None,
-        "An encoder directory, a folder of export.export_tfhub, a sentence-transformers folder, or"
-        " package.module:object. For bli, sts and word_similarity also one a language:"
+        "An encoder directory, a sentence-transformers, Hugging Face or ONNX folder, a folder of"
+        " export.export_tfhub, an installed package of weights, a name org/model of the Hugging"
+        " Face hub, or package.module:object. For bli, sts and word_similarity also one a language:"
         " en:path,fr:path. Required.",
     )
+    flags.DEFINE_alias("model", "encoder")
     flags.DEFINE_list(
         "suites", ["sts"], "Suites to run, or 'all' for all but mteb. '?' lists them."
     )
@@ -47,19 +50,6 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("name", None, "Name of the encoder in tables. Default: its folder's name.")
     flags.DEFINE_integer(
-        "max_seq_length",
-        None,
-        "Texts are truncated to this many tokens. Default: the encoder's own length.",
-        lower_bound=1,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ["float32", "bfloat16"],
-        "Precision of matrix products, for encoder directories.",
-    )
-    flags.DEFINE_integer(
         "workers",
         1,
         "Processes that embed texts, each with its own copy of the encoder and its share of the"
@@ -67,7 +57,7 @@ def define_flags() -> None:
         lower_bound=1,
         upper_bound=1024,
     )
-    cli.define_vector_override()
+    cli.define_computation()
     flags.DEFINE_integer(
         "layer",
         None,
@@ -105,7 +95,8 @@ def main(argv: list[str]) -> int:
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True)
-    cli.import_tensorflow()
+    check_extra("evaluate", "scipy", "sklearn")
+    cli.quiet_tensorflow()
     cli.import_modules()
     from official_cmlm.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver, tables
@@ -123,6 +114,9 @@ def main(argv: list[str]) -> int:
             FLAGS.sentence_vector,
             FLAGS.workers,
             FLAGS.layer,
+            FLAGS.backend,
+            FLAGS.device,
+            revision=FLAGS.revision,
         )
         for language, path in paths.items()
     }

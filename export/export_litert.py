@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from absl import flags, logging
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.huggingface_config import model_type_of
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
@@ -88,10 +87,11 @@ def export(
       UserError: if `model_dir` is not an encoder directory, for a length that its position table
         does not cover, or if `output_dir` exists.
     """
+    from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.checkpoints.weights import load_encoder
 
     output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists())
-    directory = EncoderDirectory.open(model_dir)
+    directory = encoder_directory_of(find_encoder(model_dir))
     encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
     config = encoder.config
     for length in lengths:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.backends.onnx import SUBFOLDER, graph_name, is_exported
-from official_cmlm.backends.onnx_graph import PRECISIONS, graph_of
+from official_cmlm.backends.onnx import is_exported
+from official_cmlm.backends.onnx_graph import PRECISIONS, SUBFOLDER, graph_name, graph_of
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
@@ -81,11 +81,13 @@ def export(
     Raises:
       UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.
     """
-    from official_cmlm.checkpoints.weights import load_for_export
+    from official_cmlm.checkpoints.find_encoder import load_for_export
+    from official_cmlm.checkpoints.weights import weights_of
 
     output = output_folder(output_dir, overwrite, is_exported)
     directory, encoder, length = load_for_export(model_dir, override, seq_length)
     config, vocabulary = encoder.config, directory.vocabulary
+    weights = weights_of(encoder)
     values = config_json(config, vocabulary)
     known = config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
     # ALBERT's own SentencePiece tokenizer gives no token types.
@@ -101,7 +103,7 @@ def export(
             write_published_settings(partial, settings)
         (partial / SUBFOLDER).mkdir()
         for precision in precisions:
-            graph = graph_of(encoder, vocabulary, length, precision, not without_types)
+            graph = graph_of(weights, vocabulary, length, precision, not without_types)
             (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
         # Programs that do not read sentence-transformers' settings cut and pad to this length.
         path = partial / "tokenizer_config.json"

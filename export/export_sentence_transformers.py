@@ -149,7 +149,7 @@ def export(
       UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
         sentence-transformers lacks, or if `output_dir` exists already.
     """
-    from official_cmlm.checkpoints.weights import load_for_export
+    from official_cmlm.checkpoints.find_encoder import load_for_export
 
     output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists())
     source = load_for_export(model_dir, override, seq_length)

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
-from official_cmlm.checkpoints.weights import load_for_export
+from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text, staged_folder, write_json

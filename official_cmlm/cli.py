@@ -14,6 +14,7 @@ from absl import app, flags, logging
 
 from official_cmlm import progress
 from official_cmlm.errors import Stopped, UserError, one_line
+from official_cmlm.extras import check_extra
 from official_cmlm.files import check_writable, system_error
 from official_cmlm.user_modules import import_user_module
 
@@ -59,6 +60,7 @@ def import_tensorflow() -> None:
     """Imports TensorFlow without its notices, and says so first, as that takes some ten seconds."""
     quiet_tensorflow()
     if "tensorflow" not in sys.modules:
+        check_extra("train", "tensorflow")
         announce("importing TensorFlow …")
         importlib.import_module("tensorflow")
 
@@ -142,6 +144,47 @@ def begin_export() -> None:
     check_writable(flags.FLAGS.export_dir, is_folder=True, replaced=True)
     import_tensorflow()
     import_modules()
+
+
+def define_model() -> None:
+    """Defines `--model` and the flags of `define_computation` for `encoders.load_model`."""
+    flags.DEFINE_string(
+        "model",
+        None,
+        "Encoder: an encoder directory (a --model_dir of a training, or an import), a"
+        " sentence-transformers, Hugging Face or ONNX folder, an installed package of weights, such"
+        " as all-MiniLM-L6-v2, or a name org/model of the Hugging Face hub. Required.",
+    )
+    flags.DEFINE_alias("model_dir", "model")
+    define_computation()
+
+
+def define_computation() -> None:
+    """Defines the flags that say how an encoder's vectors are computed."""
+    flags.DEFINE_string("revision", None, "Branch, tag or commit of a name org/model.")
+    flags.DEFINE_integer(
+        "max_seq_length",
+        None,
+        "Longer texts are cut to this many tokens. Default: the encoder's own length.",
+        lower_bound=3,
+        upper_bound=1_000_000,
+    )
+    flags.DEFINE_enum(
+        "backend",
+        "auto",
+        ["auto", "onnx", "tensorflow"],
+        "Library that computes. auto: the fastest here, measured once an encoder for many texts.",
+    )
+    flags.DEFINE_enum(
+        "precision",
+        "float32",
+        ["float32", "int8", "bfloat16"],
+        "Precision of the computation; int8 with onnx, bfloat16 with tensorflow.",
+    )
+    flags.DEFINE_string(
+        "device", None, "Device that computes, such as cpu, cuda or cuda:1. Default: cpu."
+    )
+    define_vector_override()
 
 
 def define_vector_override() -> None:

@@ -37,6 +37,10 @@ class EmbeddingId:
     sentence_vector: str | None = None
     weights: str | None = None
 
+    def of_layer(self, layer: int) -> "EmbeddingId":
+        """Returns the identity of the same vector of another layer."""
+        return dataclasses.replace(self, pooling=f"{self.pooling} of layer {layer}")
+
     def difference(self, other: "EmbeddingId") -> str | None:
         """Says how these vectors differ from another encoder's, as far as that one is known."""
         for name in ("pooling", "sentence_vector"):

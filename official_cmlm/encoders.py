@@ -1,4 +1,4 @@
-"""Opens encoders of any kind: encoder directories, TF-Hub exports, sentence-transformers, Python.
+"""Opens encoders of any kind: those of `SentenceEncoder.load`, TF-Hub exports, Python objects.
 
 It is the one place where evaluation meets models: it returns an `OpenedEncoder`, of which
 evaluation knows only `encode`.
@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import flags
 
-from official_cmlm import files, progress
-from official_cmlm.checkpoints.encoder_directory import (
-    CONFIG_NAME,
-    EncoderDirectory,
-    encoder_digest,
-)
+from official_cmlm import cli, files, progress
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
+from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import (
@@ -29,13 +27,16 @@ from official_cmlm.evaluation.encoding import (
     fingerprint,
     prompted,
 )
+from official_cmlm.extras import is_installed
 from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
 from official_cmlm.worker_processes import Processes
 
 if TYPE_CHECKING:
-    pass
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+FLAGS = flags.FLAGS
 
 # The roles of retrieval; `document` is also called by the other names.
 _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
@@ -71,25 +72,30 @@ def open_encoder(
     sentence_vector: str | None = None,
     workers: int = 1,
     layer: int | None = None,
+    backend: str = "auto",
+    device: str | None = None,
+    workload: str = "bulk",
+    revision: str | None = None,
 ) -> OpenedEncoder:
     """Opens an encoder.
 
     Args:
-      path: an encoder directory (of a running training: its latest checkpoint), a folder of
-        `export.export_tfhub`, a sentence-transformers folder, or `package.module:object`, where
-        the object is a function, has a method `encode`, or is a class whose instances do. Queries
-        and documents of retrieval are embedded by its methods `encode_query` and
-        `encode_document`, or with its `prompts`, if it has them.
+      path: what `SentenceEncoder.load` takes (of a running training: its latest checkpoint), a
+        folder of `export.export_tfhub`, or `package.module:object`, where the object is a
+        function, has a method `encode`, or is a class whose instances do. Queries and documents of
+        retrieval are embedded by its methods `encode_query` and `encode_document`, or with its
+        `prompts`, if it has them.
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
-      precision, pooling, sentence_vector: for encoder directories, see `SentenceEncoder.load`.
+      precision, pooling, sentence_vector, layer, backend, device, workload, revision: see
+        `SentenceEncoder.load`; they do not apply to the other kinds.
       workers: number of processes that embed. Default 1: this one.
-      layer: for encoder directories, see `SentenceEncoder.load`.
 
     Raises:
       UserError: if `path` is none of these, or has no such vector.
     """
     if workers > 1:
         settings = (path, max_seq_length, precision, pooling, sentence_vector, 1, layer)
+        settings += (backend, device, workload, revision)
         opened = open_encoder(*settings)
         encode = _Shares(workers, settings).encode
         # Roles other than prompts stay in this process.
@@ -104,25 +110,41 @@ def open_encoder(
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
-    is_directory = EncoderDirectory.is_at(folder)
-    own = {"precision": precision != "float32" and precision}
-    own |= {"pooling": pooling, "sentence_vector": sentence_vector, "layer": layer}
-    for name, value in own.items():
-        if value and not is_directory:
-            raise UserError(f"--{name}={value} is for encoder directories; {path} is not one")
-    if is_python:
-        return _python_object(path)
-    settings = f"{max_seq_length} {precision}"
-    if is_directory:
-        override = VectorOverride(pooling, sentence_vector, layer)
-        return _encoder_directory(folder, max_seq_length, precision, override)
-    if (folder / "preprocess" / "saved_model.pb").exists():
-        return _tfhub_pair(folder, max_seq_length, settings)
-    if (folder / "modules.json").exists():
-        return _sentence_transformers(folder, max_seq_length, settings)
-    raise UserError(
-        f"{path}: no encoder there; name an encoder directory (it has {CONFIG_NAME}), a folder "
-        "of export.export_tfhub, a sentence-transformers folder, or package.module:object"
+    is_tfhub = (folder / "preprocess" / "saved_model.pb").exists()
+    if is_python or (is_tfhub and not EncoderDirectory.is_at(folder)):
+        own = {"precision": precision != "float32" and precision, "device": device}
+        own |= {"pooling": pooling, "sentence_vector": sentence_vector, "layer": layer}
+        for name, value in own.items():
+            if value:
+                raise UserError(
+                    f"--{name}={value} does not apply to {path}, a TF-Hub folder or Python object"
+                )
+        if is_python:
+            return _python_object(path)
+        return _tfhub_pair(folder, max_seq_length, f"{max_seq_length} {precision}")
+    override = VectorOverride(pooling, sentence_vector, layer)
+    folder = find_encoder(path, revision)
+    try:
+        chosen = (backend, device, workload)
+        return _sentence_encoder(folder, max_seq_length, precision, override, chosen)
+    except UserError:
+        # A folder that cannot be represented here is a matter of the library that wrote it.
+        if not (folder / "modules.json").exists() or not is_installed("sentence_transformers"):
+            raise
+    return _sentence_transformers(folder, max_seq_length, f"{max_seq_length} {precision}")
+
+
+def load_model(workload: str) -> "SentenceEncoder":
+    """Loads the encoder of the flags of `cli.define_model`; see `SentenceEncoder.load`."""
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    cli.quiet_tensorflow()
+    names = ("max_seq_length", "precision", "pooling", "sentence_vector", "backend", "device")
+    return SentenceEncoder.load(
+        FLAGS.model,
+        workload=workload,
+        revision=FLAGS.revision,
+        **{name: FLAGS[name].value for name in names},
     )
 
 
@@ -130,8 +152,9 @@ class _Shares:
     """The embedding of texts by processes, each with its own copy of an encoder."""
 
     def __init__(self, workers: int, settings: tuple) -> None:
-        names = ("path", "max_seq_length", "precision", "pooling", "sentence_vector")
-        arguments = dict(zip((*names, "workers", "layer"), settings, strict=True))
+        names = ("path", "max_seq_length", "precision", "pooling", "sentence_vector", "workers")
+        names += ("layer", "backend", "device", "workload", "revision")
+        arguments = dict(zip(names, settings, strict=True))
         self._processes = Processes(workers, open_encoder, [arguments] * workers)
 
     def encode(self, texts: list[str], role: str = "") -> np.ndarray:
@@ -150,22 +173,31 @@ def _encode_share(opened: OpenedEncoder, texts: list[str], role: str) -> np.ndar
     return np.asarray((opened.roles[role] if role else opened).encode(texts))
 
 
-def _encoder_directory(
+def _sentence_encoder(
     folder: Path,
     max_seq_length: int | None,
     precision: str,
     override: VectorOverride,
+    chosen: tuple[str, str | None, str],
 ) -> OpenedEncoder:
-    from official_cmlm.fine_tuning import FineTuningConfig
+    """Opens a folder by `SentenceEncoder.load`; `chosen` are backend, device and workload."""
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
     if override:
         name, settings = f"{name} ({override})", f"{settings} {override}"
-    chosen = dataclasses.asdict(override)
-    encoder = SentenceEncoder.load(folder, max_seq_length, precision, **chosen)
+    backend, device, workload = chosen
+    encoder = SentenceEncoder.load(
+        folder,
+        max_seq_length,
+        precision,
+        backend=backend,
+        device=device,
+        workload=workload,
+        **dataclasses.asdict(override),
+    )
     digest = encoder_digest(folder, settings)
-    config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
+
     # Evaluation itself counts the texts that are cut.
     encode = functools.partial(encoder.encode, on_long="ignore")
     return OpenedEncoder(
@@ -173,7 +205,7 @@ def _encoder_directory(
         "encoder_directory",
         digest,
         encode,
-        functools.partial(_fine_tuned, folder, config=config, progress=_fine_tuning_bar),
+        functools.partial(_fine_tuned, folder, max_seq_length, override),
         _roles(encoder, encode, on_long="ignore"),
         encoder.max_seq_length,
         functools.partial(encoder.count_tokens, prompt=""),
@@ -181,10 +213,14 @@ def _encoder_directory(
     )
 
 
-def _fine_tuned(*arguments: Any, **options: Any) -> Callable[[list[str]], np.ndarray]:
-    from official_cmlm.fine_tuning import fine_tune
+def _fine_tuned(
+    folder: Path, max_seq_length: int | None, override: VectorOverride, *examples: Any
+) -> Callable[[list[str]], np.ndarray]:
+    """Trains a classifier on the encoder; returns its prediction of texts' classes."""
+    from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
 
-    return fine_tune(*arguments, **options).predict
+    config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
+    return fine_tune(folder, *examples, config=config, progress=_fine_tuning_bar).predict
 
 
 def _fine_tuning_bar(steps: int) -> Callable[[int], None]:
@@ -227,13 +263,8 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
 def _sentence_transformers(
     folder: Path, max_seq_length: int | None, settings: str
 ) -> OpenedEncoder:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise UserError(
-            f"{folder}: a sentence-transformers folder, and that library is not installed; install "
-            "it, or import the folder with official_cmlm.checkpoints.import_checkpoint"
-        ) from None
+    from sentence_transformers import SentenceTransformer
+
     model = SentenceTransformer(os.fspath(folder))
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length

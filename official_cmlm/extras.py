@@ -1,6 +1,7 @@
 """Packages that not every use of the project needs: the extras of pyproject.toml."""
 
 import importlib.util
+import sys
 
 from official_cmlm.errors import UserError
 
@@ -27,4 +28,11 @@ def check_extra(extra: str, *packages: str) -> None:
 
 def is_installed(*packages: str) -> bool:
     """Whether all of the packages can be imported; none of them is."""
-    return all(importlib.util.find_spec(package) is not None for package in packages)
+    return all(_is_found(package) for package in packages)
+
+
+def _is_found(package: str) -> bool:
+    # A module may be there that no finder knows; None there refuses an import.
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    return importlib.util.find_spec(package) is not None

@@ -148,6 +148,15 @@ def digest(paths: Iterable[Path], facts: str = "") -> str:
     return found.hexdigest()[:16]
 
 
+def cache_folder() -> Path:
+    """Returns `official_cmlm` below XDG_CACHE_HOME or `~/.cache`; it need not exist.
+
+    A user may remove its content at any time: it can be made again.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "official_cmlm"
+
+
 def remove_unfinished(folder: Path) -> None:
     """Removes the files that `atomic_write` had begun in a folder when its process was killed."""
     for path in folder.glob(f"*{_UNFINISHED}"):

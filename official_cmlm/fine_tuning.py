@@ -2,15 +2,15 @@
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 from official.modeling.optimization.lr_schedule import LinearWarmup
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.classifier import Classifier
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
@@ -37,7 +37,7 @@ class FineTuningConfig:
 
 
 def fine_tune(
-    path: Path,
+    path: str | os.PathLike,
     texts: list[str],
     labels: np.ndarray,
     num_classes: int,
@@ -48,7 +48,7 @@ def fine_tune(
     """Trains a copy of an encoder with a classifier on its sentence vector.
 
     Args:
-      path: the encoder directory, which does not change.
+      path: the encoder, see `SentenceEncoder.load`; it does not change.
       texts: n training texts.
       labels: int `[n]`, 0 to num_classes - 1.
       num_classes: number of classes.
@@ -66,7 +66,7 @@ def fine_tune(
     if len(texts) != len(labels) or not len(texts):
         raise ValueError(f"need as many texts as labels, got {len(texts)} and {len(labels)}")
     tf_keras.utils.set_random_seed(seed)
-    directory = EncoderDirectory.open(path)
+    directory = encoder_directory_of(find_encoder(path))
     model = load_encoder(directory, config.override, config.max_seq_length)
     length = directory.length(config.max_seq_length)
     encoder = SentenceEncoder(model, directory.vocabulary, length)

@@ -8,19 +8,19 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from official_cmlm import progress
-from official_cmlm.backends import Backend, open_folder
+from official_cmlm.backends import WORKLOADS, Backend, open_folder
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
     EncoderDirectory,
     EncodingSettings,
     write_settings,
 )
+from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.embeddings import Ranges, quantize, similarity, similarity_pairwise
 from official_cmlm.errors import UserError
@@ -136,49 +136,60 @@ class SentenceEncoder:
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike,
+        model: str | os.PathLike,
         max_seq_length: int | None = None,
         precision: str = "float32",
         pooling: str | None = None,
         sentence_vector: str | None = None,
-        backend: str = "tensorflow",
+        backend: str = "auto",
         layer: int | None = None,
+        device: str | None = None,
+        workload: str = "queries",
+        revision: str | None = None,
     ) -> "SentenceEncoder":
-        """Loads an encoder directory: the `--model_dir` of a training, or an imported checkpoint.
+        """Loads an encoder; TensorFlow is imported only if a backend needs it.
 
         Args:
-          path: the folder.
-          max_seq_length: in tokens; default is the folder's own, the longest that was trained.
+          model: an encoder directory (the `--model_dir` of a training, or an import); a
+            sentence-transformers or Hugging Face folder, which is imported into the cache; a folder
+            of ONNX graphs; an installed package of weights, such as `all-MiniLM-L6-v2`; or a name
+            `org/model` of the Hugging Face hub, whose cache comes first.
+          max_seq_length: in tokens; default is the encoder's own, the longest that was trained.
           precision: precision of the arithmetic; `encode` has an argument for stored embeddings.
-            `float32` (default), or `bfloat16`: products of 8-bit mantissas with float32
-            sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and slower
-            on others; the embeddings then differ in the third digit. With the backend `onnx`,
-            `int8`: products of 8-bit integers, about twice as fast; figures of its accuracy are in
-            benchmarks/results/encode.md.
+            `float32` (default); with the backend `onnx` also `int8`: products of 8-bit integers,
+            about twice as fast; with `tensorflow` also `bfloat16`: products of 8-bit mantissas with
+            float32 sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and
+            slower on others; the embeddings then differ in the third digit. Figures of speed and
+            accuracy are in benchmarks/results/encode.md.
           pooling: how token outputs become the vector, one of `configs.encoder.POOLINGS`. Default:
             as the encoder was trained, or imported.
           sentence_vector: `pooled`, or `projected_mean`, the mean of CMLM's projections, which a
             training with the objective `cmlm` has. Default: the encoder's own.
-          backend: computes the vectors, one of `official_cmlm.backends.BACKENDS`:
-            `tensorflow` (default); `onnx`, ONNX Runtime, for which `path` may be a folder of
-            `export.export_onnx` too; `auto`, the faster of these, measured once.
-          layer: number of the layer whose outputs are pooled, from 1, for the backend `tensorflow`.
-            Default: the last one.
+          backend: computes the vectors, one of `official_cmlm.backends.BACKENDS`: `onnx`, ONNX
+            Runtime; `tensorflow`, which `SentenceEncoder.model` needs; `auto` (default), the
+            fastest for the workload.
+          layer: number of the layer whose outputs are pooled, from 1. Default: the last one.
+          device: `cpu` (default), or another device of the backend, such as `cuda` or `cuda:1`.
+          workload: what `auto` chooses for: `queries` (default), the time of single texts, or
+            `bulk`, the texts a second, which is measured once an encoder and machine.
+          revision: branch, tag or commit of a name of the hub.
 
         Raises:
-          UserError: if the folder is not an encoder directory, its checkpoint cannot be read, or it
-            lacks the vector; for an unknown backend.
-          ValueError: for another precision or a length that the position table does not cover.
+          UserError: if nothing has that name, it cannot be read, or it lacks the vector; for an
+            unknown backend or device.
+          ValueError: for another precision, workload, or a length that the position table does not
+            cover.
         """
         if precision in ("uint8", "binary", "ubinary"):
             raise ValueError(
                 f"precision {precision} is one of embeddings: encode(…, precision={precision!r}); "
                 "here it is that of the arithmetic"
             )
-        if layer is not None and backend != "tensorflow":
-            raise ValueError(f"layer={layer} is for the backend tensorflow, not for {backend}")
+        if workload not in WORKLOADS:
+            raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
-        opened = open_folder(backend, Path(path), max_seq_length, precision, override)
+        folder = find_encoder(model, revision)
+        opened = open_folder(backend, folder, max_seq_length, precision, override, device, workload)
         encoder = cls(
             opened.backend,
             opened.vocabulary,
@@ -187,13 +198,14 @@ class SentenceEncoder:
             settings=opened.settings,
         )
         encoder._loaded = {
-            "path": path,
+            "model": folder,
             "max_seq_length": max_seq_length,
             "precision": precision,
             "pooling": pooling,
             "sentence_vector": sentence_vector,
             "backend": opened.backend.name,
             "layer": layer,
+            "device": device,
         }
         return encoder
 
@@ -577,7 +589,7 @@ class SentenceEncoder:
         """
         if self._loaded is None:
             raise UserError("processes load the encoder again: make it by SentenceEncoder.load")
-        from official_cmlm.backends.onnx import usable_cores
+        from official_cmlm.backends.onnx_session import usable_cores
 
         devices = list(target_devices or [None] * usable_cores())
         loads = [self._loaded | ({"device": one} if one else {}) for one in devices]

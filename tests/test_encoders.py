@@ -88,7 +88,7 @@ def test_python_objects(tmp_path, monkeypatch):
             open_encoder(path)
     with pytest.raises(UserError, match="does not apply to my_encoders:one"):
         open_encoder("my_encoders:one", max_seq_length=8)
-    with pytest.raises(UserError, match="is for encoder directories"):
+    with pytest.raises(UserError, match="does not apply to"):
         open_encoder("my_encoders:one", precision="bfloat16")
 
 
@@ -220,10 +220,10 @@ def test_other_tokenizers_count_nothing(tmp_path, monkeypatch):
 
 def test_no_encoder(tmp_path):
     """The error says what would be one."""
-    with pytest.raises(UserError, match="no encoder there; name an encoder directory"):
+    with pytest.raises(UserError, match="not an encoder directory .* name a --model_dir"):
         open_encoder(str(tmp_path))
     (tmp_path / "modules.json").write_text("[]")
-    with pytest.raises(UserError, match="install it, or import the folder"):
+    with pytest.raises(UserError, match="modules none cannot be represented"):
         open_encoder(str(tmp_path))
 
 

@@ -153,17 +153,10 @@ def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
 
 
 @pytest.mark.long
-def test_the_distribution_without_tensorflow(tmp_path):
-    """In a fresh environment with what it requires; needs the package index."""
-    from export import export_onnx
+def test_the_base_install(tmp_path, real_weights):
+    """Encodes, embeds, indexes and searches in a fresh environment; needs the package index."""
     from official_cmlm import SentenceEncoder
-    from tests.backends.test_onnx import SENTENCES
-    from tests.conftest import write_encoder
-    from tests.tokenization.test_wordpiece import vocabulary
 
-    entries = vocabulary(True, "tensorflow_text")
-    model = write_encoder(tmp_path / "model", entries)
-    export_onnx.export(str(model), str(tmp_path / "export"), ["float32"], False)
     run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
     python = tmp_path / "environment" / "bin" / "python"
     site = Path(
@@ -171,30 +164,40 @@ def test_the_distribution_without_tensorflow(tmp_path):
     )
     before = _megabytes(site)
     # A copy, as a build leaves files beside the sources.
-    for name in ("official_cmlm", "packaging"):
+    source = tmp_path / "source"
+    for name in ("official_cmlm", "data_prep", "experiments", "export"):
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=ignored)
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, source)
     done = subprocess.run(
-        [python, "-m", "pip", "install", tmp_path / "source" / "packaging" / "onnx"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
+        [python, "-m", "pip", "install", source], capture_output=True, text=True, cwd=tmp_path
     )
     if "No matching distribution found" in done.stderr:
         pytest.skip("needs a package index: pip found none of the requirements")
     assert done.returncode == 0, done.stderr
+    texts = ["The key is under the mat.", "Bread is baked."]
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "notes.txt").write_text("\n\n".join(texts))
     program = (
         "import json, sys, numpy, official_cmlm\n"
-        "encoder = official_cmlm.SentenceEncoder.load(sys.argv[1], backend='onnx')\n"
+        "encoder = official_cmlm.SentenceEncoder.load(sys.argv[1])\n"
         "numpy.save(sys.argv[2], encoder.encode(json.loads(sys.argv[3])))"
     )
     vectors = tmp_path / "vectors.npy"
-    run(python, "-c", program, tmp_path / "export", vectors, json.dumps(SENTENCES), cwd=tmp_path)
-    expected = SentenceEncoder.load(model).encode(SENTENCES)
+    run(python, "-c", program, real_weights, vectors, json.dumps(texts), cwd=tmp_path)
+    expected = SentenceEncoder.load(real_weights, backend="tensorflow").encode(texts)
     np.testing.assert_allclose(np.load(vectors), expected, atol=1e-5)
+    cmlm = python.parent / "cmlm"
+    model = f"--model={real_weights}"
+    run(cmlm, "embed", "texts/notes.txt", model, "--output_dir=out", cwd=tmp_path)
+    assert (tmp_path / "out" / "manifest.json").exists()
+    run(cmlm, "index", "texts", model, "--to=my.index", cwd=tmp_path)
+    found = run(cmlm, "search", "my.index", "Where do I find the key?", cwd=tmp_path)
+    assert found.index(texts[0]) < found.index(texts[1])
     size = _megabytes(site) - before
     print(f"{size:.0f} MB")
-    assert not list(site.glob("tensorflow*")) and size < 400
+    assert not list(site.glob("tensorflow*")) and size < 300
 
 
 def _megabytes(folder):

@@ -1,8 +1,8 @@
 """Backends, which compute the vectors of a padded batch of token ids for `SentenceEncoder`.
 
 A backend is a module of this package with a function `open_folder`, which has the arguments of the
-one here but the name, and a line in `BACKENDS`. It is imported when it is asked for by name, so
-that the others need not be installed.
+one here but the name and the workload, and a line in `BACKENDS`. It is imported when it is asked
+for by name, so that the others need not be installed.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from official_cmlm.embeddings import EmbeddingId
     from official_cmlm.tokenization import Tokenizer, Vocabulary
 
+# Single texts, for which the time of one counts, or many, for which their number a second does.
+WORKLOADS = ("queries", "bulk")
 # Name -> module.
 BACKENDS = {
     "tensorflow": "official_cmlm.backends.tensorflow",
@@ -90,28 +93,27 @@ def open_folder(
     max_seq_length: int | None,
     precision: str,
     override: "VectorOverride",
+    device: str | None = None,
+    workload: str = "queries",
 ) -> Opened:
-    """Opens an encoder directory by the backend of that name.
+    """Opens an encoder's folder by the backend of that name.
 
     Args:
       name: a key of `BACKENDS`.
-      folder: the encoder directory, or another folder that the backend can open.
+      folder: the encoder directory, or a public folder.
       max_seq_length: in tokens; None: the directory's own.
       precision: precision of the arithmetic; each backend has its own.
       override: the vector that the backend computes.
+      device: see `SentenceEncoder.load`.
+      workload: what `auto` is the fastest for, one of `WORKLOADS`.
 
     Raises:
       UserError: if the backend is unknown, or cannot open the folder.
     """
     if name not in BACKENDS:
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")
-    try:
-        module = importlib.import_module(BACKENDS[name])
-    except ModuleNotFoundError as error:
-        if error.name not in ("tensorflow", "tensorflow_text", "tf_keras"):
-            raise
-        raise UserError(
-            f"backend {name}: {error.name} is not installed; install official-cmlm, or take an "
-            'export of cmlm-export-onnx and backend="onnx"'
-        ) from None
-    return module.open_folder(folder, max_seq_length, precision, override)
+    if name == "tensorflow":
+        check_extra("train", "tensorflow")
+    module = importlib.import_module(BACKENDS[name])
+    chosen = {"workload": workload} if name == "auto" else {}
+    return module.open_folder(folder, max_seq_length, precision, override, device, **chosen)

@@ -14,53 +14,55 @@ import numpy as np
 from official_cmlm.backends import Backend, Opened
 from official_cmlm.backends import onnx as onnx_backend
 from official_cmlm.backends import open_folder as open_by_name
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.backends.onnx_session import usable_cores
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.configs.encoder import EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
-from official_cmlm.files import digest, read_object, write_json
+from official_cmlm.files import cache_folder, digest, read_object, write_json
 
 # Seconds that each backend is measured for, after a first batch that does not count.
 _SECONDS = 0.5
 # Tokens of a text in the measurement: a sentence.
 _TOKENS = 32
-_PRECISIONS = {"tensorflow": ("float32", "bfloat16"), "onnx": ("float32", "int8")}
-# Packages that must be installed to open an encoder directory.
-_NEEDS = {"tensorflow": ("tensorflow",), "onnx": ("tensorflow", "onnx", "onnxruntime")}
+_PRECISIONS = {"onnx": ("float32", "int8"), "tensorflow": ("float32", "bfloat16")}
+_PACKAGES = {"onnx": "onnxruntime", "tensorflow": "tensorflow"}
 
 
 def open_folder(
-    folder: Path, max_seq_length: int | None, precision: str, override: VectorOverride
+    folder: Path,
+    max_seq_length: int | None,
+    precision: str,
+    override: VectorOverride,
+    device: str | None,
+    workload: str,
 ) -> Opened:
     """Opens a folder by the fastest backend that has the precision; see `backends.open_folder`.
 
-    The measured choice is kept in the cache folder by processor, cores, versions and the encoder's
-    size; where it cannot be kept, each load measures. An exported folder is opened by ONNX Runtime,
-    an encoder that is too large for it by TensorFlow.
+    For queries it is ONNX Runtime without a measurement: TensorFlow takes longer to import than
+    hundreds of queries do. For many texts the measured choice is kept in the cache folder by
+    processor, cores, versions and the encoder's size; where it cannot be kept, each load measures.
+    A folder of graphs is opened by ONNX Runtime, an encoder that is too large for it by TensorFlow.
 
     Raises:
       UserError: if no backend that is installed can open the folder with this precision.
     """
-    arguments = (folder, max_seq_length, precision, override)
-    if not EncoderDirectory.is_at(folder):
-        return onnx_backend.open_folder(*arguments)
-    names = [name for name in _NEEDS if precision in _PRECISIONS[name]]
+    arguments = (folder, max_seq_length, precision, override, device)
+    names = [name for name, known in _PRECISIONS.items() if precision in known]
     if not names:
         raise ValueError(f"precision must be float32, bfloat16 or int8; got {precision!r}")
-    installed = [name for name in names if is_installed(*_NEEDS[name])]
-    if not installed:
-        raise UserError(
-            f"{folder}: precision {precision} needs the backend {names[0]}, which is not "
-            f"installed; install {' and '.join(_NEEDS[names[0]])}"
-        )
-    if len(installed) == 1:
-        return open_by_name(installed[0], *arguments)
-    path = onnx_backend.cache_folder() / "fastest.json"
+    if onnx_backend.has_graphs(folder):
+        return onnx_backend.open_folder(*arguments)
+    if len(names) == 1 or not is_installed("tensorflow"):
+        return open_by_name(names[0], *arguments)
+    if workload == "queries" and "onnx" in names:
+        return next(iter(_all_opened(names, arguments, first=True).values()))
+    path = cache_folder() / "fastest.json"
     known = _known(path)
-    key = _key(EncoderDirectory.open(folder).config, precision, installed)
-    if known.get(key) in installed:
+    key = _key(encoder_directory_of(folder).config, precision, names)
+    if known.get(key) in names:
         return open_by_name(known[key], *arguments)
-    opened = _all_opened(installed, arguments)
+    opened = _all_opened(names, arguments)
     rates = {name: tokens_per_second(each.backend) for name, each in opened.items()}
     fastest = max(rates, key=rates.get)
     with contextlib.suppress(OSError):
@@ -99,10 +101,15 @@ def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
     return batches * rows * length / (time.perf_counter() - started)
 
 
-def _all_opened(names: list[str], arguments: tuple) -> dict[str, Opened]:
-    """Opens a folder by all backends that can: ONNX Runtime cannot if a graph exceeds 2 GiB."""
+def _all_opened(names: list[str], arguments: tuple, first: bool = False) -> dict[str, Opened]:
+    """Opens a folder by all backends that can, or by the first of them.
+
+    ONNX Runtime cannot if a graph exceeds 2 GiB.
+    """
     opened, refused = {}, None
     for name in names:
+        if first and opened:
+            break
         try:
             opened[name] = open_by_name(name, *arguments)
         except UserError as error:
@@ -116,9 +123,8 @@ def _key(config: EncoderConfig, precision: str, installed: list[str]) -> str:
     # The size of the vocabulary decides whether the encoder fits into an ONNX file.
     names = "hidden_size num_layers num_attention_heads intermediate_size vocab_size".split()
     sizes = {name: getattr(config, name) for name in names}
-    packages = [package for name in installed for package in _NEEDS[name]]
-    versions = {name: importlib.metadata.version(name) for name in packages}
-    cores = onnx_backend.usable_cores()
+    versions = {name: importlib.metadata.version(_PACKAGES[name]) for name in installed}
+    cores = usable_cores()
     values = [_processor(), cores, sorted(versions.items()), sizes, precision]
     return digest([], json.dumps(values, sort_keys=True))
 

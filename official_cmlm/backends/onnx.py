@@ -1,7 +1,7 @@
 """The backend of ONNX Runtime: an exported folder, without TensorFlow, or an encoder directory.
 
-The graph of an encoder directory is written once, which needs TensorFlow and the package `onnx`,
-and kept in the user's cache folder.
+The graph of an encoder directory is written once and kept in the user's cache folder. Nothing here
+needs TensorFlow.
 """
 
 import dataclasses
@@ -19,21 +19,23 @@ from official_cmlm.backends.onnx_graph import (
     METADATA,
     PRECISIONS,
     SENTENCE,
+    SUBFOLDER,
     TOKENS,
     TYPES,
     GraphDescription,
+    graph_name,
+    graph_of,
 )
-from official_cmlm.checkpoints.encoder_directory import (
-    CONFIG_NAME,
-    EncoderDirectory,
-    read_published_settings,
-)
+from official_cmlm.backends.onnx_session import session, usable_cores
+from official_cmlm.backends.public_onnx import open_public
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, read_published_settings
+from official_cmlm.checkpoints.encoder_weights import read_weights
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, digest
+from official_cmlm.files import atomic_write, cache_folder, digest
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -44,10 +46,10 @@ from official_cmlm.tokenization import (
 )
 from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 
-# Folder of the graphs in an exported folder, where sentence-transformers looks for them.
-SUBFOLDER = "onnx"
 # Version of the graphs in the cache; another number makes new graphs of the same weights.
 _GRAPH_VERSION = 3
+# The producer, at the beginning of each graph's file.
+_PRODUCER = b"official_cmlm"
 
 
 class OnnxBackend:
@@ -60,33 +62,28 @@ class OnnxBackend:
     name = "onnx"
     batch_tokens = 2048
 
-    def __init__(self, graph: Path | bytes, name: str | os.PathLike = "graph") -> None:
+    def __init__(
+        self,
+        graph: Path | bytes,
+        name: str | os.PathLike = "graph",
+        device: str | None = None,
+    ) -> None:
         """Opens a graph.
 
         Args:
           graph: the `.onnx` file, or its content.
           name: name of a content, for messages.
+          device: see `SentenceEncoder.load`.
 
         Raises:
-          UserError: if ONNX Runtime is missing, or cannot read the file.
+          UserError: if ONNX Runtime cannot read the file, or has no such device.
         """
-        check_extra("onnx", "onnxruntime")
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = usable_cores()
-        # A thread that spins while it waits for work takes its core from the other batch.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Errors are raised as exceptions, so they are not logged too.
-        options.log_severity_level = 4
         try:
-            self._session = onnxruntime.InferenceSession(
-                graph if isinstance(graph, bytes) else os.fspath(graph),
-                options,
-                providers=["CPUExecutionProvider"],
-            )
+            self._session = session(graph, device)
             values = self._session.get_modelmeta().custom_metadata_map[METADATA]
             self.description = GraphDescription(**json.loads(values))
+        except UserError:
+            raise
         except Exception as error:  # ONNX Runtime's errors have no common class.
             where = name if isinstance(graph, bytes) else graph
             raise UserError(
@@ -117,11 +114,6 @@ class OnnxBackend:
         return self._session.run([name], feeds)[0]
 
 
-def graph_name(precision: str) -> str:
-    """Returns the name of a graph's file: `model.onnx`, `model_qint8_avx2.onnx`."""
-    return "model.onnx" if precision == "float32" else f"model_{precision}.onnx"
-
-
 def fastest_int8() -> str:
     """Returns the key of `PRECISIONS` for this processor."""
     try:
@@ -134,14 +126,22 @@ def fastest_int8() -> str:
 
 
 def open_folder(
-    folder: Path, max_seq_length: int | None, precision: str, override: VectorOverride
+    folder: Path,
+    max_seq_length: int | None,
+    precision: str,
+    override: VectorOverride,
+    device: str | None = None,
 ) -> Opened:
-    """Opens an exported folder or an encoder directory; see `backends.open_folder`.
+    """Opens an encoder's folder; see `backends.open_folder`.
+
+    An encoder directory, and a public folder with weights, which is imported into the cache, gets a
+    graph in the cache. A folder of `export.export_onnx` has one, and so has a public folder of ONNX
+    Runtime's world.
 
     The precision is `float32`, `int8`, which is `fastest_int8`, or another key of `PRECISIONS`.
 
     Raises:
-      UserError: if the folder is neither, or has no such vector or precision.
+      UserError: if the folder is none of these, or has no such vector, precision or device.
       ValueError: for another precision.
     """
     if precision not in ("int8", *PRECISIONS):
@@ -149,15 +149,20 @@ def open_folder(
             f"precision must be float32 or int8 with the backend onnx; got {precision!r}"
         )
     precision = fastest_int8() if precision == "int8" else precision
-    if EncoderDirectory.is_at(folder):
-        directory = EncoderDirectory.open(folder)
-        vocabulary, settings = directory.vocabulary, directory.settings
-        backend = _of_encoder_directory(directory, max_seq_length, precision, override)
-    else:
-        backend = OnnxBackend(_exported_graph(folder, precision))
+    if has_graphs(folder) and is_exported(folder):
+        path = folder / SUBFOLDER / graph_name(precision)
+        if not path.exists():
+            raise UserError(f"{path}: not there; export it with --precisions={precision}")
+        backend = OnnxBackend(path, device=device)
         _check_vector(folder, override, backend.embedding_id)
         vocabulary = _vocabulary(folder, backend.description)
         settings = read_published_settings(folder, backend.description.normalize)
+    elif is_public(folder):
+        return open_public(folder, max_seq_length, precision, override, device)
+    else:
+        directory = encoder_directory_of(folder)
+        vocabulary, settings = directory.vocabulary, directory.settings
+        backend = _of_encoder_directory(directory, max_seq_length, precision, override, device)
     length = backend.description.max_seq_length if max_seq_length is None else max_seq_length
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
     return Opened(backend, vocabulary, length, settings, tokenizer)
@@ -165,19 +170,24 @@ def open_folder(
 
 def is_exported(folder: Path) -> bool:
     """Returns whether a folder holds graphs of `export.export_onnx`."""
-    return any((folder / SUBFOLDER / graph_name(name)).exists() for name in PRECISIONS)
+    paths = (folder / SUBFOLDER / graph_name(name) for name in PRECISIONS)
+    return any(_PRODUCER in _head(path) for path in paths if path.is_file())
 
 
-def _exported_graph(folder: Path, precision: str) -> Path:
-    if not is_exported(folder):
-        raise UserError(
-            f"{folder}: neither an encoder directory (no {CONFIG_NAME}) nor an export "
-            f"({SUBFOLDER}/{graph_name('float32')}); write one with export.export_onnx"
-        )
-    path = folder / SUBFOLDER / graph_name(precision)
-    if not path.exists():
-        raise UserError(f"{path}: not there; export it with --precisions={precision}")
-    return path
+def has_graphs(folder: Path) -> bool:
+    """Returns whether a folder is opened by its own graphs, exported here or elsewhere."""
+    return not EncoderDirectory.is_at(folder) and (is_exported(folder) or is_public(folder))
+
+
+def is_public(folder: Path) -> bool:
+    """Returns whether a folder has graphs of another project, and no weights to import."""
+    graphs = any(folder.glob("*.onnx")) or any((folder / SUBFOLDER).glob("*.onnx"))
+    return graphs and not EncoderDirectory.is_at(folder) and not any(folder.rglob("*.safetensors"))
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 def _check_vector(folder: Path, override: VectorOverride, exported: EmbeddingId) -> None:
@@ -221,30 +231,26 @@ def _of_encoder_directory(
     max_seq_length: int | None,
     precision: str,
     override: VectorOverride,
+    device: str | None,
 ) -> OnnxBackend:
     """Opens the graph in the cache; writes it if the directory has changed since."""
-    check_extra("onnx", "onnxruntime")
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
     padded_to = max_seq_length if pooling and pooling.padded else None
     # A family is all graphs of the directory with the same vector.
-    vector = (override.pooling, override.sentence_vector, padded_to)
+    vector = (str(override), padded_to)
     family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"
     content = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
     path = cache_folder() / f"{family}{_hash([*content, directory.weights_digest])}.onnx"
     if os.path.exists(path):
         try:
-            return OnnxBackend(path)
+            return _with_layer(OnnxBackend(path, device=device), override)
         except UserError:
-            # The file is damaged, so it is written again.
+            # The file is damaged, so it is written again; a wrong device is refused there.
             pass
-    check_extra("onnx", "onnx", "onnxruntime")
-    from official_cmlm.backends.onnx_graph import graph_of
-    from official_cmlm.checkpoints.weights import load_encoder
-
-    model = load_encoder(directory, override, padded_to)
+    weights = read_weights(directory, override, padded_to)
     length = padded_to or directory.max_seq_length
-    graph = graph_of(model, directory.vocabulary, length, precision)
+    graph = graph_of(weights, directory.vocabulary, length, precision)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
@@ -258,32 +264,16 @@ def _of_encoder_directory(
             "is made at each load; set XDG_CACHE_HOME to a folder that can be written",
             stacklevel=2,
         )
-        return OnnxBackend(graph, name=directory.path)
-    return OnnxBackend(path)
+        return _with_layer(OnnxBackend(graph, directory.path, device), override)
+    return _with_layer(OnnxBackend(path, device=device), override)
+
+
+def _with_layer(backend: OnnxBackend, override: VectorOverride) -> OnnxBackend:
+    if override.layer is not None:
+        # Ranges of the last layer's vectors are not this one's.
+        backend.embedding_id = backend.embedding_id.of_layer(override.layer)
+    return backend
 
 
 def _hash(values: list) -> str:
     return digest([], json.dumps(values, sort_keys=True))
-
-
-def cache_folder() -> Path:
-    """Returns `official_cmlm` below XDG_CACHE_HOME or `~/.cache`; it need not exist.
-
-    A user may remove its content at any time: it can be made again.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "official_cmlm"
-
-
-def usable_cores() -> int:
-    """Returns the cores that this process may use, or fewer if its environment says so.
-
-    The variables are those that `worker_processes` sets to a process's share.
-    """
-    affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
-    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-        value = os.environ.get(name, "")
-        if value.isdecimal() and int(value) > 0:
-            return min(cores, int(value))
-    return cores

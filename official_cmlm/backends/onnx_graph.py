@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from official_cmlm.checkpoints.encoder_weights import EncoderWeights
+from official_cmlm.configs.encoder import EncoderConfig, buckets_of_distances
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
 if TYPE_CHECKING:
     import onnx
 
-    from official_cmlm.configs.encoder import EncoderConfig
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.tokenization import Vocabulary
 
 # Version of ONNX's operators, and the oldest version of the format that has them all.
@@ -34,6 +34,8 @@ _LOWEST_GELU = -0.17
 _FLOAT, _INT32, _INT64 = 1, 6, 7
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
+# Folder of the graphs in an exported folder, where sentence-transformers looks for them.
+SUBFOLDER = "onnx"
 # Key of the metadata with the `GraphDescription`.
 METADATA = "official_cmlm"
 
@@ -71,17 +73,28 @@ class GraphDescription:
     settings: Mapping[str, bool | int | str]
 
 
+def graph_name(precision: str) -> str:
+    """Returns the name of a graph's file: `model.onnx`, `model_qint8_avx2.onnx`."""
+    return "model.onnx" if precision == "float32" else f"model_{precision}.onnx"
+
+
 def graph_of(
-    model: "SentenceEncoderModel",
+    encoder: EncoderWeights,
     vocabulary: "Vocabulary",
     max_seq_length: int,
     precision: str,
     token_types: bool = True,
 ) -> bytes:
-    """Writes a Keras encoder as an ONNX file; see `write_graph`."""
-    from official_cmlm.modeling.sentence_encoder import encoder_variables
+    """Writes an encoder as an ONNX file; see `write_graph`.
 
-    config = model.config
+    Args:
+      encoder: its config and weights.
+      vocabulary: its vocabulary.
+      max_seq_length: longer texts are cut to this many tokens.
+      precision: a key of `PRECISIONS`.
+      token_types: see `write_graph`.
+    """
+    config = encoder.config
     description = GraphDescription(
         dimension=config.embedding_size,
         max_positions=config.max_seq_length,
@@ -94,18 +107,13 @@ def graph_of(
         vocabulary=vocabulary.kind,
         settings=vocabulary.settings(),
     )
-    weights = {name: variable.numpy() for name, variable in encoder_variables(model).items()}
-    layers = []
-    if model.projection is not None:
-        pairs = zip(model.projection.kernels, model.projection.biases)
-        layers = [(kernel.numpy(), bias.numpy()) for kernel, bias in pairs]
-    return write_graph(weights, layers, config, description, token_types)
+    return write_graph(encoder.encoder, encoder.projection, config, description, token_types)
 
 
 def write_graph(
     weights: Mapping[str, np.ndarray],
     projection: list[tuple[np.ndarray, np.ndarray]],
-    config: "EncoderConfig",
+    config: EncoderConfig,
     description: GraphDescription,
     token_types: bool,
 ) -> bytes:
@@ -288,7 +296,7 @@ class _Encoder:
     """Builder of the forward pass of `modeling.cpu_forward`."""
 
     def __init__(
-        self, graph: _Graph, weights: Mapping[str, np.ndarray], config: "EncoderConfig"
+        self, graph: _Graph, weights: Mapping[str, np.ndarray], config: EncoderConfig
     ) -> None:
         self._graph, self._weights, self._config = graph, weights, config
 
@@ -366,8 +374,6 @@ class _Encoder:
 
     def _relative_bias(self, ids: str) -> str:
         """See `modeling.relative_positions.relative_bias`: `[batch, heads, seq, seq]`."""
-        from official_cmlm.modeling.relative_positions import buckets_of_distances
-
         graph, table = self._graph, self._weights["relative_attention_bias/embeddings"]
         # The bias of each distance, [distances, heads].
         rows = table[buckets_of_distances(len(table))]

@@ -6,10 +6,11 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.backends import Opened
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.embeddings import EmbeddingId
+from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
@@ -60,19 +61,38 @@ class TensorFlowBackend:
 
 
 def open_folder(
-    folder: Path, max_seq_length: int | None, precision: str, override: VectorOverride
+    folder: Path,
+    max_seq_length: int | None,
+    precision: str,
+    override: VectorOverride,
+    device: str | None = None,
 ) -> Opened:
-    """Opens an encoder directory with its TensorFlow checkpoint; see `backends.open_folder`."""
-    directory = EncoderDirectory.open(folder)
-    model = load_encoder(directory, override, max_seq_length)
-    backend = TensorFlowBackend(model, precision)
+    """Opens an encoder directory, or a public folder by import; see `backends.open_folder`."""
+    directory = encoder_directory_of(folder)
+    with tf.device(_device(device)):
+        model = load_encoder(directory, override, max_seq_length)
+        backend = TensorFlowBackend(model, precision)
     if override.layer is not None:
         # Ranges of the last layer's vectors are not this one's.
-        pooling = f"{model.config.pooling} of layer {override.layer}"
-        backend.embedding_id = EmbeddingId(pooling, model.config.sentence_vector)
+        backend.embedding_id = backend.embedding_id.of_layer(override.layer)
     return Opened(
         backend,
         directory.vocabulary,
         directory.length(max_seq_length),
         directory.settings,
     )
+
+
+def _device(device: str | None) -> str | None:
+    """Returns TensorFlow's name of a device; `cuda` is its GPU."""
+    if device is None:
+        return None
+    kind, _, number = device.lower().partition(":")
+    name = f"{'GPU' if kind == 'cuda' else kind.upper()}:{number or 0}"
+    there = [each.name.removeprefix("/device:") for each in tf.config.list_logical_devices()]
+    there = [each.rpartition("/device:")[2] or each for each in there]
+    if name not in there:
+        raise UserError(
+            f"device {device}: TensorFlow has {', '.join(there)} here; take one of them"
+        )
+    return f"/{name}"

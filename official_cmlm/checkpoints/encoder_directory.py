@@ -7,11 +7,12 @@
     vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings, or
     sentencepiece.model      a SentencePiece vocabulary
     params.yaml              the experiment that trained it, where there was one
-    checkpoint, ckpt-…       a TensorFlow checkpoint with an item `encoder` and, where there is a
-                             language-model head, `language_model_head`
+    checkpoint, ckpt-…       TensorFlow checkpoints of a training with an item `encoder` and, where
+                             there is a language-model head, `language_model_head`, or
+    weights.safetensors      the weights of an import, the head's with `language_model_head/`
 
 The model directory of a training is an encoder directory from its first checkpoint on. Everything
-but the weights is read here, without TensorFlow; `weights` reads these.
+but the weights is read here; `encoder_weights` reads these. Neither needs TensorFlow.
 """
 
 import dataclasses
@@ -29,6 +30,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
 
 CONFIG_NAME = "encoder_config.json"
+WEIGHTS = "weights.safetensors"
 DEFAULT_SEQ_LENGTH = 128
 # Where sentence-transformers stores prompts and the similarity.
 PROMPTS = "config_sentence_transformers.json"
@@ -224,15 +226,21 @@ class EncoderDirectory:
 
     @property
     def weights_digest(self) -> str | None:
-        """Sixteen hexadecimal digits that change with the weights; None without a checkpoint.
+        """Sixteen hexadecimal digits that change with the weights; None without any.
 
         They are computed from the checkpoint's index, which has a checksum of each tensor
-        (TensorFlow's `BundleEntryProto.crc32c`).
+        (TensorFlow's `BundleEntryProto.crc32c`), or from the file of an import.
         """
-        index = self.checkpoint and Path(f"{self.checkpoint}.index")
-        if index is None or not index.exists():
-            return None
-        return files.digest([index])
+        return files.digest(self._weight_files[:1]) if self._weight_files else None
+
+    @property
+    def _weight_files(self) -> list[Path]:
+        """The files of the weights, a checkpoint's index first; empty without any."""
+        if self.checkpoint is None:
+            return [path for path in [self.path / WEIGHTS] if path.exists()]
+        index = Path(f"{self.checkpoint}.index")
+        data = sorted(self.path.glob(f"{self.checkpoint.name}.data-*"))
+        return [index, *data] if index.exists() else []
 
     def digest(self, settings: str = "", with_ranges: bool = False) -> str:
         """Returns sixteen hexadecimal digits that change with the embeddings.
@@ -247,20 +255,24 @@ class EncoderDirectory:
         Raises:
           UserError: without a checkpoint.
         """
-        if self.checkpoint is None or not Path(f"{self.checkpoint}.index").exists():
+        if not self._weight_files:
             raise UserError(
                 f"{self.path}: no checkpoint there; train first, or name another folder"
             )
         names = (CONFIG_NAME, *VOCABULARY_FILES, *((RANGES_NAME,) if with_ranges else ()))
         read = [self.path / name for name in names if (self.path / name).exists()]
-        read += sorted(self.path.glob(f"{self.checkpoint.name}.*"))
-        return files.digest(read, settings)
+        return files.digest([*read, *self._weight_files], settings)
 
     def check_takes(self, config: EncoderConfig, vocabulary: Vocabulary) -> None:
         """Raises `UserError` if it holds weights that a training of `config` cannot resume."""
         if self.checkpoint is not None:
             # A resumed training must keep the same sentence vector.
             check_same(f"{self.path} holds", self, config, vocabulary, free=_FREE_TO_RESUME)
+        elif self._weight_files:
+            raise UserError(
+                f"{self.path}: holds an imported encoder; train in another --model_dir and start "
+                "from this one by task.init_checkpoint"
+            )
 
 
 def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) -> str:

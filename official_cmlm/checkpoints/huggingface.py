@@ -98,7 +98,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     """
     folder = path if path.is_dir() else path.parent
     says_pooling = bool((folder / MODULES).exists() or options.pooling)
-    modules = _modules(folder) if (folder / MODULES).exists() else Modules(folder)
+    modules = read_modules(folder) if (folder / MODULES).exists() else Modules(folder)
     transformer = modules.transformer
     weights = weight_files(transformer) if path.is_dir() else {path: None}
     values = read_json(transformer / "config.json", required=True)
@@ -179,7 +179,7 @@ def _with_dense(
     return config.replace(dense_size=size, dense_activation=dense.activation), notes
 
 
-def _modules(folder: Path) -> Modules:
+def read_modules(folder: Path) -> Modules:
     """Reads `modules.json` and the configurations that it points to.
 
     Raises:

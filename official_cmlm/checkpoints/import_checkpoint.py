@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
-    cli.import_tensorflow()
+    cli.quiet_tensorflow()
     from official_cmlm.checkpoints.imported_encoder import ImportOptions
     from official_cmlm.checkpoints.importing import import_checkpoint
 

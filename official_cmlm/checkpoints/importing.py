@@ -4,18 +4,16 @@ import os
 import re
 from pathlib import Path
 
-import tensorflow as tf
-
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
-from official_cmlm.checkpoints.google_bert import read_google_bert
+from official_cmlm.checkpoints.encoder_weights import write_weights
 from official_cmlm.checkpoints.huggingface import read_huggingface
 from official_cmlm.checkpoints.imported_encoder import (
     ImportedEncoder,
     ImportOptions,
     check_finite,
 )
-from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import output_folder, staged_folder
 
 
@@ -49,11 +47,19 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
             # The pair of a TF-Hub export: one of its modules has the weights.
             local /= "encoder"
         if (local / "saved_model.pb").exists() or list(local.glob("*.index")):
-            return read_google_bert(local, options)
+            return _google_bert(local, options)
         return read_huggingface(local, options)
     if index.exists():
-        return read_google_bert(local, options)
+        return _google_bert(local, options)
     raise UserError(f"{local}: no such folder or checkpoint; check --source")
+
+
+def _google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
+    # This source alone needs TensorFlow.
+    check_extra("train", "tensorflow")
+    from official_cmlm.checkpoints.google_bert import read_google_bert
+
+    return read_google_bert(path, options)
 
 
 def import_checkpoint(
@@ -77,12 +83,8 @@ def import_checkpoint(
     output = output_folder(output_dir, overwrite, EncoderDirectory.is_at, "encoder", "output_dir")
     imported = read_source(path, options or ImportOptions())
     check_finite(path, imported)
-    model, head = build(imported)
-    items = {"encoder": model}
-    if head is not None:
-        items["language_model_head"] = head
     with staged_folder(output) as partial:
         described = (imported.config, imported.vocabulary, imported.max_seq_length)
         describe(partial, *described, imported.for_sentences, imported.encoding)
-        tf.train.Checkpoint(**items).save(str(partial / "ckpt"))
+        write_weights(partial, imported.encoder, imported.head)
     return imported

@@ -1,32 +1,30 @@
 """Reads the weights of encoder directories into Keras models."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable
-from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, check_same
+from official_cmlm.checkpoints.encoder_weights import (
+    EncoderWeights,
+    has_head,
+    read_head,
+    read_weights,
+)
 from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, Tensors
 from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
-from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.tokenization import Vocabulary
-from official_cmlm.validation import check_fields
 
 # Prefix of the weights of objectives in a training's checkpoint.
 _OBJECTIVES = "model/objectives/"
-# Kernels of CMLM's projection P there; an encoder that carries P itself has it elsewhere.
-_KERNEL = re.compile(
-    rf"{_OBJECTIVES}([^/]+)/projection/kernel(?:_|s/)(\d+)/\.ATTRIBUTES/VARIABLE_VALUE"
-)
 
 
 def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection[str]) -> bool:
@@ -49,7 +47,7 @@ def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection
         return not trained <= set(language_models)
     if directory.config.normalize or directory.checkpoint is None:
         return True
-    return not _has_head(checkpoint_of(directory.path))
+    return not has_head(directory)
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
@@ -77,12 +75,6 @@ def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
     return [variable.name for variable, good in zip(floating, flags) if not good]
 
 
-def named(names: list[str], shown: int = 3) -> str:
-    """Returns the first names and the number of the others, for messages."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
-
-
 def load_encoder(
     directory: EncoderDirectory,
     override: VectorOverride = OWN_VECTOR,
@@ -98,146 +90,44 @@ def load_encoder(
     Raises:
       UserError: if the directory has no such vector, or no undamaged vocabulary and checkpoint.
     """
-    padding_id = directory.vocabulary.special_ids["pad"]
-    prefix = _newest(directory)
-    config, owner = _overridden(directory, override, prefix, max_seq_length, padding_id)
-    encoder = SentenceEncoderModel(config, random_weights=False)
-    items: dict[str, Any] = {"encoder": encoder}
-    if owner is not None:
-        dense = {} if encoder.dense is None else {"dense": encoder.dense}
-        items["encoder"] = tf.train.Checkpoint(bert=encoder.bert, **dense)
-        objective = tf.train.Checkpoint(projection=encoder.projection)
-        objectives = tf.train.Checkpoint(**{owner: objective})
-        items["model"] = tf.train.Checkpoint(objectives=objectives)
-    _restore(prefix, encoder.variables, **items)
-    chosen = override.pooling is not None and config.pooled_by.pooler
-    if chosen and not encoder.bert.pooler_layer.kernel.numpy().any():
-        raise UserError(
-            f"{directory.path}: its encoder has no pooler, which pooling {config.pooling} reads; "
-            "take cls"
-        )
-    return encoder
+    return model_of(read_weights(directory, override, max_seq_length))
 
 
-def _newest(directory: EncoderDirectory) -> str:
-    """Returns the prefix of a directory's newest checkpoint; raises as `checkpoint_of`."""
-    found = directory.checkpoint
-    complete = found is not None and Path(f"{found}.index").exists()
-    return str(found) if complete else checkpoint_of(directory.path)
+def model_of(weights: EncoderWeights) -> SentenceEncoderModel:
+    """Builds the Keras encoder of these weights."""
+    model = SentenceEncoderModel(weights.config, random_weights=False)
+    _assign_encoder(model, weights)
+    return model
 
 
-def load_for_export(
-    model_dir: str | os.PathLike,
-    override: VectorOverride,
-    seq_length: int | None,
-) -> tuple[EncoderDirectory, SentenceEncoderModel, int]:
-    """Opens the encoder directory of an export.
-
-    Returns:
-      The directory, its encoder, and what texts are cut to, in tokens.
-
-    Raises:
-      UserError: as `load_encoder`; also for a length that the position table does not cover.
-    """
-    directory = EncoderDirectory.open(model_dir)
-    encoder, length = load_encoder(directory, override, seq_length), directory.length(seq_length)
-    rows = encoder.config.max_seq_length
-    if not 3 <= length <= rows:
-        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {length}")
-    return directory, encoder, length
+def weights_of(model: SentenceEncoderModel) -> EncoderWeights:
+    """Returns the weights of a Keras encoder, the inverse of `model_of`."""
+    encoder = {name: variable.numpy() for name, variable in encoder_variables(model).items()}
+    layers = []
+    if model.projection is not None:
+        pairs = zip(model.projection.kernels, model.projection.biases)
+        layers = [(kernel.numpy(), bias.numpy()) for kernel, bias in pairs]
+    return EncoderWeights(model.config, encoder, layers)
 
 
-def _overridden(
-    directory: EncoderDirectory,
-    override: VectorOverride,
-    prefix: str,
-    max_seq_length: int | None,
-    padding_id: int,
-) -> tuple[EncoderConfig, str | None]:
-    """Applies an override to the config of a directory.
-
-    Args:
-      directory: the directory.
-      override: the vector that the encoder is to return.
-      prefix: its checkpoint, where P is looked for.
-      max_seq_length: the length that was chosen for encoding, in tokens, if any.
-      padding_id: id of the padding token.
-
-    Returns:
-      The config, and the name of the objective that has P; None where the encoder itself has P, or
-      needs none.
-
-    Raises:
-      UserError: for a vector that the encoder cannot return.
-    """
-    config, owner = directory.config, None
-    if override.layer is not None:
-        if not 1 <= override.layer <= config.num_layers:
-            raise UserError(
-                f"layer {override.layer}: the encoder has layers 1 to {config.num_layers}"
-            )
-        # The blocks after it are not built.
-        config = config.replace(num_layers=override.layer)
-    if override.pooling is not None:
-        own = config.padded_length if override.pooling == config.pooling else 0
-        config = config.replace(pooling=override.pooling, padded_length=0)
-        check_fields(config, "encoder")
-        if config.pooled_by.padded:
-            length = max_seq_length or own or directory.max_seq_length
-            config = config.replace(padded_length=min(length, config.max_seq_length))
-        config = config.for_vocabulary(config.vocab_size, padding_id)
-    if override.sentence_vector not in (None, config.sentence_vector):
-        shape = {"num_projections": 0, "projection_depth": 3, "projection_width": 2.0}
-        if override.sentence_vector == "projected_mean":
-            owner, shape = _projection_of(prefix, config.hidden_size)
-        config = config.replace(sentence_vector=override.sentence_vector, **shape)
-    config.check()
-    return config, owner
-
-
-def _projection_of(prefix: str, hidden_size: int) -> tuple[str, dict[str, int | float]]:
-    """Finds the objective whose weights hold P, and P's shape as fields of `EncoderConfig`."""
-    found: dict[str, dict[int, list[int]]] = {}
-    try:
-        variables = tf.train.list_variables(prefix)
-    except (tf.errors.OpError, ValueError):
-        refuse_damage(prefix)
-        raise
-    for key, shape in variables:
-        if match := _KERNEL.fullmatch(key):
-            found.setdefault(match[1], {})[int(match[2])] = shape
-    if not found:
-        raise UserError(
-            f"{prefix}: has no projection P, which sentence_vector projected_mean reads; a "
-            "training with the objective cmlm and num_projections above 1 has one: name its "
-            "--model_dir, or leave the sentence vector as it is"
-        )
-    # No method of the papers has two objectives with projections; the choice is at least fixed.
-    name, kernels = sorted(found.items())[0]
-    count, _, width = kernels[0]
-    return name, {
-        "num_projections": count + 1,
-        "projection_depth": len(kernels),
-        "projection_width": width / hidden_size if len(kernels) > 1 else 2.0,
-    }
+def _assign_encoder(model: SentenceEncoderModel, weights: EncoderWeights) -> None:
+    _assign(encoder_variables(model), weights.encoder)
+    if model.projection is not None:
+        for name, index in (("kernels", 0), ("biases", 1)):
+            for variable, layer in zip(getattr(model.projection, name), weights.projection):
+                variable.assign(layer[index])
 
 
 def load_head(
     directory: EncoderDirectory, encoder: SentenceEncoderModel
 ) -> tf_keras.layers.Layer | None:
     """Loads a directory's language-model head, tied to `encoder`; None if it has none."""
-    prefix = _newest(directory)
-    if not _has_head(prefix):
+    tensors = read_head(directory)
+    if tensors is None:
         return None
     head = build_language_model_head(encoder)
-    _restore(prefix, head.variables, language_model_head=head)
+    _assign(head_variables(head), tensors)
     return head
-
-
-def _has_head(prefix: str) -> bool:
-    return any(
-        name.startswith("language_model_head/") for name, _ in tf.train.list_variables(prefix)
-    )
 
 
 def restore_pretrained(
@@ -253,35 +143,16 @@ def restore_pretrained(
     Raises:
       UserError: without a checkpoint, or if its encoder has another shape or vocabulary.
     """
-    prefix = checkpoint_of(path)
-    directory = EncoderDirectory.open(os.path.dirname(prefix))
+    prefix = os.fspath(path)
+    inside = os.path.exists(f"{prefix}.index")
+    directory = EncoderDirectory.open(os.path.dirname(prefix) if inside else prefix)
     check_same(f"init_checkpoint {path} holds", directory, encoder.config, vocabulary)
-    items, variables = {"encoder": encoder}, list(encoder.variables)
-    with_head = head is not None and _has_head(prefix)
-    if with_head:
-        items["language_model_head"] = head
-        variables += head.variables
-    _restore(prefix, variables, **items)
-    return with_head
-
-
-def _restore(prefix: str, variables: list[tf.Variable], **items: Any) -> None:
-    """Restores the items of a checkpoint; afterwards `variables` must be finite."""
-    try:
-        status = tf.train.Checkpoint(**items).read(prefix)
-        status.assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
-        refuse_damage(prefix)
-        raise UserError(
-            f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); it was written for "
-            "another architecture"
-        ) from None
-    wrong = non_finite(variables)
-    if wrong:
-        raise UserError(
-            f"{prefix}: holds non-finite weights ({named(wrong)}), so every embedding would be "
-            "NaN; take an earlier checkpoint, or train again with a lower learning rate"
-        )
+    chosen = prefix if inside else None
+    _assign_encoder(encoder, read_weights(directory, prefix=chosen))
+    tensors = read_head(directory, chosen) if head is not None else None
+    if tensors is not None:
+        _assign(head_variables(head), tensors)
+    return tensors is not None
 
 
 def restore_objectives(
@@ -317,8 +188,7 @@ def restore_objectives(
 
 def build(imported: ImportedEncoder) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
     """Builds the encoder and, if the import has one, its language-model head, from arrays."""
-    model = SentenceEncoderModel(imported.config, random_weights=False)
-    _assign(encoder_variables(model), imported.encoder)
+    model = model_of(EncoderWeights(imported.config, imported.encoder, []))
     if imported.head is None:
         return model, None
     head = build_language_model_head(model)

@@ -2,8 +2,11 @@
 
 import dataclasses
 import itertools
+import math
 import os
 from typing import Annotated, Any
+
+import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.validation import OneOf, between, check_fields, read_fields
@@ -273,6 +276,26 @@ class EncoderConfig:
                 f"encoder: its weights take {needed / 2**30:,.0f} GiB, this machine has "
                 f"{memory / 2**30:,.0f} GiB of memory ({named}); correct the sizes"
             )
+
+
+# Distances from here on are one bucket (Raffel et al. 2020, "T5", §2.1; MPNet's code).
+FARTHEST = 128
+
+
+def buckets_of_distances(buckets: int) -> np.ndarray:
+    """Returns the bucket of each distance from −128 to 128: int32 `[257]`.
+
+    Half of the buckets are for keys after the query. Half of each half is for single distances, and
+    the others grow with the logarithm. NumPy computes them: compilers round logarithms otherwise.
+    """
+    half = buckets // 2
+    exact = half // 2
+    distances = np.arange(-FARTHEST, FARTHEST + 1)
+    near = np.abs(distances)
+    grown = np.log(np.maximum(near, 1) / exact) / math.log(FARTHEST / exact) * (half - exact)
+    # A rounding error below a whole number would be another bucket.
+    far = np.minimum(exact + (grown + 1e-6).astype(np.int64), half - 1)
+    return (np.where(near < exact, near, far) + half * (distances > 0)).astype(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,31 +1,12 @@
 """MPNet's learnt bias on attention scores, a function of how far two tokens are apart."""
 
 import contextlib
-import math
 from collections.abc import Iterator
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 
-# Distances from here on are one bucket (Raffel et al. 2020, "T5", §2.1; MPNet's code).
-_FARTHEST = 128
-
-
-def buckets_of_distances(buckets: int) -> np.ndarray:
-    """Returns the bucket of each distance from −128 to 128: int32 `[257]`.
-
-    Half of the buckets are for keys after the query. Half of each half is for single distances, and
-    the others grow with the logarithm. NumPy computes them: compilers round logarithms otherwise.
-    """
-    half = buckets // 2
-    exact = half // 2
-    distances = np.arange(-_FARTHEST, _FARTHEST + 1)
-    near = np.abs(distances)
-    grown = np.log(np.maximum(near, 1) / exact) / math.log(_FARTHEST / exact) * (half - exact)
-    # A rounding error below a whole number would be another bucket.
-    far = np.minimum(exact + (grown + 1e-6).astype(np.int64), half - 1)
-    return (np.where(near < exact, near, far) + half * (distances > 0)).astype(np.int32)
+from official_cmlm.configs.encoder import FARTHEST, buckets_of_distances
 
 
 def relative_bias(table: tf.Tensor, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
@@ -39,7 +20,7 @@ def relative_bias(table: tf.Tensor, queries: tf.Tensor, keys: tf.Tensor) -> tf.T
       float `[batch, heads, q, k]`.
     """
     distances = keys[:, tf.newaxis, :] - queries[:, :, tf.newaxis]
-    places = tf.clip_by_value(distances, -_FARTHEST, _FARTHEST) + _FARTHEST
+    places = tf.clip_by_value(distances, -FARTHEST, FARTHEST) + FARTHEST
     # A product, so that the table's gradient is dense, and not one row for each pair of tokens.
     chosen = tf.one_hot(buckets_of_distances(table.shape[0]), table.shape[0], dtype=table.dtype)
     return tf.transpose(tf.gather(tf.matmul(chosen, table), places), [0, 3, 1, 2])

@@ -17,7 +17,8 @@ import tensorflow as tf
 from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
 
-from official_cmlm.checkpoints.weights import named, non_finite
+from official_cmlm.checkpoints.encoder_weights import named
+from official_cmlm.checkpoints.weights import non_finite
 from official_cmlm.training.non_finite import Failure
 from official_cmlm.training.runtime import is_compiled
 from official_cmlm.training.step import NAMES, optimizer_variables

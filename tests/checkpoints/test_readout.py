@@ -15,8 +15,9 @@ from export import export_sentence_transformers, export_tfhub, tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.checkpoints.weights import load_encoder, load_for_export
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
@@ -65,7 +66,7 @@ def _projected(vectors, checkpoint, depth, between, objective="cmlm"):
 def test_mean_projection_is_that_of_the_trained_weights(own):
     """Table 7's "proj" from a training whose own vector is the mean: no training again."""
     expected = _projected(own, TRAINED / "ckpt-3", 3, 32)
-    encoder = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean")
+    encoder = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean", backend="tensorflow")
     np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
     assert np.abs(np.array(expected) - own).max() > 0.1
     config = encoder.model.config
@@ -137,7 +138,7 @@ def test_padding_goes_up_to_the_length_that_was_chosen(tmp_path):
     assert padded_length(padded, 20, pooling="mean_padded") == 20
     expected = SentenceEncoder.load(TRAINED, 20, pooling="mean_padded").encode(TEXTS)
     got = SentenceEncoder.load(padded, 20, pooling="mean_padded").encode(TEXTS)
-    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def test_of_a_layer(vocabulary, tmp_path):
@@ -157,10 +158,8 @@ def test_of_a_layer(vocabulary, tmp_path):
     np.testing.assert_allclose(opened.encode(TEXTS), model(inputs)["default"], atol=1e-5)
     with pytest.raises(UserError, match="layer 4: the encoder has layers 1 to 3"):
         open_encoder(str(tmp_path), layer=4)
-    with pytest.raises(UserError, match="--layer=2 is for encoder directories"):
+    with pytest.raises(UserError, match="--layer=2 does not apply to numpy:array"):
         open_encoder("numpy:array", layer=2)
-    with pytest.raises(ValueError, match="for the backend tensorflow"):
-        SentenceEncoder.load(tmp_path, layer=2, backend="onnx")
     # Ranges of the last layer's vectors do not fit another layer's.
     whole = SentenceEncoder.load(tmp_path)
     whole.calibrate(TEXTS)
@@ -179,7 +178,7 @@ def test_of_an_encoder_that_carries_its_projection(vocabulary, tmp_path):
     inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
     same = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
     np.testing.assert_allclose(same, model(inputs)["default"], atol=1e-5)
-    pooled = SentenceEncoder.load(tmp_path, sentence_vector="pooled")
+    pooled = SentenceEncoder.load(tmp_path, sentence_vector="pooled", backend="tensorflow")
     assert pooled.model.projection is None
     np.testing.assert_allclose(pooled.encode(TEXTS), model(inputs)["vector"], atol=1e-5)
 
@@ -189,12 +188,12 @@ def test_of_an_imported_encoder(tmp_path):
     """Every pooling of a public encoder; it has no P, and DistilBERT has no pooler."""
     for name in ("bert", "minilm", "distilbert"):
         import_checkpoint(str(REFERENCES / name), str(tmp_path / name))
-    plain = SentenceEncoder.load(tmp_path / "bert")
+    plain = SentenceEncoder.load(tmp_path / "bert", backend="tensorflow")
     outputs = plain.model(plain.inputs(TEXTS))["sequence_output"].numpy()
     got = SentenceEncoder.load(tmp_path / "bert", pooling="cls").encode(TEXTS)
     np.testing.assert_allclose(got, outputs[:, 0], atol=1e-5)
     for name in ("bert", "distilbert"):
-        with pytest.raises(UserError, match="ckpt-1: has no projection P.*num_projections above 1"):
+        with pytest.raises(UserError, match="has no projection P.*num_projections above 1"):
             SentenceEncoder.load(tmp_path / name, sentence_vector="projected_mean")
     assert SentenceEncoder.load(tmp_path / "minilm", pooling="cls_pooler").encode(TEXTS).any()
     with pytest.raises(UserError, match="distilbert: its encoder has no pooler"):
@@ -224,12 +223,12 @@ def test_opened_for_evaluation(own, tmp_path):
     names = ["trained", "trained (pooling max)", "trained (projected_mean)"]
     assert [encoder.name for encoder in opened] == names
     assert len({encoder.fingerprint for encoder in opened}) == 3
-    np.testing.assert_array_equal(opened[0].encode(TEXTS), own)
+    np.testing.assert_allclose(opened[0].encode(TEXTS), own, atol=1e-5)
     for encoder, each in zip(opened, asked):
         expected = SentenceEncoder.load(TRAINED, **each).encode(TEXTS)
-        np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
-    for path in (str(tmp_path), "numpy:array"):
-        with pytest.raises(UserError, match="--pooling=max is for encoder directories"):
+        np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    for path, says in ((str(tmp_path), "not an encoder directory"), ("numpy:array", "not apply")):
+        with pytest.raises(UserError, match=says):
             open_encoder(path, pooling="max")
 
 
@@ -318,7 +317,7 @@ def test_flags_of_the_evaluation(tmp_path, monkeypatch):
     _main(evaluate, **values, pooling="max", sentence_vector="projected_mean")
     ((name, path, vectors),) = scored
     expected = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
-    np.testing.assert_array_equal(vectors, expected.encode(TEXTS))
+    np.testing.assert_allclose(vectors, expected.encode(TEXTS), atol=1e-5)
     assert name == "trained (pooling max, projected_mean)"
     # Results tell it also where `--name` gives another name.
     assert path == f"{TRAINED} (pooling max, projected_mean)"

@@ -1,0 +1,152 @@
+"""Finds encoders by name: a folder, an installed package of weights, a name of the hub."""
+
+import importlib.util
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
+from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.configs.encoder import VectorOverride
+from official_cmlm.errors import UserError
+from official_cmlm.files import cache_folder, digest
+
+if TYPE_CHECKING:
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+# Packages of weights have the model's name with this in front or without it, and its files in a
+# folder `model`.
+_PACKAGES, _FOLDER = ("", "gt_"), "model"
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]*\w")
+# The files of a hub's folder that an encoder needs.
+_HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "onnx/model*.onnx"]
+# The version of imports in the cache; another number imports the same folders again.
+_VERSION = 1
+
+
+def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
+    """Returns the folder of an encoder.
+
+    Args:
+      model: a folder, the name of an installed package of weights, such as `all-MiniLM-L6-v2`, or a
+        name `org/model` of the Hugging Face hub, which is looked for in its cache first.
+      revision: branch, tag or commit of a name of the hub. Default: its main branch.
+
+    Raises:
+      UserError: if there is nothing of that name, or a folder and a package both have it.
+    """
+    name, folder = os.fspath(model), Path(os.path.expanduser(model))
+    package = _package(name)
+    if folder.exists() and package is not None:
+        raise UserError(
+            f"{name}: a folder here and an installed package of weights; write ./{name} for the "
+            f"folder, {package} for the package"
+        )
+    is_hub_name = not folder.exists() and package is None and bool(_HUB_NAME.fullmatch(name))
+    if revision is not None and not is_hub_name:
+        raise UserError(f"revision {revision}: only names org/model of the hub have one")
+    if is_hub_name:
+        return _from_hub(name, revision)
+    if package is None and not folder.exists():
+        raise UserError(
+            f"{name}: no folder, installed package of weights or name org/model of the Hugging "
+            "Face hub; check the path"
+        )
+    return folder if package is None else package
+
+
+def encoder_directory_of(folder: Path) -> EncoderDirectory:
+    """Opens an encoder directory; a public folder is imported into the cache first.
+
+    The import is kept until a file of the folder changes.
+
+    Raises:
+      UserError: if the folder is neither, or cannot be imported.
+    """
+    if EncoderDirectory.is_at(folder):
+        return EncoderDirectory.open(folder)
+    names = ("config.json", "modules.json", "saved_model.pb", "preprocess")
+    if not any((folder / name).exists() for name in names) and not any(folder.glob("*.index")):
+        raise UserError(
+            f"{folder}: not an encoder directory (no {CONFIG_NAME}), and no sentence-transformers, "
+            "Hugging Face or ONNX folder; name a --model_dir of a training or one of these"
+        )
+    state = _state(folder)
+    imported = cache_folder() / "imported" / state
+    if not EncoderDirectory.is_at(imported):
+        imported.parent.mkdir(parents=True, exist_ok=True)
+        import_checkpoint(folder, imported, overwrite=True)
+        if _state(folder) != state:
+            raise UserError(f"{folder}: its files changed while they were read; load it again")
+    return EncoderDirectory.open(imported)
+
+
+def load_for_export(
+    model_dir: str | os.PathLike,
+    override: VectorOverride,
+    seq_length: int | None,
+) -> tuple[EncoderDirectory, "SentenceEncoderModel", int]:
+    """Opens the encoder of an export; `model_dir` is any name that `find_encoder` takes.
+
+    Returns:
+      The directory, its encoder, and what texts are cut to, in tokens.
+
+    Raises:
+      UserError: as `load_encoder`; also for a length that the position table does not cover.
+    """
+    from official_cmlm.checkpoints.weights import load_encoder
+
+    directory = encoder_directory_of(find_encoder(model_dir))
+    encoder, length = load_encoder(directory, override, seq_length), directory.length(seq_length)
+    rows = encoder.config.max_seq_length
+    if not 3 <= length <= rows:
+        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {length}")
+    return directory, encoder, length
+
+
+def _state(folder: Path) -> str:
+    """Returns digits that change with the names, sizes and times of a folder's files."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return digest([], f"{_VERSION} {folder.resolve()} {facts}")
+
+
+def _package(name: str) -> Path | None:
+    """Returns the folder of an installed package of weights; None if there is none."""
+    if not re.fullmatch(r"[\w.-]+", name):
+        return None
+    module = re.sub(r"[-.]", "_", name).lower()
+    for prefix in _PACKAGES:
+        try:
+            found = importlib.util.find_spec(f"{prefix}{module}")
+        except (ImportError, ValueError):
+            continue
+        for place in (found and found.submodule_search_locations) or ():
+            folder = Path(place) / _FOLDER
+            if (folder / "config.json").exists() or EncoderDirectory.is_at(folder):
+                return folder
+    return None
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    options = {"revision": revision, "allow_patterns": _HUB_FILES}
+    try:
+        cached = Path(huggingface_hub.snapshot_download(name, local_files_only=True, **options))
+        if (cached / "config.json").exists() and any(cached.rglob("*.safetensors")):
+            return cached
+    except LocalEntryNotFoundError:
+        pass
+    try:
+        return Path(huggingface_hub.snapshot_download(name, **options))
+    except Exception as error:
+        # The library's errors and those of its HTTP client have no common class.
+        first = str(error).strip().splitlines()[:1]
+        raise UserError(
+            f"{name}: not in the cache of the Hugging Face hub, and cannot be fetched "
+            f"({type(error).__name__}: {''.join(first)[:160]}); check the name and the network, or "
+            "fetch it elsewhere and name its folder"
+        ) from None

@@ -1,0 +1,152 @@
+"""Encoders by name: folders, packages of weights, the hub, and what is said without one."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from official_cmlm import SentenceEncoder
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+from official_cmlm.errors import UserError
+
+TEXTS = ["A cat sat on the mat.", "Where is the key?", "x " * 300]
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Gives each test a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_package_of_weights_has_the_vectors_of_its_folder(real_weights):
+    by_name = SentenceEncoder.load("all-MiniLM-L6-v2")
+    by_folder = SentenceEncoder.load(real_weights, backend="tensorflow")
+    found = [each.encode(TEXTS, on_long="ignore") for each in (by_name, by_folder)]
+    assert by_name.max_seq_length == by_folder.max_seq_length == 256
+    cosines = np.sum(found[0] * found[1], axis=1)
+    assert cosines.min() > 0.99999
+
+
+def test_nothing_of_tensorflow_is_imported(real_weights, tmp_path):
+    program = f"""
+import sys
+sys.modules["tensorflow"] = sys.modules["torch"] = None
+from official_cmlm import SentenceEncoder
+from official_cmlm.search import Index
+encoder = SentenceEncoder.load({str(real_weights)!r})
+index = Index.build(encoder, ["The key is under the mat.", "Bread is baked."])
+print(index.search("Where do I find the key?", k=1)[0].text)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "The key is under the mat.\n", done.stderr
+
+
+def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path, cache):
+    folder = tmp_path / "model"
+    shutil.copytree(real_weights, folder)
+    first = encoder_directory_of(folder).path
+    assert encoder_directory_of(folder).path == first
+    settings = folder / "sentence_bert_config.json"
+    settings.write_text(settings.read_text().replace("256", "64"))
+    second = encoder_directory_of(folder)
+    assert second.path != first and second.max_seq_length == 64
+
+
+def test_an_unknown_module_is_refused_by_name(real_weights, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(real_weights, folder)
+    modules = folder / "modules.json"
+    modules.write_text(modules.read_text().replace("models.Normalize", "models.LSTM"))
+    with pytest.raises(UserError, match=r"modules\.json: modules .*LSTM"):
+        SentenceEncoder.load(folder)
+
+
+def test_a_folder_hides_no_package(real_weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("all-MiniLM-L6-v2").mkdir()
+    with pytest.raises(UserError, match=r"write \./all-MiniLM-L6-v2 for the folder"):
+        find_encoder("all-MiniLM-L6-v2")
+    assert find_encoder("./all-MiniLM-L6-v2") == Path("all-MiniLM-L6-v2")
+
+
+def test_names_that_nothing_has(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="no folder, installed package of weights or name"):
+        find_encoder("no-such-model")
+    with pytest.raises(UserError, match="revision main: only names"):
+        find_encoder(tmp_path, revision="main")
+    with pytest.raises(UserError, match="not an encoder directory"):
+        SentenceEncoder.load(tmp_path)
+
+
+def test_the_hub_is_asked_after_its_cache(real_weights, monkeypatch):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    asked = []
+
+    def download(name: str, local_files_only: bool = False, **options: object) -> str:
+        asked.append((name, local_files_only, options["revision"]))
+        if local_files_only and name == "org/new":
+            raise LocalEntryNotFoundError("not there")
+        if name == "org/none":
+            raise LocalEntryNotFoundError("not there") if local_files_only else OSError("offline")
+        return str(real_weights)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert find_encoder("org/old", revision="v1") == real_weights
+    assert asked == [("org/old", True, "v1")]
+    assert find_encoder("org/new") == real_weights
+    assert asked[1:] == [("org/new", True, None), ("org/new", False, None)]
+    with pytest.raises(UserError, match="org/none: not in the cache .* fetch it elsewhere"):
+        find_encoder("org/none")
+
+
+def test_a_device_that_is_not_there(real_weights):
+    with pytest.raises(UserError, match="device cuda: ONNX Runtime has .*cpu.* here"):
+        SentenceEncoder.load(real_weights, backend="onnx", device="cuda")
+    with pytest.raises(UserError, match=r"device cuda:1: TensorFlow has CPU:0"):
+        SentenceEncoder.load(real_weights, backend="tensorflow", device="cuda:1")
+    assert SentenceEncoder.load(real_weights, device="cpu").encode(TEXTS[:1]).shape == (1, 384)
+
+
+def test_a_layer_with_both_backends(real_weights):
+    found = [
+        SentenceEncoder.load(real_weights, layer=3, backend=name).encode(TEXTS[:2])
+        for name in ("onnx", "tensorflow")
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+
+
+def test_an_onnx_folder_of_another_project(real_weights, tmp_path):
+    """A graph of token outputs beside a tokenizer and a pooling, without weights to import."""
+    onnx = pytest.importorskip("onnx")
+    from official_cmlm.backends.onnx_graph import METADATA, graph_of
+    from official_cmlm.checkpoints.encoder_weights import read_weights
+
+    folder = tmp_path / "public"
+    shutil.copytree(real_weights, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    directory = encoder_directory_of(real_weights)
+    graph = onnx.load_from_string(
+        graph_of(read_weights(directory), directory.vocabulary, 256, "float32")
+    )
+    graph.producer_name = "pytorch"
+    kept = [output for output in graph.graph.output if output.name == "last_hidden_state"]
+    del graph.graph.output[:], graph.metadata_props[:]
+    graph.graph.output.extend(kept)
+    assert METADATA not in str(graph.metadata_props)
+    (folder / "onnx").mkdir()
+    onnx.save(graph, folder / "onnx" / "model.onnx")
+    public = SentenceEncoder.load(folder)
+    expected = SentenceEncoder.load(real_weights)
+    options = {"on_long": "ignore"}
+    np.testing.assert_allclose(
+        public.encode(TEXTS, **options), expected.encode(TEXTS, **options), atol=1e-5
+    )
+    with pytest.raises(UserError, match="gives the vectors mean, max and cls, not"):
+        SentenceEncoder.load(folder, pooling="first_last")
+    with pytest.raises(UserError, match="no graph of precision qint8"):
+        SentenceEncoder.load(folder, precision="int8")
