@@ -98,7 +98,7 @@ def _compared(encoder: str, sentences: list[str]) -> int:
                 figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
             rates[name].append(len(figures.milliseconds) / figures.seconds)
             errors += figures.errors
-    ours = SentenceEncoder.load(encoder, backend="auto")
+    ours = SentenceEncoder.load(encoder, backend="onnx")
     times: dict[str, list[float]] = {"service": [], "encoder": []}
     with _Served(encoder) as served:
         connection = http.client.HTTPConnection(served.address.split("/")[2], timeout=60)
