@@ -592,7 +592,8 @@ class SentenceEncoder:
         from official_cmlm.backends.onnx_session import usable_cores
 
         devices = list(target_devices or [None] * usable_cores())
-        loads = [self._loaded | ({"device": one} if one else {}) for one in devices]
+        same = (None, self.device)
+        loads = [self._loaded | ({} if one in same else {"device": one}) for one in devices]
         return Processes(len(devices), SentenceEncoder.load, loads)
 
     @staticmethod
