@@ -334,7 +334,13 @@ def exports(tmp_path_factory, vocabulary):
     return root
 
 
-@pytest.mark.parametrize("name", [*IMPORTED, *OWN])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if number % 3 else ())
+        for number, name in enumerate([*IMPORTED, *OWN])
+    ],
+)
 def test_an_export_is_loaded_without_tensorflow(exports, name):
     """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense, ALBERT.
 

@@ -197,7 +197,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
         ),
         LONG({"runtime": {"distribution_strategy": "mirrored", "num_gpus": 3}}, "train", "3 re"),
         LONG({"task": {"train_data": {"languages": ["sw"]}}}, "train", "has no sw"),
-        ({"task": {"validation_data": {"languages": ["sw"]}}}, "train_and_eval", "has no sw"),
+        LONG({"task": {"validation_data": {"languages": ["sw"]}}}, "train_and_eval", "has no sw"),
         LONG({"task": {"validation_data": {"input_path": ""}}}, "train", None),
         LONG({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no valid"),
         (

@@ -68,7 +68,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("overrides", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param(overrides, id=name, marks=pytest.mark.long if number else ())
+        for number, (name, overrides) in enumerate(VARIANTS.items())
+    ],
+)
 def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, preprocess, overrides):
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))

@@ -253,6 +253,7 @@ def test_the_mode_ends_with_a_call_that_fails():
     assert (first != second).any(axis=1).all()
 
 
+@pytest.mark.long
 def test_in_one_graph_both_modes():
     """In a traced step every call has its own mode, and every step its own masks."""
     model, tokens = _encoder(**ON), _same_rows(8)

@@ -103,19 +103,13 @@ COMPILED = (
 )
 
 
-def _is_fast(case: str, variation: Variation) -> bool:
-    if variation.compiled:
-        return case == "mlm" and variation == COMPILED[0]
-    return variation in BROAD
-
-
 def _cases(variations: tuple[Variation, ...]) -> list:
     return [
         pytest.param(
             case,
             variation,
             id=f"{case}-{variation.id}",
-            marks=() if _is_fast(case, variation) else pytest.mark.long,
+            marks=() if variation in BROAD else pytest.mark.long,
         )
         for case in CASES
         for variation in variations
@@ -191,6 +185,7 @@ def test_eager(folders, case, variation, monkeypatch):
         check_equal(values, expected, rtol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "variation"), _cases(COMPILED))
 def test_compiled(folders, case, variation):
     """XLA draws the same dropout masks in both computations of a block or a chunk."""
@@ -200,9 +195,8 @@ def test_compiled(folders, case, variation):
     check_equal(compiled(model, features, variation.chunk_size), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=() if c == "mlm" else pytest.mark.long) for c in CASES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
 def test_chunks_of_batches_of_any_size(folders, case):
     """A graph as a training traces it, which does not know how large its batches will be."""
     features, expected = plain(folders, case)
