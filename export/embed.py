@@ -28,12 +28,7 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flags: input, output, encoder, and the form of the embeddings."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Encoder directory: a --model_dir of experiments.train, or an import. Required.",
-    )
-    flags.DEFINE_alias("model_dir", "model")
+    cli.define_model()
     flags.DEFINE_list("input", None, "Files, folders or patterns of texts. Required.")
     flags.DEFINE_enum(
         "format",
@@ -95,13 +90,6 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "batch_size", 64, "Most texts a batch.", lower_bound=1, upper_bound=1_000_000
     )
-    flags.DEFINE_integer(
-        "max_seq_length",
-        None,
-        "Longer texts are cut to this many tokens. Default: the encoder directory's own length.",
-        lower_bound=3,
-        upper_bound=1_000_000,
-    )
     flags.DEFINE_enum(
         "on_long",
         "cut",
@@ -138,17 +126,6 @@ def define_flags() -> None:
         upper_bound=1 << 16,
     )
     flags.DEFINE_bool("normalize", False, "Whether to scale each vector to length 1.")
-    flags.DEFINE_string(
-        "backend",
-        "tensorflow",
-        "What computes: one of official_cmlm.backends. auto is decided once, for all processes.",
-    )
-    flags.DEFINE_string(
-        "precision",
-        "float32",
-        "Precision of the computation, as of SentenceEncoder.load: float32, bfloat16.",
-    )
-    cli.define_vector_override()
     cli.required("model", "input")
 
 
@@ -156,14 +133,16 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     from official_cmlm.backends import BACKENDS
-    from official_cmlm.backends.onnx import is_exported
-    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
+    from official_cmlm.backends.onnx import has_graphs
+    from official_cmlm.checkpoints.encoder_directory import encoder_digest
+    from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
-    model_dir = Path(os.path.abspath(os.path.expanduser(FLAGS.model)))
-    if FLAGS.backend == "tensorflow" or not is_exported(model_dir):
-        EncoderDirectory.open(model_dir)
+    model_dir = find_encoder(FLAGS.model, FLAGS.revision).absolute()
+    if FLAGS.backend == "tensorflow" or not has_graphs(model_dir):
+        # A public folder is imported once, and not by each process.
+        encoder_directory_of(model_dir)
     paths = expand_files(FLAGS.input)
     reading = Reading(FLAGS.format, FLAGS.column, FLAGS.id_column, FLAGS.keep_columns)
     for path in paths:
@@ -174,7 +153,7 @@ def main(argv: list[str]) -> None:
         check_extra("data", "pyarrow")
     elif FLAGS.keep_columns:
         raise UserError("--keep_columns: .npy files have no columns; write Parquet")
-    names = ("backend", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
+    names = ("backend", "device", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
     names += ("prompt", "dim", "normalize", "on_long", "batch_size")
     # For the processes, which take the environment over.
     cli.quiet_tensorflow()

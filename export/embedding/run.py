@@ -246,7 +246,7 @@ def _is_own(path: Path, names: re.Pattern) -> bool:
 
 def _concrete(job: Job, folder: Path, workers: int) -> Job:
     """Returns the job with a fixed backend and graph, the same for all of its processes."""
-    from official_cmlm.backends.onnx import fastest_int8, is_exported
+    from official_cmlm.backends.onnx import fastest_int8, has_graphs
 
     def chosen(backend: str) -> Job:
         arithmetic = job.settings.arithmetic
@@ -257,7 +257,7 @@ def _concrete(job: Job, folder: Path, workers: int) -> Job:
 
     if job.settings.backend != "auto":
         return chosen(job.settings.backend)
-    if is_exported(Path(job.settings.model_dir)):
+    if has_graphs(Path(job.settings.model_dir)):
         return chosen("onnx")
     if (folder / PLAN).exists():
         # A run that goes on takes what it began with, whatever is faster now.

@@ -33,9 +33,9 @@ class Settings:
     """Everything that decides the vectors of a text, and the format of the files.
 
     Attributes:
-      model_dir: the encoder directory, or for the backend `onnx` a folder of `export.export_onnx`.
-      backend, arithmetic, max_seq_length, pooling, sentence_vector: see `SentenceEncoder.load`,
-        where the arithmetic is called precision.
+      model_dir: the encoder's folder, as `find_encoder` returns it.
+      backend, device, arithmetic, max_seq_length, pooling, sentence_vector: see
+        `SentenceEncoder.load`, where the arithmetic is called precision.
       prompt_name, prompt, precision, normalize: see `SentenceEncoder.encode`; without a prompt
         texts get that of documents, as by `encode_document`.
       dim: its `truncate_dim`.
@@ -47,6 +47,7 @@ class Settings:
 
     model_dir: str
     backend: str = "tensorflow"
+    device: str | None = None
     arithmetic: str = "float32"
     max_seq_length: int | None = None
     pooling: str | None = None
@@ -72,6 +73,8 @@ class Settings:
             self.pooling,
             self.sentence_vector,
             backend=self.backend,
+            device=self.device,
+            workload="bulk",
         )
 
     def encode(self, encoder: "SentenceEncoder", texts: list[str]) -> "np.ndarray":
