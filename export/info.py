@@ -14,21 +14,23 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flag with the encoder."""
-    flags.DEFINE_string("model", None, "Encoder directory. Required.")
+    cli.define_model_name()
     cli.required("model")
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    directory = EncoderDirectory.open(FLAGS.model)
+    from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+
+    directory = encoder_directory_of(find_encoder(FLAGS.model))
     for name, value in facts(directory).items():
         print(f"{name + ':':12} {value}", flush=True)
     cli.quiet_tensorflow()
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    encoder = SentenceEncoder.load(directory.path, backend="auto")
-    print(f"{'backend:':12} {encoder.backend.name}, the fastest here")
+    encoder = SentenceEncoder.load(directory.path, workload="bulk")
+    print(f"{'backend:':12} {encoder.backend.name}, the fastest for many texts here")
 
 
 def facts(directory: EncoderDirectory) -> dict[str, str]:

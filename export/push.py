@@ -27,10 +27,10 @@ def define_flags() -> None:
     """Defines the flags: encoder, repository, and the fields of the model card."""
     flags.DEFINE_string("repository", None, "Name on the hub, as org/name. Required.")
     flags.DEFINE_bool("private", True, "Whether a repository that is made here is private.")
-    flags.DEFINE_string("model_dir", None, "Encoder directory. Required.")
+    cli.define_model_name()
     export_sentence_transformers.define_card()
     cli.define_import_module()
-    cli.required("model_dir", "repository")
+    cli.required("model", "repository")
 
 
 def main(argv: list[str]) -> None:
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
     cli.import_modules()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / name.rpartition("/")[2]
-        export_sentence_transformers.export(FLAGS.model_dir, str(folder), **card, overwrite=False)
+        export_sentence_transformers.export(FLAGS.model, str(folder), **card, overwrite=False)
         cli.announce(f"uploading to {name} …")
         print(_asked(name, huggingface_hub.upload_folder, folder_path=folder))
 

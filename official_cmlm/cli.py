@@ -114,16 +114,12 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
 
 
 def define_export(cuts: bool = True) -> None:
-    """Defines what exporters of an encoder directory have in common.
+    """Defines what exporters have in common.
 
     Args:
       cuts: whether there is a `--seq_length` that texts are cut to.
     """
-    flags.DEFINE_string(
-        "model_dir",
-        None,
-        "Encoder directory: a --model_dir of experiments.train, or an import. Required.",
-    )
+    define_model_name()
     flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
     if cuts:
         flags.DEFINE_integer(
@@ -136,7 +132,7 @@ def define_export(cuts: bool = True) -> None:
     define_vector_override()
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
     define_import_module()
-    required("model_dir", "export_dir")
+    required("model", "export_dir")
 
 
 def begin_export() -> None:
@@ -147,7 +143,13 @@ def begin_export() -> None:
 
 
 def define_model() -> None:
-    """Defines `--model` and the flags of `define_computation` for `encoders.load_model`."""
+    """Defines `--model` and the flags of `define_computation`, for `encoders.load_model`."""
+    define_model_name()
+    define_computation()
+
+
+def define_model_name() -> None:
+    """Defines `--model`, any encoder by name, and its older name `--model_dir`."""
     flags.DEFINE_string(
         "model",
         None,
@@ -156,7 +158,6 @@ def define_model() -> None:
         " as all-MiniLM-L6-v2, or a name org/model of the Hugging Face hub. Required.",
     )
     flags.DEFINE_alias("model_dir", "model")
-    define_computation()
 
 
 def define_computation() -> None:

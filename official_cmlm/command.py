@@ -58,8 +58,8 @@ def _export(kind: str, summary: str) -> Command:
         f"export.export_{kind}",
         summary,
         _EXPORT,
-        ("model_dir",),
-        defaults=("--export_dir={model_dir}_" + kind,),
+        ("model",),
+        defaults=("--export_dir={model}_" + kind,),
     )
 
 
@@ -101,7 +101,7 @@ COMMANDS = {
         "export.push",
         "an encoder to the Hugging Face hub, as a sentence-transformers folder",
         _USE,
-        ("model_dir", "repository"),
+        ("model", "repository"),
     ),
     "import": Command(
         "checkpoints.import_checkpoint",

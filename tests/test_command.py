@@ -78,7 +78,7 @@ def names_in(line):
 def test_help_of_a_sub_command_is_that_of_its_binary():
     """Its positional arguments come first; flags that another module defines are there too."""
     text = cmlm("export", "--to=onnx", "--help").stdout
-    assert text.startswith("usage: cmlm export-onnx MODEL_DIR [--flags]\n\nExports an encoder for")
+    assert text.startswith("usage: cmlm export-onnx MODEL [--flags]\n\nExports an encoder for")
     assert all(f"  --{name}:" in text for name in ("export_dir", "model_dir", "precisions"))
     assert "--verbosity" not in text
 
