@@ -24,7 +24,7 @@ def encoder(vocabulary):
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory, vocabulary):
     folder = write_encoder(tmp_path_factory.mktemp("encoder"), vocabulary, 32)
-    return SentenceEncoder.load(folder)
+    return SentenceEncoder.load(folder, backend="tensorflow")
 
 
 def test_a_string_has_a_vector(encoder):
