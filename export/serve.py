@@ -21,7 +21,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra, is_installed
+from official_cmlm.extras import check_extra
 
 if TYPE_CHECKING:
     from .service.embedder import Embedder
@@ -97,29 +97,8 @@ def define_flags() -> None:
         "Name of the encoder's prompt, such as query, for requests that name none. Default: the"
         " encoder's default prompt.",
     )
-    _define_model()
+    cli.define_model()
     cli.required("model")
-
-
-def _define_model() -> None:
-    """Defines the encoder and how it is computed."""
-    flags.DEFINE_string(
-        "model",
-        None,
-        "The encoder: an encoder directory, an ONNX folder of export.export_onnx, a folder of"
-        " export.export_tfhub, a sentence-transformers folder, or package.module:object with"
-        " encode(list of str). Required.",
-    )
-    flags.DEFINE_integer(
-        "max_seq_length", None, "Tokens that are read of a text. Default: the encoder's own.", 3
-    )
-    flags.DEFINE_string(
-        "backend", "auto", "Library that computes: onnx, tensorflow, or auto, the fastest here."
-    )
-    flags.DEFINE_string(
-        "precision", "float32", "Of the products: float32, int8 (onnx), bfloat16 (tensorflow)."
-    )
-    cli.define_vector_override()
 
 
 def main(argv: list[str]) -> None:
@@ -187,34 +166,19 @@ def main(argv: list[str]) -> None:
 
 def _opened() -> "Embedder":
     """Opens the encoder; TensorFlow is imported only for one that needs it."""
-    from official_cmlm.backends.onnx import is_exported
-    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+    from official_cmlm.encoders import is_model, load_model, open_encoder
 
     from .service.embedder import TextEmbedder, TokenEmbedder
 
-    folder = Path(FLAGS.model).expanduser()
-    length, override = FLAGS.max_seq_length, (FLAGS.pooling, FLAGS.sentence_vector)
-    cli.quiet_tensorflow()
-    if EncoderDirectory.is_at(folder) or is_exported(folder):
-        from official_cmlm.sentence_encoder import SentenceEncoder
-
-        settings = (folder, length, FLAGS.precision, *override)
-        # Requests are few sentences, for which ONNX Runtime is the fastest.
-        usable = FLAGS.precision != "bfloat16" and is_installed("onnx", "onnxruntime", "tensorflow")
-        backend = "onnx" if FLAGS.backend == "auto" and usable else FLAGS.backend
-        try:
-            encoder = SentenceEncoder.load(*settings, backend)
-        except UserError:
-            if backend == FLAGS.backend:
-                raise
-            # Its graph is too large, for example.
-            encoder = SentenceEncoder.load(*settings, FLAGS.backend)
-        return TokenEmbedder(encoder, folder.resolve().name, FLAGS.precision)
+    if is_model(FLAGS.model):
+        encoder = load_model("queries")
+        return TokenEmbedder(encoder, Path(FLAGS.model).absolute().name, FLAGS.precision)
     if FLAGS.backend != "auto":
         raise UserError(f"--backend={FLAGS.backend}: {FLAGS.model} has no other backend")
-    from official_cmlm.encoders import open_encoder
-
-    return TextEmbedder(open_encoder(FLAGS.model, length, FLAGS.precision, *override))
+    cli.quiet_tensorflow()
+    override = (FLAGS.pooling, FLAGS.sentence_vector)
+    opened = open_encoder(FLAGS.model, FLAGS.max_seq_length, FLAGS.precision, *override)
+    return TextEmbedder(opened)
 
 
 def _api_key(environment: Mapping[str, str]) -> str | None:

@@ -110,8 +110,7 @@ def open_encoder(
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
-    is_tfhub = (folder / "preprocess" / "saved_model.pb").exists()
-    if is_python or (is_tfhub and not EncoderDirectory.is_at(folder)):
+    if not is_model(path):
         own = {"precision": precision != "float32" and precision, "device": device}
         own |= {"pooling": pooling, "sentence_vector": sentence_vector, "layer": layer}
         for name, value in own.items():
@@ -132,6 +131,15 @@ def open_encoder(
         if not (folder / "modules.json").exists() or not is_installed("sentence_transformers"):
             raise
     return _sentence_transformers(folder, max_seq_length, f"{max_seq_length} {precision}")
+
+
+def is_model(path: str) -> bool:
+    """Returns whether `SentenceEncoder.load` takes a path, not a TF-Hub folder or Python object."""
+    folder = Path(os.path.expanduser(path))
+    if EncoderDirectory.is_at(folder):
+        return True
+    is_tfhub = (folder / "preprocess" / "saved_model.pb").exists()
+    return not is_tfhub and (":" not in path or folder.exists())
 
 
 def load_model(workload: str) -> "SentenceEncoder":
