@@ -15,7 +15,6 @@ from official_cmlm.backends.onnx_graph import PRECISIONS, SUBFOLDER, graph_name,
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
-from official_cmlm.extras import check_extra
 from official_cmlm.files import (
     output_folder,
     read_object,
@@ -46,7 +45,6 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_extra("onnx", "onnx")
     cli.begin_export()
     export(
         FLAGS.model_dir,

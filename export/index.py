@@ -25,7 +25,7 @@ def define_flags() -> None:
     """Defines the flags: files, encoder, index."""
     flags.DEFINE_list("input", None, "Files and folders. Required.")
     flags.DEFINE_string("index", None, "Folder of the index, made or added to. Required.")
-    flags.DEFINE_string("model", None, "The encoder. Default: that of the index.")
+    cli.define_model()
     flags.DEFINE_string("column", "", "Column of tables, or field of objects, with the text.")
     flags.DEFINE_integer("words", 200, "Most words of a passage.", lower_bound=10)
     flags.DEFINE_enum(
@@ -41,21 +41,22 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    from official_cmlm.encoders import load_model, model_settings
     from official_cmlm.files import check_writable
     from official_cmlm.search import Index
-    from official_cmlm.sentence_encoder import SentenceEncoder
 
     path = Path(os.path.abspath(os.path.expanduser(FLAGS.index)))
     is_there = os.path.lexists(path)
     before: dict[str, Any] = Index.read_settings(path) if is_there else {}
     if is_there and "files" not in before:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
-    model = FLAGS.model or before.get("model")
-    if not model:
+    chosen = model_settings()
+    if not is_there and not chosen["model"]:
         raise UserError("--model is missing; name the encoder of the new index")
-    model = os.path.abspath(model) if os.path.exists(model) else model
-    if before.get("model", model) != model:
-        raise UserError(f"{path}: made with --model={before['model']}; give that, or another index")
+    encoder_settings = before.get("encoder", chosen)
+    for name, value in encoder_settings.items():
+        if FLAGS[name].present and chosen[name] != value:
+            raise UserError(f"{path}: made with --{name}={value}; give that, or another index")
     files = list(dict.fromkeys(_files(FLAGS.input, path)))
     if not files:
         raise UserError(
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> None:
                 texts.append(text)
                 metadata.append({"file": file, "line": line})
             bar.update(1)
-    encoder = SentenceEncoder.load(model, backend="auto")
+    encoder = load_model("bulk", encoder_settings)
     if is_there:
         index = Index.load(path, encoder)
         stale = gone | (set(changed) & set(known))
@@ -97,7 +98,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"{', '.join(FLAGS.input)}: no text in {len(files)} files; check them")
         index = Index.build(encoder, texts, *options, None, ids, metadata, show_progress=True)
     words = before.get("words", FLAGS.words)
-    index.settings = {"model": model, "words": words, "files": states}
+    index.settings = {"encoder": encoder_settings, "words": words, "files": states}
     index.save(path, overwrite=is_there)
     print(
         f"{FLAGS.index}: {len(index)} passages of {len(states)} files; {len(changed)} files new or "

@@ -21,7 +21,8 @@ def define_flags() -> None:
     flags.DEFINE_string("index", None, "Folder of the index. Required.")
     flags.DEFINE_string("query", None, "What is asked. Required.")
     flags.DEFINE_integer("k", 5, "Passages to print.", lower_bound=1, upper_bound=100_000)
-    flags.DEFINE_string("model", None, "The encoder. Default: the one that the index names.")
+    flags.DEFINE_string("model", None, "The encoder. Default: the one of the index.")
+    cli.define_backend()
     flags.DEFINE_bool("json", False, "Whether to print a JSON object a line, for programs.")
     cli.required("index", "query")
 
@@ -29,14 +30,16 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    from official_cmlm.encoders import load_model
     from official_cmlm.search import Index
-    from official_cmlm.sentence_encoder import SentenceEncoder
 
-    model = FLAGS.model or Index.read_settings(FLAGS.index).get("model")
-    if not model:
+    settings = dict(Index.read_settings(FLAGS.index).get("encoder", {}))
+    if FLAGS.model:
+        # The folder of the encoder may have moved; another encoder is refused by its vectors.
+        settings["model"] = FLAGS.model
+    if not settings.get("model"):
         raise UserError(f"{FLAGS.index}: names no encoder; give --model")
-    cli.quiet_tensorflow()
-    index = Index.load(FLAGS.index, SentenceEncoder.load(model, backend="auto"), verify=False)
+    index = Index.load(FLAGS.index, load_model("queries", settings), verify=False)
     width = min(100, shutil.get_terminal_size().columns)
     for hit in index.search(FLAGS.query, FLAGS.k):
         if FLAGS.json:

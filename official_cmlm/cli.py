@@ -60,9 +60,12 @@ def import_tensorflow() -> None:
     """Imports TensorFlow without its notices, and says so first, as that takes some ten seconds."""
     quiet_tensorflow()
     if "tensorflow" not in sys.modules:
-        check_extra("train", "tensorflow")
         announce("importing TensorFlow …")
-        importlib.import_module("tensorflow")
+        try:
+            importlib.import_module("tensorflow")
+        except ModuleNotFoundError:
+            check_extra("train", "tensorflow")
+            raise
 
 
 def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:
@@ -171,21 +174,26 @@ def define_computation() -> None:
         upper_bound=1_000_000,
     )
     flags.DEFINE_enum(
-        "backend",
-        "auto",
-        ["auto", "onnx", "tensorflow"],
-        "Library that computes. auto: the fastest here, measured once an encoder for many texts.",
-    )
-    flags.DEFINE_enum(
         "precision",
         "float32",
         ["float32", "int8", "bfloat16"],
         "Precision of the computation; int8 with onnx, bfloat16 with tensorflow.",
     )
+    define_backend()
+    define_vector_override()
+
+
+def define_backend() -> None:
+    """Defines the flags that choose what computes, and change no vector."""
+    flags.DEFINE_enum(
+        "backend",
+        "auto",
+        ["auto", "onnx", "tensorflow"],
+        "Library that computes. auto: the fastest here, measured once an encoder for many texts.",
+    )
     flags.DEFINE_string(
         "device", None, "Device that computes, such as cpu, cuda or cuda:1. Default: cpu."
     )
-    define_vector_override()
 
 
 def define_vector_override() -> None:

@@ -142,18 +142,28 @@ def is_model(path: str) -> bool:
     return not is_tfhub and (":" not in path or folder.exists())
 
 
-def load_model(workload: str) -> "SentenceEncoder":
-    """Loads the encoder of the flags of `cli.define_model`; see `SentenceEncoder.load`."""
+def model_settings() -> dict[str, Any]:
+    """Returns the flags of `cli.define_model` that change the vectors, by name."""
+    names = ("model", "revision", "max_seq_length", "precision", "pooling", "sentence_vector")
+    settings = {name: FLAGS[name].value for name in names}
+    if settings["model"] and os.path.exists(settings["model"]):
+        settings["model"] = os.path.abspath(settings["model"])
+    return settings
+
+
+def load_model(workload: str, settings: dict[str, Any] | None = None) -> "SentenceEncoder":
+    """Loads an encoder by the backend and device of the flags; see `SentenceEncoder.load`.
+
+    Args:
+      workload: see there.
+      settings: see `model_settings`. Default: those of the flags.
+    """
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     cli.quiet_tensorflow()
-    names = ("max_seq_length", "precision", "pooling", "sentence_vector", "backend", "device")
-    return SentenceEncoder.load(
-        FLAGS.model,
-        workload=workload,
-        revision=FLAGS.revision,
-        **{name: FLAGS[name].value for name in names},
-    )
+    settings = model_settings() if settings is None else settings
+    chosen = {"backend": FLAGS.backend, "device": FLAGS.device, "workload": workload}
+    return SentenceEncoder.load(**settings, **chosen)
 
 
 class _Shares:

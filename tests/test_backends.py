@@ -68,7 +68,7 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
     monkeypatch.setitem(backends.BACKENDS, "counting", "counting_backend")
     monkeypatch.setitem(__import__("sys").modules, "counting_backend", Module)
     encoder = SentenceEncoder.load(folder, 9, "int8", "cls", backend="counting")
-    assert asked == [(folder, 9, "int8", VectorOverride("cls"))]
+    assert asked == [(folder, 9, "int8", VectorOverride("cls"), None)]
     assert encoder.max_seq_length == 9 and encoder.backend.name == "counting"
 
 

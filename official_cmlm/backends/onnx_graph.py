@@ -16,7 +16,6 @@ import numpy as np
 from official_cmlm.checkpoints.encoder_weights import EncoderWeights
 from official_cmlm.configs.encoder import EncoderConfig, buckets_of_distances
 from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
 
 if TYPE_CHECKING:
     import onnx
@@ -135,7 +134,6 @@ def write_graph(
       UserError: if the package `onnx` is missing, for an encoder beyond 2 GiB, or for one with a
         weight that the graph does not read.
     """
-    check_extra("onnx", "onnx")
     from onnx import helper
 
     graph = _Graph(PRECISIONS[description.precision])

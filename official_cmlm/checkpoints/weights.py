@@ -45,7 +45,7 @@ def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection
     trained = {name for name, settings in objectives.items() if settings is not None}
     if trained:
         return not trained <= set(language_models)
-    if directory.config.normalize or directory.checkpoint is None:
+    if directory.config.normalize or directory.weights_digest is None:
         return True
     return not has_head(directory)
 
@@ -167,6 +167,9 @@ def restore_objectives(
     Returns:
       The names of those that were restored.
     """
+    if EncoderDirectory.is_at(path) and EncoderDirectory.open(path).checkpoint is None:
+        # An import has no objectives.
+        return set()
     prefix = checkpoint_of(path)
     stored: dict[str, Counter] = {name: Counter() for name in objectives}
     for key, shape in tf.train.list_variables(prefix):
