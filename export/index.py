@@ -6,6 +6,7 @@ gone. The index remembers model and settings, so `cmlm search my.index "a questi
 """
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,12 @@ def define_flags() -> None:
     flags.DEFINE_string("index", None, "Folder of the index, made or added to. Required.")
     cli.define_model()
     flags.DEFINE_string("column", "", "Column of tables, or field of objects, with the text.")
-    flags.DEFINE_integer("words", 200, "Most words of a passage.", lower_bound=10)
+    flags.DEFINE_integer(
+        "words",
+        None,
+        "Most words of a passage. Default: 0.6 a token that the encoder reads, at most 200.",
+        lower_bound=10,
+    )
     flags.DEFINE_enum(
         "embedding_precision",
         "float32",
@@ -44,6 +50,7 @@ def main(argv: list[str]) -> None:
     from official_cmlm.encoders import load_model, model_settings
     from official_cmlm.files import check_writable
     from official_cmlm.search import Index
+    from official_cmlm.sentence_encoder import TextCutWarning
 
     path = Path(os.path.abspath(os.path.expanduser(FLAGS.index)))
     is_there = os.path.lexists(path)
@@ -78,26 +85,39 @@ def main(argv: list[str]) -> None:
     gone = set(known) - set(states)
     if not changed and not gone:
         return print(f"{FLAGS.index}: {len(files)} files, nothing is new")
+    encoder = load_model("bulk", encoder_settings)
+    words = before.get("words") or FLAGS.words or min(200, int(0.6 * encoder.max_seq_length))
     ids, texts, metadata = [], [], []
     with progress.bar(len(changed), "file", "reading") as bar:
         for file in changed:
-            for number, (line, text) in enumerate(_passages(file, before.get("words"))):
+            for number, (line, text) in enumerate(_passages(file, words)):
                 ids.append(f"{file}:{line}:{number}")
                 texts.append(text)
                 metadata.append({"file": file, "line": line})
             bar.update(1)
-    encoder = load_model("bulk", encoder_settings)
-    if is_there:
-        index = Index.load(path, encoder)
-        stale = gone | (set(changed) & set(known))
-        index.remove([one for one in index.ids if one.rsplit(":", 2)[0] in stale])
-        index.add(texts, ids, None, metadata, show_progress=True)
-    else:
-        options = (FLAGS.embedding_precision, FLAGS.approximate)
-        if not texts:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", TextCutWarning)
+        if is_there:
+            index = Index.load(path, encoder)
+            stale = gone | (set(changed) & set(known))
+            index.remove([one for one in index.ids if one.rsplit(":", 2)[0] in stale])
+            index.add(texts, ids, None, metadata, show_progress=True)
+        elif texts:
+            options = (FLAGS.embedding_precision, FLAGS.approximate)
+            index = Index.build(encoder, texts, *options, None, ids, metadata, show_progress=True)
+        else:
             raise UserError(f"{', '.join(FLAGS.input)}: no text in {len(files)} files; check them")
-        index = Index.build(encoder, texts, *options, None, ids, metadata, show_progress=True)
-    words = before.get("words", FLAGS.words)
+    cut = 0
+    for one in caught:
+        if isinstance(one.message, TextCutWarning):
+            cut += one.message.texts
+        else:
+            warnings.warn(one.message, stacklevel=1)
+    if cut:
+        cli.warn(
+            f"{cut} of {len(texts)} passages have more than {encoder.max_seq_length} tokens, and "
+            "their ends are not found; make the index anew with fewer --words"
+        )
     index.settings = {"encoder": encoder_settings, "words": words, "files": states}
     index.save(path, overwrite=is_there)
     print(
@@ -145,12 +165,12 @@ def _state(file: str, known: list | None) -> list:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _passages(file: str, words: int | None) -> Iterator[tuple[int, str]]:
+def _passages(file: str, words: int) -> Iterator[tuple[int, str]]:
     """Yields line and text of the passages of a file."""
     from official_cmlm.search.passages import passages
     from official_cmlm.text_files import Reading, read_rows
 
-    words, suffix = words or FLAGS.words, os.path.splitext(file)[1].lower()
+    suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
         with open(file, "rb") as opened:
             text = opened.read().decode("utf-8-sig", "replace")

@@ -11,6 +11,8 @@ WIDTH = 24
 class Words:
     """The sum of a random vector a word; `seed` makes another encoder."""
 
+    max_seq_length = 1000
+
     def __init__(self, seed: int = 0, width: int = WIDTH) -> None:
         self.seed, self.width, self.calls = seed, width, []
 
