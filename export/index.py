@@ -90,7 +90,15 @@ def main(argv: list[str]) -> None:
     ids, texts, metadata = [], [], []
     with progress.bar(len(changed), "file", "reading") as bar:
         for file in changed:
-            for number, (line, text) in enumerate(_passages(file, words)):
+            try:
+                found = list(_passages(file, words))
+            except UserError as error:
+                if file in roots:
+                    raise
+                # A folder may hold tables of other things.
+                cli.warn(f"left out: {error}")
+                found = []
+            for number, (line, text) in enumerate(found):
                 ids.append(f"{file}:{line}:{number}")
                 texts.append(text)
                 metadata.append({"file": file, "line": line})

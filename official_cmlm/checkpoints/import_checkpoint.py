@@ -4,7 +4,9 @@ Turns a local Hugging Face, sentence-transformers, Google BERT, Model Garden or 
 into an encoder directory, which every other program of this project takes.
 """
 
+import glob
 import os
+import re
 
 from absl import flags
 
@@ -12,6 +14,8 @@ from official_cmlm import cli
 from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
+# Other sources are paths, or prefixes of paths.
+_PACKAGE_OR_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def define_flags() -> None:
@@ -22,7 +26,8 @@ def define_flags() -> None:
         "Local checkpoint: a Hugging Face or sentence-transformers folder with safetensors"
         " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet, albert), a folder or prefix of"
         " a TF1 or Model Garden BERT checkpoint, a TF-Hub or Keras SavedModel of BERT, or a TF-Hub"
-        " export of this project. Required.",
+        " export of this project; or an installed package of weights, or a name org/model of the"
+        " Hugging Face hub. Required.",
     )
     flags.DEFINE_string(
         "output_dir", None, "Encoder directory to write; it appears when complete. Required."
@@ -61,6 +66,7 @@ def main(argv: list[str]) -> None:
     del argv
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.quiet_tensorflow()
+    from official_cmlm.checkpoints.find_encoder import find_encoder
     from official_cmlm.checkpoints.imported_encoder import ImportOptions
     from official_cmlm.checkpoints.importing import import_checkpoint
 
@@ -71,7 +77,10 @@ def main(argv: list[str]) -> None:
         drop_head=FLAGS.drop_head,
         drop_surplus=FLAGS.drop_surplus,
     )
-    imported = import_checkpoint(FLAGS.source, FLAGS.output_dir, options, FLAGS.overwrite)
+    source = FLAGS.source
+    if _PACKAGE_OR_HUB.fullmatch(source) and not glob.glob(f"{glob.escape(source)}*"):
+        source = find_encoder(source)
+    imported = import_checkpoint(source, FLAGS.output_dir, options, FLAGS.overwrite)
     config, vocabulary = imported.config, imported.vocabulary
     print(
         f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "

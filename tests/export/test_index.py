@@ -83,3 +83,12 @@ def test_mistakes_are_one_line(folder, capsys):
     assert _index(folder, "--model=other") == 1 and "made with --model" in capsys.readouterr().err
     assert call("export.search", f"--index={folder}", "--query=x") == 1
     assert "no index there" in capsys.readouterr().err
+
+
+def test_a_folder_may_hold_other_tables(folder, capsys):
+    (folder / "numbers.csv").write_text("a,b\n1,2\n")
+    assert _index(folder, "--model=toy") == 0
+    assert "left out: " in capsys.readouterr().err
+    assert _asked(folder, "old wine", capsys)["text"] == "old wine"
+    assert _index(folder / "numbers.csv", "--model=toy") == 1
+    assert "no column 'text'" in capsys.readouterr().err
