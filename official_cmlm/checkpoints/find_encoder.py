@@ -146,7 +146,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
         # The library's errors and those of its HTTP client have no common class.
         first = str(error).strip().splitlines()[:1]
         raise UserError(
-            f"{name}: not in the cache of the Hugging Face hub, and cannot be fetched "
-            f"({type(error).__name__}: {''.join(first)[:160]}); check the name and the network, or "
-            "fetch it elsewhere and name its folder"
+            f"{name}: no such folder, not in the cache of the Hugging Face hub, and not fetched "
+            f"({type(error).__name__}: {''.join(first)[:160]}); check the path, the name and the "
+            "network, or fetch it elsewhere and name its folder"
         ) from None

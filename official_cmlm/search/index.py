@@ -711,7 +711,7 @@ def _verify(folder: Path, expected: Any) -> None:
     """Raises `UserError` unless the files are those that were saved."""
     if not isinstance(expected, Mapping):
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {_ADVICE}")
-    for path in sorted({folder / inside(folder, name, folder / _DESCRIPTION) for name in expected}):
+    for path in sorted({inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:
             found = sha256(path)
         except OSError as error:

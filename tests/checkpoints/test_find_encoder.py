@@ -101,7 +101,9 @@ def test_the_hub_is_asked_after_its_cache(real_weights, monkeypatch):
     assert asked == [("org/old", True, "v1")]
     assert find_encoder("org/new") == real_weights
     assert asked[1:] == [("org/new", True, None), ("org/new", False, None)]
-    with pytest.raises(UserError, match="org/none: not in the cache .* fetch it elsewhere"):
+    with pytest.raises(
+        UserError, match="org/none: no such folder, not in the cache .* fetch it elsewhere"
+    ):
         find_encoder("org/none")
 
 

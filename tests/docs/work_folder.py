@@ -33,6 +33,8 @@ NEEDS = {
     "docs/objectives/contrastive.md": ("sentences", "minilm"),
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
     "docs/objectives/declutr.md": ("minilm",),
+    "docs/objectives/diff-cse.md": ("sentences",),
+    "docs/papers-tables.md": ("model",),
 }
 _STS_YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 

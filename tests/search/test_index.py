@@ -90,6 +90,12 @@ def test_rounded_vectors_find_most_of_what_exact_search_finds(precision, least, 
     np.testing.assert_allclose(near, np.clip(decoded, -1, 1), atol=1e-5)
 
 
+def test_a_relative_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Index.build(Words(), TEXTS).save("work/index")
+    assert list(Index.load("work/index", Words()).texts) == TEXTS
+
+
 def test_what_is_saved_is_loaded(tmp_path, way):
     index = Index.build(Words(), TEXTS, **way, metadata=[{"line": i} for i in range(len(TEXTS))])
     index.settings = {"model": "toy"}
