@@ -107,7 +107,8 @@ class Outcome:
 def run(job: Job, folder: Path, workers: int, overwrite: bool) -> Outcome:
     """Embeds the input, or what is left of it after a run that was stopped.
 
-    The bytes depend on the job; kills, and in which process a part was computed, change nothing.
+    The vectors depend on the job; kills, and which process computed a part, change nothing but the
+    last bits of ONNX Runtime, which may differ from run to run.
 
     Args:
       job: what is to be done.
