@@ -109,7 +109,7 @@ def main(argv: list[str]) -> None:
             f"{FLAGS.held_out_records}: fewer than two pairs of adjacent sentences are held out; "
             "give more text"
         )
-    trained = SentenceEncoder.load(FLAGS.model_dir)
+    trained = SentenceEncoder.load(FLAGS.model_dir, backend="tensorflow")
     tf_keras.utils.set_random_seed(0)
     untrained = SentenceEncoder(
         SentenceEncoderModel(trained.model.config), trained.vocabulary, trained.max_seq_length
