@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
 from official_cmlm.languages import is_language_tag, no_language
+from official_cmlm.text_files import encodable
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions
@@ -124,12 +125,3 @@ def mended(text: str, path: str, counts: Counts) -> str:
     if whole is not text:
         counts.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
     return whole
-
-
-def encodable(text: str) -> str:
-    r"""Returns the text with U+FFFD for half surrogate pairs (`"\ud800"` is legal JSON)."""
-    try:
-        text.encode()
-        return text
-    except UnicodeEncodeError:
-        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)

@@ -12,10 +12,10 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, write_array
+from official_cmlm.text_files import encodable
 
 from ..counts import Counts, guarded
 from ..readers.document import Document, ReadOptions
-from ..readers.jsonl import encodable
 from ..readers.lines import CHUNK_BYTES, UTF16_BOMS, BrokenStreamError, ExpandedFile
 from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
 from . import SentenceCutter

@@ -122,7 +122,10 @@ def _package(name: str) -> Path | None:
             found = importlib.util.find_spec(f"{prefix}{module}")
         except (ImportError, ValueError):
             continue
-        for place in (found and found.submodule_search_locations) or ():
+        if found is None or found.origin is None:
+            # Any folder on the path counts as a package without files of its own.
+            continue
+        for place in found.submodule_search_locations or ():
             folder = Path(place) / _FOLDER
             if (folder / "config.json").exists() or EncoderDirectory.is_at(folder):
                 return folder

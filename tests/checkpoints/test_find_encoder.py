@@ -73,6 +73,13 @@ def test_a_folder_hides_no_package(real_weights, tmp_path, monkeypatch):
     assert find_encoder("./all-MiniLM-L6-v2") == Path("all-MiniLM-L6-v2")
 
 
+def test_a_folder_on_pythons_path_is_not_a_package(real_weights, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shutil.copytree(real_weights, tmp_path / "mine" / "model")
+    assert find_encoder("mine") == Path("mine")
+
+
 def test_names_that_nothing_has(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="no folder, installed package of weights or name"):
         find_encoder("no-such-model")

@@ -14,7 +14,8 @@ from experiments.demo.__main__ import (
 )
 from experiments.demo.report import read_sentences, sample_pairs
 from official_cmlm.errors import UserError
-from tests.conftest import make_documents, write_records
+from tests.binaries import call
+from tests.conftest import make_documents, write_encoder, write_records
 
 # Appends to a log what was made, then makes it.
 SCRIPT = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); open(sys.argv[2], 'a').write(p.name)"
@@ -124,3 +125,17 @@ def test_sentences_of_documents_are_those_of_their_text(tmp_path, vocabulary):
     write_records(tmp_path / "ids", documents, vocabulary)
     with pytest.raises(UserError, match="--keep_text"):
         read_sentences(tmp_path / "ids")
+
+
+def test_the_report_compares_three(tmp_path, vocabulary, capsys):
+    """The trained encoder, the same one with other weights, and TF-IDF; and the figure."""
+    write_encoder(tmp_path / "model", vocabulary)
+    write_records(tmp_path / "records", make_documents(20), vocabulary, keep_text=True)
+    folders = {"model_dir": "model", "held_out_records": "records", "training_records": "records"}
+    flags = [f"--{name}={tmp_path / folder}" for name, folder in folders.items()]
+    assert (
+        call("experiments.demo.report", *flags, f"--output_dir={tmp_path}/out", "--pairs=20") == 0
+    )
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("this encoder", "untrained", "TF-IDF"))
+    assert (tmp_path / "out" / "recall.png").exists()
