@@ -309,7 +309,6 @@ def text_files() -> list[TextFile]:
     named = [TextFile(path) for path in data_sets()]
     if named and not FLAGS.input:
         return named
-    announce_remote_files(FLAGS.input or [])
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
     return expand_text_files(FLAGS.input or [], suffix) + named
 
@@ -325,16 +324,8 @@ def data_sets() -> list[str]:
     return [PREFIX + name for name in FLAGS.tfds]
 
 
-def announce_remote_files(patterns: Iterable[str]) -> None:
-    """Imports TensorFlow, which looks up remote files, and says so, if there are any."""
-    if any("://" in pattern for pattern in patterns):
-        cli.import_tensorflow()
-
-
 def check_files(paths: Sequence[str], flag: str) -> None:
     """Raises `UserError`, which names the flag, for a path that is not a file."""
-    paths = list(paths)
-    announce_remote_files(paths)
     for path in paths:
         if not is_file(path):
             raise UserError(f"{path}: no such file; check {flag}")
@@ -395,7 +386,6 @@ def excluded_paths() -> list[str]:
     """Returns the files of evaluation sentences; raises as `expand_inputs` does."""
     if not FLAGS.exclude:
         return []
-    announce_remote_files(FLAGS.exclude)
     try:
         return expand_inputs(FLAGS.exclude)
     except UserError as error:

@@ -18,8 +18,8 @@ from official_cmlm.embeddings import PRECISIONS
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.files import check_output, check_writable
-from official_cmlm.input_files import is_remote
-from official_cmlm.text_files import FORMATS, SUFFIXES, Reading, expand_files
+from official_cmlm.input_files import expand_inputs, is_remote
+from official_cmlm.text_files import FORMATS, SUFFIXES, Reading
 
 from .embedding import run, worker
 
@@ -143,7 +143,7 @@ def main(argv: list[str]) -> None:
     if FLAGS.backend == "tensorflow" or not has_graphs(model_dir):
         # A public folder is imported once, and not by each process.
         encoder_directory_of(model_dir)
-    paths = expand_files(FLAGS.input)
+    paths = expand_inputs(FLAGS.input)
     reading = Reading(FLAGS.format, FLAGS.column, FLAGS.id_column, FLAGS.keep_columns)
     for path in paths:
         reading.form_of(path)

@@ -1,17 +1,19 @@
 """Input files: which ones a path, a directory or a pattern names, on the local disk or elsewhere.
 
-A remote path has a scheme, such as gs://. It is looked up with TensorFlow's `tf.io.gfile`, and
-TensorFlow is not imported for anything else.
+A remote path has a scheme, such as gs://; fsspec reads it, with the package of that file system.
 """
 
+import contextlib
 import glob
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
 from official_cmlm.errors import UserError, one_line
+from official_cmlm.extras import check_extra
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Rows of `os.walk`: a directory, the names of directories in it, the names of files.
@@ -79,58 +81,117 @@ def is_file(path: str) -> bool:
     """Whether a local or a remote path exists and is not a directory.
 
     Raises:
-      UserError: it is a pipe, a socket or a device.
+      UserError: it is a pipe, a socket or a device; a file system that cannot be asked.
     """
     if not is_remote(path):
         refuse_special(path)
         return os.path.exists(path) and not os.path.isdir(path)
-    import tensorflow as tf
+    with remote_system(path) as (system, name):
+        return system.isfile(name)
 
-    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+def size_of(path: str) -> int:
+    """Returns the size of a file as it is stored, in bytes; 0 if it is unknown."""
+    try:
+        if not is_remote(path):
+            return os.path.getsize(path)
+        with remote_system(path) as (system, name):
+            return int(system.size(name) or 0)
+    except (OSError, UserError):
+        # Opening it will fail too, with a better message.
+        return 0
+
+
+def open_stored(place: str, path: str) -> tuple[BinaryIO, bytes]:
+    """Returns a local or a remote file, opened, and its first four bytes.
+
+    Args:
+      place: where the file is.
+      path: its name for messages.
+
+    Raises:
+      UserError: it cannot be opened, or is a pipe, a socket or a device, which might never end.
+    """
+    refuse_special(place)
+    try:
+        if is_remote(place):
+            with remote_system(place) as (system, name):
+                file = system.open(name, "rb")
+                return file, file.read(4)
+        file = open(place, "rb")
+        return file, file.read(4)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check --input") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a directory; name the files in it") from None
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be opened ({error.strerror or error}); check its permissions"
+        ) from None
+
+
+@contextlib.contextmanager
+def remote_system(path: str) -> Iterator[tuple[Any, str]]:
+    """Gives a file system of fsspec, and the path's name in it; raises `UserError` for its faults.
+
+    File systems have errors of their own classes.
+    """
+    check_extra("data", "fsspec")
+    from fsspec.core import url_to_fs
+
+    try:
+        yield url_to_fs(path)
+    except UserError:
+        raise
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; check --input") from None
+    except Exception as error:
+        raise UserError(f"{path}: cannot be opened ({error or type(error).__name__})") from None
 
 
 def _expand(pattern: str, suffix: str) -> list[str]:
     if not pattern:
         raise UserError("an input pattern is empty; take out the superfluous comma of --input")
+    refuse_special(pattern)
     if is_remote(pattern):
-        is_dir, matches, walk = _look_up(pattern)
-    else:
-        refuse_special(pattern)
-        # Before globbing, as a file's own name may hold brackets.
-        is_dir, walk = os.path.isdir, _walk
-        if os.path.lexists(pattern):
-            if not os.path.exists(pattern):
-                raise UserError(f"{pattern}: a link that leads to no file; check --input")
-            matches = [pattern]
-        else:
-            matches = _regular(_glob(pattern))
-    if is_dir(pattern):
-        found = (path for path in _files_below(walk(pattern)) if path.endswith(suffix))
-        found = sorted(found if is_remote(pattern) else _regular(found))
+        found = _remote_files(pattern, suffix)
+    elif os.path.isdir(pattern):
+        found = _regular(path for path in _files_below(pattern) if path.endswith(suffix))
         if not found:
             what = f"no {suffix} files" if suffix else "no files"
             raise UserError(f"{pattern}: {what} in this directory; check --input")
-        return found
-    found = sorted(match for match in matches if not is_dir(match))
-    if matches and not found:
-        raise UserError(f"{pattern}: matches only directories; add /* to name the files in them")
+    # Before globbing, as a file's own name may hold brackets.
+    elif os.path.lexists(pattern):
+        if not os.path.exists(pattern):
+            raise UserError(f"{pattern}: a link that leads to no file; check --input")
+        found = [pattern]
+    else:
+        matches = _regular(_glob(pattern))
+        found = [match for match in matches if not os.path.isdir(match)]
+        if matches and not found:
+            raise UserError(
+                f"{pattern}: matches only directories; add /* to name the files in them"
+            )
     if not found:
         raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
-    return found
+    return sorted(found)
 
 
-def _look_up(
-    pattern: str,
-) -> tuple[Callable[[str], bool], list[str], Callable[[str], _Walk]]:
-    """Returns the view of a remote pattern that `_expand` needs: is_dir, matches, walk."""
-    import tensorflow as tf
-
-    try:
-        exists = tf.io.gfile.exists(pattern)
-        matches = [pattern] if exists else tf.io.gfile.glob(pattern)
-    except tf.errors.OpError as error:
-        raise UserError(f"{pattern}: cannot be looked up ({error.message[:160]})") from None
-    return tf.io.gfile.isdir, matches, tf.io.gfile.walk
+def _remote_files(pattern: str, suffix: str) -> list[str]:
+    with remote_system(pattern) as (system, name):
+        if system.isdir(name):
+            # Hidden files, and those in hidden directories, are left out.
+            found = [
+                path
+                for path in system.find(name)
+                if path.endswith(suffix) and "/." not in path[len(name.rstrip("/")) :]
+            ]
+        elif system.isfile(name):
+            found = [name]
+        else:
+            matches = system.glob(name, detail=True).items()
+            found = [path for path, info in matches if info["type"] != "directory"]
+        return [system.unstrip_protocol(path) for path in found]
 
 
 def _skip(path: str, what: str) -> None:
@@ -203,8 +264,8 @@ def _walk(directory: str, follow: bool = False) -> _Walk:
         yield shown, directories, names
 
 
-def _files_below(walk: _Walk) -> Iterator[str]:
-    for parent, directories, names in walk:
+def _files_below(directory: str) -> Iterator[str]:
+    for parent, directories, names in _walk(directory):
         # Changed in place, as the walk goes on with the directories in the list.
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:

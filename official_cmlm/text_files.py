@@ -6,7 +6,7 @@ fsspec and the package of that file system are installed. A fault is one line th
 there, the columns of a file for instance; memory is bounded.
 
     reading = Reading(column="body", id_column="id")
-    for path in expand_files(["data/*.csv"]):
+    for path in expand_inputs(["data/*.csv"]):
         for row in read_rows(path, reading):
             print(row.text, row.id, row.path, row.number)
 
@@ -28,7 +28,7 @@ from typing import Any, BinaryIO
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.input_files import expand_inputs, is_remote, refuse_special
+from official_cmlm.input_files import is_remote, located, open_stored, remote_system
 
 SUFFIXES = {
     ".txt": "text",
@@ -40,15 +40,16 @@ SUFFIXES = {
     ".parquet": "parquet",
 }
 FORMATS = ("auto", *dict.fromkeys(SUFFIXES.values()))
-_COMPRESSED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+COMPRESSED = (".gz", ".zst")
 # A longer line or cell cannot be a sentence; the file probably has no line ends.
 MOST_CELL_BYTES = 1 << 24
 # A JSON file is read as a whole, unlike JSON lines.
 _MOST_JSON_BYTES = 1 << 28
 # Text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
 _BOMB_RATIO, _BOMB_BYTES = 100, 1 << 28
-# Zstandard can make 128 KiB of four bytes, and hands over all that a piece expands to.
-_PIECE_BYTES = 1 << 11
+_BUFFER_BYTES = 1 << 17
 # Expanded bytes of the rows of a Parquet file that are in memory together.
 _BATCH_BYTES = 1 << 26
 _SHOWN_COLUMNS = 20
@@ -149,22 +150,8 @@ def form_of(path: str) -> str:
             return form
     raise UserError(
         f"{path}: the name does not tell a format; known are {', '.join(SUFFIXES)}, also with"
-        f" {' and '.join(_COMPRESSED)}; name it by --format"
+        f" {' and '.join(COMPRESSED)}; name it by --format"
     )
-
-
-def expand_files(patterns: list[str]) -> list[str]:
-    """Returns the files that patterns name, local or remote.
-
-    Raises:
-      UserError: as `expand_inputs` does; a file system that fsspec does not know here.
-    """
-    files: dict[str, str] = {}
-    for pattern in patterns or expand_inputs([]):
-        found = _remote_files(pattern) if is_remote(pattern) else expand_inputs([pattern])
-        for path in found:
-            files.setdefault(path if is_remote(path) else os.path.abspath(path), path)
-    return list(files.values())
 
 
 def file_state(path: str) -> tuple[int, str]:
@@ -172,8 +159,7 @@ def file_state(path: str) -> tuple[int, str]:
     if not is_remote(path):
         found = os.stat(path)
         return found.st_size, str(found.st_mtime_ns)
-    with _remote_errors(path):
-        system, name = _file_system(path)
+    with remote_system(path) as (system, name):
         return int(system.size(name) or 0), str(system.ukey(name))
 
 
@@ -187,101 +173,146 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
         column; a text or id is missing or of another type; a line or cell is too long.
     """
     form = reading.form_of(path)
+    number = 0
     try:
         with open_file(path) as file:
-            yield from _READERS[form](path, file, reading)
-    except (EOFError, zlib.error) as error:
-        raise UserError(f"{path}: damaged or cut short ({error}); fetch it again") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert it with iconv") from None
+            for row in _READERS[form](path, file, reading):
+                number = row.number
+                yield row
+    except BrokenStreamError as error:
+        raise error.at(path, f"after row {number}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-@contextlib.contextmanager
-def open_file(path: str) -> Iterator[BinaryIO]:
-    """Yields the bytes of a file, expanded if it is compressed, whatever its name.
+def open_file(path: str) -> io.BufferedReader:
+    """Opens a file, whose bytes are expanded if it is compressed, whatever its name.
 
     Raises:
-      UserError: it is a pipe or a device; its name says that it is compressed, and it is not; it
-        expands to more than its size explains.
+      UserError: it cannot be opened; it is a pipe or a device; its name says that it is compressed,
+        and it is not.
     """
-    refuse_special(path)
-    with contextlib.ExitStack() as stack:
-        try:
-            if is_remote(path):
-                stack.enter_context(_remote_errors(path))
-                system, name = _file_system(path)
-                file = stack.enter_context(system.open(name, "rb"))
-            else:
-                file = stack.enter_context(open(path, "rb"))
-        except IsADirectoryError:
-            raise UserError(f"{path}: a folder; name the files in it") from None
-        head = file.read(4)
-        file.seek(0)
-        kind = next((k for k, magic in _COMPRESSED.items() if head.startswith(magic)), "")
-        if not kind:
-            if head and _expanded_name(path) != path:
-                raise UserError(f"{path}: its content is not compressed as its name says")
-            yield file
+    expanded = ExpandedFile(path, _BOMB_BYTES)
+    file = io.BufferedReader(expanded, _BUFFER_BYTES)
+    if not expanded.form and _expanded_name(path) != path and file.peek(1):
+        file.close()
+        raise UserError(f"{path}: its content is not compressed as its name says")
+    return file
+
+
+class BrokenStreamError(Exception):
+    """A failure of reading, made a `UserError` by the caller who knows how far it has read."""
+
+    def __init__(self, what: str, remedy: str, detail: object = "") -> None:
+        super().__init__(what)
+        self._what, self._remedy, self._detail = what, remedy, detail
+
+    def at(self, path: str, place: str) -> UserError:
+        """Returns the error for the user; `place` is how far it was read: "after line 3"."""
+        detail = f" ({self._detail})" if self._detail else ""
+        return UserError(f"{path}: {self._what} {place}{detail}; {self._remedy}")
+
+
+class ExpandedFile(io.RawIOBase):
+    """The bytes of a file, expanded if its first bytes are those of gzip or Zstandard.
+
+    Attributes:
+      stored: the file as it is stored.
+      form: "gzip", "zstd" or empty.
+      bomb_remedy: the end of the message for a file that expands too much.
+    """
+
+    stored: BinaryIO | None = None
+    bomb_remedy = "unpack it, if it is to be trusted"
+
+    def __init__(self, path: str, most_bytes: int, directory: str = "", start: int = 0) -> None:
+        """Opens the file.
+
+        Args:
+          path: local, or with a scheme.
+          most_bytes: more may be expanded only of a file that is not a hundred times smaller.
+          directory: the directory that a relative path starts from; "": the current one.
+          start: where reading begins in a file that is not compressed.
+
+        Raises:
+          UserError: it cannot be opened, or is a pipe or a device, which might never end.
+        """
+        place = located(path, directory)
+        self.stored, head = open_stored(place, path)
+        self.stored.seek(start)
+        self._most, self._position, self._remote = most_bytes, 0, is_remote(place)
+        self._read, self.form = self.stored.read, ""
+        if start:
             return
-        yield io.BufferedReader(_Expanded(path, file, kind), 1 << 17)
+        if head.startswith(GZIP_MAGIC):
+            # `read1` hands over what was expanded before a stream breaks off, so that the place
+            # named in the message is the right one.
+            self._read, self.form = gzip.GzipFile(fileobj=self.stored).read1, "gzip"
+        elif head.startswith(ZSTD_MAGIC):
+            check_extra("data", "fastwarc")
+            from fastwarc.stream_io import ZstdReader
 
-
-class _Expanded(io.RawIOBase):
-    """The content of a compressed file."""
-
-    def __init__(self, path: str, file: BinaryIO, kind: str) -> None:
-        self._path, self._file, self._bytes, self._left = path, file, 0, b""
-        if kind == ".gz":
-            self._read = gzip.GzipFile(fileobj=file).read1
-        else:
-            check_extra("data", "zstandard")
-            self._decoder: Any = None
-            self._read = self._read_zstandard
+            # Unlike the reader of `zstandard`, this one detects a file that was cut short.
+            self._read, self.form = ZstdReader(self.stored, fsspec_args=False).read, "zstd"
 
     def readable(self) -> bool:
+        """Whether it can be read: yes."""
         return True
 
+    def close(self) -> None:
+        """Closes the file."""
+        if self.stored is not None:
+            self.stored.close()
+        super().close()
+
+    def tell(self) -> int:
+        """Returns the number of bytes read, after decompression."""
+        return self._position
+
     def readinto(self, buffer: Any) -> int:
-        data = self._left or self._read(len(buffer))
-        data, self._left = data[: len(buffer)], data[len(buffer) :]
+        """Reads at least one byte unless the file ends, as `io.RawIOBase` says.
+
+        Raises:
+          BrokenStreamError: the stream is corrupt, ends early, expands too much, or the file
+            cannot be read.
+        """
+        again = "fetch the file again"
+        try:
+            data = self._read(min(len(buffer), _BUFFER_BYTES))
+        except EOFError:
+            raise BrokenStreamError("the gzip stream ends early", again) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise BrokenStreamError("the gzip stream is corrupt", again, error) from None
+        except OSError as error:
+            if error.errno is not None or not self.form:
+                raise BrokenStreamError(
+                    "cannot be read", "check the disk or the connection", error.strerror
+                ) from None
+            if "incomplete" in str(error):
+                raise BrokenStreamError("the zstd stream ends early", again) from None
+            raise BrokenStreamError("the zstd stream is corrupt", again, error) from None
+        except Exception as error:
+            # Remote file systems have errors of their own classes.
+            if not self._remote:
+                raise
+            raise BrokenStreamError("cannot be read", "check the connection", error) from None
         buffer[: len(data)] = data
-        self._bytes += len(data)
-        if self._bytes > max(_BOMB_BYTES, _BOMB_RATIO * self._file.tell()):
-            raise UserError(
-                f"{self._path}: expands to more than {_BOMB_RATIO} times its size; unpack it, if it"
-                " is to be trusted"
+        self._position += len(data)
+        if (
+            self.form
+            and self._position > self._most
+            and self._position > _BOMB_RATIO * self.stored.tell()
+        ):
+            raise BrokenStreamError(
+                f"the {self.form} stream expands to more than {self._most} bytes and"
+                f" {_BOMB_RATIO} times its size",
+                self.bomb_remedy,
             )
         return len(data)
 
-    def _read_zstandard(self, size: int) -> bytes:
-        # `stream_reader` ends silently where a stream is cut.
-        import zstandard
-
-        del size
-        while True:
-            piece = self._file.read(_PIECE_BYTES)
-            if not piece:
-                if self._decoder is not None:
-                    raise EOFError("the stream ends early")
-                return b""
-            found = b""
-            while piece:
-                self._decoder = self._decoder or zstandard.ZstdDecompressor().decompressobj()
-                try:
-                    found += self._decoder.decompress(piece)
-                except zstandard.ZstdError as error:
-                    raise EOFError(error) from None
-                piece = self._decoder.unused_data if self._decoder.eof else b""
-                if self._decoder.eof:
-                    self._decoder = None
-            if found:
-                return found
-
 
 def _expanded_name(path: str) -> str:
-    for suffix in _COMPRESSED:
+    for suffix in COMPRESSED:
         if path.lower().endswith(suffix):
             return path[: -len(suffix)]
     return path
@@ -299,7 +330,7 @@ def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
     while line := file.readline(MOST_CELL_BYTES + 1):
         number += 1
         if number == 1:
-            if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+            if line.startswith(UTF16_BOMS):
                 raise UserError(f"{path}: UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
             line = line.removeprefix(b"\xef\xbb\xbf")
         if len(line) > MOST_CELL_BYTES:
@@ -317,13 +348,13 @@ def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
             ) from None
 
 
-def _text_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
+def _text_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
     del reading
     for number, line in _lines(path, file):
         yield Row(line.removesuffix("\n").removesuffix("\r"), None, path, number)
 
 
-def _table_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
+def _table_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
     form = reading.form_of(path)
     # The limit is the module's; its own is lower.
     csv.field_size_limit(MOST_CELL_BYTES)
@@ -364,7 +395,7 @@ def _others(values: dict[str, Any], column: str, id_column: str) -> dict[str, An
     return {name: value for name, value in values.items() if name not in (column, id_column)}
 
 
-def _jsonl_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
+def _jsonl_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
     for number, line in _lines(path, file):
         if line.strip():
             where = f"{path}:{number}"
@@ -373,7 +404,7 @@ def _jsonl_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
             )
 
 
-def _json_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
+def _json_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
     data = file.read(_MOST_JSON_BYTES + 1)
     if len(data) > _MOST_JSON_BYTES:
         raise UserError(
@@ -450,26 +481,26 @@ def encodable(text: str) -> str:
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
-def _parquet_rows(path: str, file: BinaryIO, reading: Reading) -> Iterator[Row]:
+def _parquet_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
     check_extra("data", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with contextlib.ExitStack() as stack:
-        if isinstance(file, io.BufferedReader) and not file.seekable():
-            # Parquet is read from its end.
-            unpacked = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(file, unpacked)
-            file = unpacked
+        # Parquet is read from its end.
+        source: Any = file.raw.stored
+        if file.raw.form:
+            source = stack.enter_context(tempfile.TemporaryFile())
+            shutil.copyfileobj(file, source)
         try:
-            schema = pq.read_schema(file)
+            schema = pq.read_schema(source)
             column, id_column = reading.selected(schema.names, path)
             names = [column, *filter(None, [id_column])]
             if reading.keep:
                 names += [f.name for f in schema if f.name not in names and _is_plain(f.type)]
             # A value that stands for thousands is held once.
             strings = [name for name in names if _is_text(schema.field(name).type)]
-            parquet = stack.enter_context(pq.ParquetFile(file, read_dictionary=strings))
+            parquet = stack.enter_context(pq.ParquetFile(source, read_dictionary=strings))
             number = 0
             for batch in _batches(path, parquet, names):
                 for values in zip(*(_values(batch[name]) for name in names)):
@@ -541,36 +572,3 @@ _READERS = {
     "json": _json_rows,
     "parquet": _parquet_rows,
 }
-
-
-def _file_system(path: str) -> tuple[Any, str]:
-    check_extra("data", "fsspec")
-    from fsspec.core import url_to_fs
-
-    return url_to_fs(path)
-
-
-@contextlib.contextmanager
-def _remote_errors(path: str) -> Iterator[None]:
-    """Turns the faults of fsspec and of its file systems, which have classes of their own."""
-    try:
-        yield
-    except UserError:
-        raise
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; check --input") from None
-    except Exception as error:
-        raise UserError(f"{path}: cannot be opened ({error or type(error).__name__})") from None
-
-
-def _remote_files(pattern: str) -> list[str]:
-    with _remote_errors(pattern):
-        system, name = _file_system(pattern)
-        if system.isdir(name):
-            found = system.find(name)
-        else:
-            found = [name] if system.isfile(name) else system.glob(name)
-        paths = [system.unstrip_protocol(path) for path in sorted(found)]
-    if not paths:
-        raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
-    return paths

@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from official_cmlm.input_files import expand_inputs, is_remote, located
+from official_cmlm.input_files import expand_inputs, is_remote, located, size_of
 from official_cmlm.languages import check_language_tag
 
 from ..counts import Counts, guarded
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
 from .document import Document, Part, ReadOptions
-from .lines import is_plain, size_of
+from .lines import is_plain
 
 __all__ = [
     "READER_NAMES",

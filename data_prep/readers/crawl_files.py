@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.languages import language_code
+from official_cmlm.text_files import BrokenStreamError
 
 from ..counts import SAMPLE_CHARACTERS, Counts
 from .document import Document, ReadOptions
-from .lines import BrokenStreamError, ExpandedFile
+from .lines import CountedFile
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def records(
     from fastwarc.warc import ArchiveIterator
 
     number = read = 0
-    with ExpandedFile(path, counts, options) as file:
+    with CountedFile(path, counts, options) as file:
         stream = _Tail(file)
         try:
             # HTTP is parsed later, as the record's own length shows whether it was cut short.
@@ -83,7 +84,7 @@ def _cut_short(path: str, number: int) -> UserError:
 class _Tail:
     """A stream that remembers the last bytes that were read."""
 
-    def __init__(self, file: ExpandedFile) -> None:
+    def __init__(self, file: CountedFile) -> None:
         self._file = file
         self.tell = file.tell
         self.tail = b""

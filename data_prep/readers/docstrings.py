@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
+from official_cmlm.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import BrokenStreamError, ExpandedFile
+from .lines import CountedFile
 
 MIN_CHARACTERS, _MIN_WORDS = 80, 4
 _MIN_LETTERS = 0.85  # of the characters that are not white space
@@ -40,7 +41,7 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     Raises:
       UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is not Python.
     """
-    with ExpandedFile(path, counts, options) as file:
+    with CountedFile(path, counts, options) as file:
         parts, size = [], 0
         try:
             while part := file.read(options.max_line_bytes):

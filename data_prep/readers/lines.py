@@ -1,36 +1,28 @@
-"""The lines of files of text: UTF-8, plain or compressed, local or remote, in bounded memory.
+"""The lines of files of text: UTF-8, plain or compressed, local or remote, in bounded memory."""
 
-A remote path has a scheme, such as gs://, and is read through TensorFlow's `tf.io.gfile`, which is
-not imported for anything else.
-"""
-
-import contextlib
+import codecs
 import dataclasses
-import errno
 import functools
-import gzip
-import io
-import os
+import itertools
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.input_files import is_remote, located, refuse_special
+from official_cmlm.input_files import is_remote
+from official_cmlm.text_files import (
+    GZIP_MAGIC,
+    UTF16_BOMS,
+    ZSTD_MAGIC,
+    BrokenStreamError,
+    ExpandedFile,
+)
 
 from ..counts import Counts
 from .document import Part, ReadOptions
 
-GZIP_MAGIC = b"\x1f\x8b"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
-_BUFFER_BYTES = 1 << 17
-# Running text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
-_BOMB_RATIO = 100
 CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"
 _REPLACEMENT = "\ufffd"
@@ -53,180 +45,24 @@ def is_plain(path: str) -> bool:
     return not head.startswith((GZIP_MAGIC, ZSTD_MAGIC, *UTF16_BOMS))
 
 
-def size_of(path: str) -> int:
-    """Returns the size of a file as it is stored, in bytes; 0 if it is unknown."""
-    if is_remote(path):
-        import tensorflow as tf
+class CountedFile(ExpandedFile):
+    """The bytes of a file, expanded and counted; of a part, from the byte before `start` on.
 
-        try:
-            return tf.io.gfile.stat(path).length
-        except tf.errors.OpError:
-            return 0
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        # Opening it will fail too, with a better message.
-        return 0
-
-
-class BrokenStreamError(Exception):
-    """A failure of reading, made a `UserError` by the caller who knows how far it has read."""
-
-    def __init__(self, what: str, remedy: str, detail: str = "") -> None:
-        super().__init__(what)
-        self._what, self._remedy, self._detail = what, remedy, detail
-
-    def at(self, path: str, place: str) -> UserError:
-        """Returns the error for the user; `place` is how far it was read: "after line 3"."""
-        detail = f" ({self._detail})" if self._detail else ""
-        return UserError(f"{path}: {self._what} {place}{detail}; {self._remedy}")
-
-
-class ExpandedFile(contextlib.AbstractContextManager):
-    """The bytes of one file, decompressed if its first bytes are those of gzip or Zstandard.
-
-    >>> with ExpandedFile("a.txt.gz", Counts(), ReadOptions()) as file:   # doctest: +SKIP
-    ...     file.read(100)
+    The file is counted with its part at 0.
     """
+
+    bomb_remedy = "leave it out, or raise --max_expanded_mb if it is to be trusted"
 
     def __init__(self, path: str, counts: Counts, options: ReadOptions, start: int = 0) -> None:
-        """Opens the file.
-
-        Args:
-          path: local, or with a scheme.
-          counts: counts the file and its bytes.
-          options: `directory` and `max_expanded_bytes`.
-          start: first byte of a part of a file that `is_plain`; it is read from the byte before,
-            and the file is counted with the part at 0.
-
-        Raises:
-          UserError: it cannot be opened, or is a pipe or a device, which might never end.
-        """
-        place = located(path, options.directory)
-        refuse_special(place)
-        self._counts, self._max_bytes, self._position = counts, options.max_expanded_bytes, 0
         counts.files += not start
-        try:
-            self._stored = _Stored(place, max(0, start - 1))
-            self._raw = io.BufferedReader(self._stored, _BUFFER_BYTES)
-            head = self._raw.peek(len(ZSTD_MAGIC))
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file; check --input") from None
-        except IsADirectoryError:
-            raise UserError(f"{path}: is a directory; name the files in it") from None
-        except OSError as error:
-            raise UserError(
-                f"{path}: cannot be opened ({error.strerror or error}); check its permissions"
-            ) from None
-        self._read, self._format = self._raw.read1, ""
-        if start:
-            return
-        if head.startswith(GZIP_MAGIC):
-            # `read1` hands over what was decompressed before a stream breaks off, so that the
-            # place named in the message is the right one.
-            self._read, self._format = gzip.GzipFile(fileobj=self._raw).read1, "gzip"
-        elif head.startswith(ZSTD_MAGIC):
-            check_extra("data", "fastwarc")
-            from fastwarc.stream_io import ZstdReader
-
-            # Unlike the reader of `zstandard`, this one detects a file that was cut short.
-            self._read, self._format = ZstdReader(self._raw, fsspec_args=False).read, "zstd"
-
-    def __exit__(self, *error: object) -> None:
-        self._raw.close()
-
-    def tell(self) -> int:
-        """Returns the number of bytes read, after decompression."""
-        return self._position
-
-    def read(self, size: int) -> bytes:
-        """Returns at most `size` bytes, and at least one unless the file ends.
-
-        Raises:
-          BrokenStreamError: the stream is corrupt, ends early, expands too much, or the file
-            cannot be read.
-        """
-        again = "fetch the file again"
-        try:
-            data = self._read(min(size, _BUFFER_BYTES))
-        except EOFError:
-            raise BrokenStreamError("the gzip stream ends early", again) from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise BrokenStreamError("the gzip stream is corrupt", again, str(error)) from None
-        except OSError as error:
-            if error.errno is not None or not self._format:
-                raise BrokenStreamError(
-                    "cannot be read", "check the disk or the connection", error.strerror
-                ) from None
-            if "incomplete" in str(error):
-                raise BrokenStreamError("the zstd stream ends early", again) from None
-            raise BrokenStreamError("the zstd stream is corrupt", again, str(error)) from None
-        self._position += len(data)
-        self._counts.bytes += len(data)
-        if (
-            self._format
-            and self._position > self._max_bytes
-            and self._position > _BOMB_RATIO * self._stored.position
-        ):
-            raise BrokenStreamError(
-                f"the {self._format} stream expands to more than {self._max_bytes} bytes and"
-                f" {_BOMB_RATIO} times its size",
-                "leave it out, or raise --max_expanded_mb if it is to be trusted",
-            )
-        return data
-
-
-class _Stored(io.RawIOBase):
-    """A file's bytes as they are stored, counted.
-
-    Attributes:
-      position: bytes read so far.
-    """
-
-    def __init__(self, path: str, start: int) -> None:
-        self.position = 0
-        self._file: Any = _GFile(path) if is_remote(path) else open(path, "rb", buffering=0)
-        if start:
-            self._file.seek(start)
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.position
+        super().__init__(path, options.max_expanded_bytes, options.directory, max(0, start - 1))
+        self._counts = counts
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self.position += count
+        """Reads and counts bytes, as `ExpandedFile.readinto` does."""
+        count = super().readinto(buffer)
+        self._counts.bytes += count
         return count
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
-
-
-class _GFile:
-    """A remote file that raises the errors of local ones."""
-
-    def __init__(self, path: str) -> None:
-        import tensorflow as tf
-
-        self._path, self._errors = path, tf.errors
-        self._file = tf.io.gfile.GFile(path, "rb")
-
-    def readinto(self, buffer: memoryview) -> int:
-        try:
-            data = self._file.read(len(buffer))
-        except self._errors.NotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "no such file", self._path) from None
-        except self._errors.OpError as error:
-            raise OSError(errno.EIO, error.message[:160], self._path) from None
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,10 +95,10 @@ class Block:
 
 
 def iter_lines(
-    path: str, counts: Counts, options: ReadOptions, *, chunk_bytes: int = CHUNK_BYTES
+    path: str, counts: Counts, options: ReadOptions, **more: Any
 ) -> Iterator[tuple[int, str]]:
     """Yields (line number from 1, line) of all lines of a file; see `iter_blocks`."""
-    for block in iter_blocks(path, counts, options, chunk_bytes=chunk_bytes):
+    for block in iter_blocks(path, counts, options, **more):
         yield from enumerate(block.lines, block.number)
 
 
@@ -274,6 +110,7 @@ def iter_blocks(
     chunk_bytes: int = CHUNK_BYTES,
     part: Part | None = None,
     is_border: Callable[[bytes], bool] = bool,
+    any_encoding: bool = False,
 ) -> Iterator[Block]:
     r"""Yields the lines of a file, many at a time.
 
@@ -290,6 +127,8 @@ def iter_blocks(
         at `start` or after it (or with the file, for 0) and ends before the first border line at
         `stop` or after it; so parts that tile the file's bytes tile its lines.
       is_border: whether a line, given with its end, is a border line; default: every line.
+      any_encoding: whether UTF-16 with a byte order mark is read too, and a line that is not UTF-8
+        as Latin-1.
 
     Raises:
       UserError: no such file, a directory, a broken or exploding compressed stream, a NUL byte,
@@ -305,13 +144,15 @@ def iter_blocks(
         return f"{number} behind byte {start}" if start else str(number)
 
     try:
-        with ExpandedFile(path, counts, options, start) as file:
+        # The byte before tells whether a line begins at `start`.
+        first, skip_before = (start - 1, part[1]) if part and start else (0, 0)
+        with CountedFile(path, counts, options, start) as file:
             chunks = iter(lambda: file.read(chunk_bytes), b"")
-            # The byte before tells whether a line begins at `start`.
-            first, skip_before = (start - 1, part[1]) if part and start else (0, 0)
+            if any_encoding:
+                chunks = _without_utf16(path, chunks)
             runs = _whole_lines(path, chunks, options.max_line_bytes, first, skip_before)
             for offset, data in _lines_of_part(runs, part, is_border) if part else runs:
-                text = _decode(path, data, counts)
+                text = _decode(path, data, counts, any_encoding)
                 if offset == 0:
                     text = text.removeprefix(_BOM)
                 if not text:
@@ -435,11 +276,38 @@ def _lines_of_part(
         yield offset, data
 
 
-def _decode(path: str, block: bytes, counts: Counts) -> str:
+def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the bytes, as UTF-8 if they begin with the byte order mark of UTF-16."""
+    head = next(chunks, b"")
+    if len(head) == 1:
+        head += next(chunks, b"")
+    chunks = itertools.chain([head], chunks)
+    if head.startswith(UTF16_BOMS):
+        try:
+            yield from (text.encode() for text in codecs.iterdecode(chunks, "utf-16"))
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: no UTF-16 text ({error.reason}); convert it to UTF-8 text"
+            ) from None
+    yield from chunks
+
+
+def _decode(path: str, block: bytes, counts: Counts, any_encoding: bool) -> str:
     try:
         return block.decode()
     except UnicodeDecodeError:
         text = block.decode(errors="replace")
+    if any_encoding:
+        # TREC's questions are Latin-1, which any bytes are.
+        lines = block.splitlines(keepends=True)
+        return "".join(map(_utf8_or_latin1, lines))
     # The file may hold U+FFFD of its own, which is good UTF-8.
     counts.add_not_utf8(path, text.count(_REPLACEMENT) - block.count(_REPLACEMENT_BYTES))
     return text
+
+
+def _utf8_or_latin1(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.input_files import size_of
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions
-from .lines import size_of
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from xml.parsers import expat
 
 from official_cmlm.errors import UserError
 from official_cmlm.languages import is_language_tag, no_language
+from official_cmlm.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Pair, ReadOptions, one_space
-from .lines import BrokenStreamError, ExpandedFile
+from .lines import CountedFile
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 512
@@ -36,7 +37,7 @@ def read(
       UserError: not well-formed XML, entities declared in the file, a unit too long.
     """
     parser = _Parser(path, languages, options, counts)
-    with ExpandedFile(path, counts, options) as file:
+    with CountedFile(path, counts, options) as file:
         try:
             while chunk := file.read(min(_CHUNK_BYTES, options.max_line_bytes)):
                 yield from parser.feed(chunk, file.tell())

@@ -1,6 +1,5 @@
 """Keeps sentences of evaluation sets out of training text; reads evaluation files of any form."""
 
-import codecs
 import dataclasses
 import itertools
 import json
@@ -16,7 +15,7 @@ from official_cmlm.text_files import encodable
 
 from ..counts import Counts, guarded
 from ..readers.document import Document, ReadOptions
-from ..readers.lines import CHUNK_BYTES, UTF16_BOMS, BrokenStreamError, ExpandedFile
+from ..readers.lines import iter_lines
 from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
 from . import SentenceCutter
 from .letters import analyse, letter_keys
@@ -38,7 +37,6 @@ _PLAIN_SENTENCE = re.compile(rf"[^{UNAMBIGUOUS_MARKS}]+[{UNAMBIGUOUS_MARKS}]*")
 _JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 # A cell between commas, in quotes or not; of any length, which the csv module refuses.
 _CSV_CELL = re.compile(r'(?:^|,)(?:"([^"]*(?:""[^"]*)*)"?|([^,]*))')
-_REMEDY = "take it out of --exclude or make it UTF-8 text, or --on_error=skip goes on without it"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +159,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     """
     name = path.lower().removesuffix(".gz").removesuffix(".zst")
     is_csv, is_json = name.endswith(".csv"), name.endswith((".json", ".jsonl", ".ndjson"))
-    for line in _lines(path, options, counts):
+    for _, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}
         if is_csv and "\t" not in line:
             cells.update(_comma_cells(line))
@@ -188,57 +186,6 @@ def several_sentences(text: str, language: str) -> list[str]:
     pieces = segment(text, language)
     # The language of the file may be wrong, so sentences as French text is split are added.
     return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
-
-
-def _lines(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]:
-    """Yields the lines of a file, each decoded on its own."""
-    pending, number = b"", 0
-    try:
-        with ExpandedFile(path, counts, options) as file:
-            chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
-            for chunk in _without_utf16(path, chunks):
-                if b"\0" in chunk:
-                    raise UserError(f"{path}: no text, a NUL byte behind line {number}; {_REMEDY}")
-                pending += chunk
-                end = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
-                for line in pending[:end].splitlines():
-                    number += 1
-                    yield _decode(line)
-                pending = pending[end:]
-                if len(pending) > options.max_line_bytes:
-                    raise UserError(
-                        f"{path}:{number + 1}: the line is longer than {options.max_line_bytes}"
-                        " bytes; break it into lines, or raise --max_line_mb"
-                    )
-    except BrokenStreamError as error:
-        raise error.at(path, f"after line {number}") from None
-    if pending:
-        yield _decode(pending)
-
-
-def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields the bytes, as UTF-8 if they begin with the byte order mark of UTF-16."""
-    head = next(chunks, b"")
-    if len(head) == 1:
-        head += next(chunks, b"")
-    if not head.startswith(UTF16_BOMS):
-        yield from itertools.chain([head], chunks)
-        return
-    decoder = codecs.getincrementaldecoder("utf-16")()
-    try:
-        for chunk in itertools.chain([head], chunks):
-            yield decoder.decode(chunk).encode("utf-8")
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: no UTF-16 text ({error.reason}); {_REMEDY}") from None
-
-
-def _decode(line: bytes) -> str:
-    try:
-        return line.decode().removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        # TREC's questions are Latin-1, which any bytes are.
-        return line.decode("latin-1")
 
 
 def _comma_cells(line: str) -> Iterator[str]:
