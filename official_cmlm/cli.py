@@ -157,8 +157,9 @@ def define_model_name() -> None:
         "model",
         None,
         "Encoder: an encoder directory (a --model_dir of a training, or an import), a"
-        " sentence-transformers, Hugging Face or ONNX folder, an installed package of weights, such"
-        " as all-MiniLM-L6-v2, or a name org/model of the Hugging Face hub. Required.",
+        " sentence-transformers, Hugging Face or ONNX folder, an encoder that ships, an installed"
+        " package of weights, such as all-MiniLM-L6-v2, or a name org/model of the Hugging Face"
+        " hub. Required.",
     )
     flags.DEFINE_alias("model_dir", "model")
 

@@ -110,6 +110,13 @@ COMMANDS = {
         ("source",),
         {"to": "output_dir"},
     ),
+    "shrink": Command(
+        "checkpoints.shrink",
+        "a smaller encoder of a larger one, to start a training from",
+        _TRAIN,
+        ("model",),
+        {"to": "output_dir"},
+    ),
     "train": Command(
         "experiments.train",
         "a training by an experiment's name; `cmlm train ?` lists them",

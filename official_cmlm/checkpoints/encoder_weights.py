@@ -1,7 +1,8 @@
 """Reads the weights of an encoder directory as arrays, without TensorFlow, and writes them.
 
 They are in `weights.safetensors`, where a public checkpoint was imported, or in the newest
-checkpoint of a training.
+checkpoint of a training. In `weights.safetensors`, a table or kernel may be int8 with a tensor
+`NAME/scale`, float32, by which its rows (all numbers of a first index) are multiplied.
 """
 
 import dataclasses
@@ -23,6 +24,9 @@ from official_cmlm.validation import check_fields
 
 # Prefix of the head's tensors in `weights.safetensors`.
 _HEAD = "language_model_head/"
+# How `write_weights` stores tables and kernels.
+WEIGHT_FORMS = ("float32", "int8")
+_SCALE = "/scale"
 # The objectives of a training's checkpoint, which hold CMLM's projection P; an encoder whose
 # vector is the mean of projections has P itself.
 _OBJECTIVES = ("model", "objectives")
@@ -135,19 +139,29 @@ def read_head(directory: EncoderDirectory, prefix: str | None = None) -> Tensors
     return head
 
 
-def write_weights(folder: Path, encoder: Tensors, head: Tensors | None) -> None:
+def write_weights(
+    folder: Path, encoder: Tensors, head: Tensors | None, form: str = WEIGHT_FORMS[0]
+) -> None:
     """Writes `weights.safetensors`.
 
     Args:
       folder: the encoder directory.
       encoder: see `EncoderWeights`.
       head: weights of the language-model head, by the names of `head_shapes`; None without one.
+      form: one of `WEIGHT_FORMS`; biases and norms are float32 in any case.
     """
     from safetensors.numpy import save
 
     arrays = encoder | {f"{_HEAD}{name}": array for name, array in (head or {}).items()}
+    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
+    if form == "int8":
+        for name in [name for name in arrays if name.endswith(("/kernel", "/embeddings"))]:
+            rows = arrays[name].reshape(len(arrays[name]), -1)
+            scale = np.abs(rows).max(axis=1) / np.float32(127)
+            codes = np.rint(rows / np.where(scale > 0, scale, 1)[:, None]).astype(np.int8)
+            arrays |= {name: codes.reshape(arrays[name].shape), name + _SCALE: scale}
     with atomic_write(folder / WEIGHTS) as file:
-        file.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        file.write(save(arrays))
 
 
 class _SafetensorsFile:
@@ -162,8 +176,18 @@ class _SafetensorsFile:
         """Reads tensors of these names and shapes."""
         prefix = _HEAD if part == "language_model_head" else ""
         wanted = {f"{prefix}{name}": name for name in shapes}
-        found, _ = read_tensors({self._path: None}, wanted.__contains__)
-        arrays = {wanted[key]: array for key, array in found.items()}
+        scaled = {f"{name}{_SCALE}" for name in wanted} & self._names
+        codes = {name.removesuffix(_SCALE) for name in scaled}
+        found, _ = read_tensors({self._path: None}, (wanted.keys() | scaled).__contains__, codes)
+        for name in codes & found.keys():
+            array, scale = found[name], found[name + _SCALE]
+            if scale.shape != array.shape[:1] or not (scale >= 0).all():
+                raise UserError(
+                    f"{self._path}: {name}{_SCALE} is not a number of 0 or more for each row of "
+                    f"{name}; write it again from its source"
+                )
+            array *= scale.reshape(-1, *[1] * (array.ndim - 1))
+        arrays = {name: found[key] for key, name in wanted.items() if key in found}
         _check_shapes(self._path, arrays, shapes)
         return arrays
 

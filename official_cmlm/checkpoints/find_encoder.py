@@ -1,4 +1,4 @@
-"""Finds encoders by name: a folder, an installed package of weights, a name of the hub."""
+"""Finds encoders by name: a folder, one that ships, a package of weights, a name of the hub."""
 
 import importlib.util
 import os
@@ -15,6 +15,8 @@ from official_cmlm.files import cache_folder, digest
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
+# Encoder directories that come with this package, each with a README.md that says what it is.
+SHIPPED = Path(__file__).parents[1] / "weights"
 # Packages of weights have the model's name with this in front or without it, and its files in a
 # folder `model`.
 _PACKAGES, _FOLDER = ("", "gt_"), "model"
@@ -29,19 +31,20 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
     """Returns the folder of an encoder.
 
     Args:
-      model: a folder, the name of an installed package of weights, such as `all-MiniLM-L6-v2`, or a
-        name `org/model` of the Hugging Face hub, which is looked for in its cache first.
+      model: a folder, the name of an encoder that ships, the name of an installed package of
+        weights, such as `all-MiniLM-L6-v2`, or a name `org/model` of the Hugging Face hub, which
+        is looked for in its cache first.
       revision: branch, tag or commit of a name of the hub. Default: its main branch.
 
     Raises:
-      UserError: if there is nothing of that name, or a folder and a package both have it.
+      UserError: if there is nothing of that name, or a folder has the name of an installed one.
     """
     name, folder = os.fspath(model), Path(os.path.expanduser(model))
     package = _package(name)
     if folder.exists() and package is not None:
         raise UserError(
-            f"{name}: a folder here and an installed package of weights; write ./{name} for the "
-            f"folder, {package} for the package"
+            f"{name}: a folder here and an encoder that is installed; write ./{name} for the "
+            f"folder, {package} for the other"
         )
     is_hub_name = not folder.exists() and package is None and bool(_HUB_NAME.fullmatch(name))
     if revision is not None and not is_hub_name:
@@ -50,8 +53,8 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
         return _from_hub(name, revision)
     if package is None and not folder.exists():
         raise UserError(
-            f"{name}: no folder, installed package of weights or name org/model of the Hugging "
-            "Face hub; check the path"
+            f"{name}: no folder, encoder that ships ({', '.join(shipped()) or 'none does'}), "
+            "installed package of weights or name org/model of the Hugging Face hub; check the path"
         )
     return folder if package is None else package
 
@@ -112,10 +115,17 @@ def _state(folder: Path) -> str:
     return digest([], f"{_VERSION} {folder.resolve()} {facts}")
 
 
+def shipped() -> list[str]:
+    """Returns the names of the encoders that come with this package."""
+    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG_NAME}"))
+
+
 def _package(name: str) -> Path | None:
-    """Returns the folder of an installed package of weights; None if there is none."""
+    """Returns the folder of an encoder that ships or is a package of weights; None without one."""
     if not re.fullmatch(r"[\w.-]+", name):
         return None
+    if name in shipped():
+        return SHIPPED / name
     module = re.sub(r"[-.]", "_", name).lower()
     for prefix in _PACKAGES:
         try:

@@ -1,6 +1,6 @@
 """Reads the files of public checkpoints: JSON, and weights as safetensors, single or sharded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +105,16 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
 
 
 def read_tensors(
-    paths: dict[Path, list[str] | None], wanted: Callable[[str], bool]
+    paths: dict[Path, list[str] | None],
+    wanted: Callable[[str], bool],
+    codes: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], set[str]]:
     """Reads the wanted tensors.
 
     Args:
       paths: see `weight_files`.
       wanted: whether to read a tensor, by its name.
+      codes: names of the tensors that are int8.
 
     Returns:
       The wanted tensors by name, float32, and the names of all others.
@@ -139,7 +142,7 @@ def read_tensors(
                         others.add(name)
                         continue
                     dtype = file.get_slice(name).get_dtype()
-                    if dtype not in _DTYPES:
+                    if dtype not in (("I8",) if name in codes else _DTYPES):
                         raise UserError(
                             f"{path}: {name} is {dtype}; the weights of an encoder must be "
                             f"{', '.join(_DTYPES)} (quantised checkpoints cannot be imported)"

@@ -81,7 +81,7 @@ def test_a_folder_on_pythons_path_is_not_a_package(real_weights, tmp_path, monke
 
 
 def test_names_that_nothing_has(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="no folder, installed package of weights or name"):
+    with pytest.raises(UserError, match="no folder, encoder that ships"):
         find_encoder("no-such-model")
     with pytest.raises(UserError, match="revision main: only names"):
         find_encoder(tmp_path, revision="main")

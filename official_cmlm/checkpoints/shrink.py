@@ -1,0 +1,381 @@
+"""Makes a smaller encoder of a larger one: `python -m official_cmlm.checkpoints.shrink`.
+
+The encoder directory that it writes is one to start a training from, such as a distillation whose
+teacher is the larger encoder: some of its blocks, a narrower table, fewer entries. With
+`--weights=int8` alone it is the same encoder in a quarter of the bytes.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from absl import flags
+
+from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_weights import (
+    WEIGHT_FORMS,
+    read_head,
+    read_weights,
+    write_weights,
+)
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+from official_cmlm.checkpoints.imported_encoder import Tensors
+from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.files import check_writable, output_folder, staged_folder
+from official_cmlm.text_files import Reading, expand_files, read_rows
+from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
+
+FLAGS = flags.FLAGS
+# Standard deviation of a table of principal components: that of the trial in which such a start
+# served (the layer normalisation after it makes 1 of every width).
+_TABLE_DEVIATION = 0.5
+_TEXTS_AT_ONCE = 10_000
+# Tables with a row an entry.
+_WORDS, _TOKEN_WEIGHTS = "word_embeddings/embeddings", "token_weights/embeddings"
+
+
+def define_flags() -> None:
+    """Defines the source, the output folder, and the fields of `Shrinking`."""
+    cli.define_model_name()
+    flags.DEFINE_string(
+        "output_dir", None, "Encoder directory to write; it appears when complete. Required."
+    )
+    flags.DEFINE_list(
+        "layers",
+        None,
+        "Transformer blocks to keep, from 0, such as 0,2,4; none keeps the embeddings alone."
+        " Default: all.",
+    )
+    flags.DEFINE_integer(
+        "hidden_size",
+        0,
+        "Columns of the table of words, with --layers=none: its first principal components,"
+        f" centred, with a standard deviation of {_TABLE_DEVIATION}; positions and types begin at"
+        " zero. Default: as it is.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "embedding_width",
+        0,
+        "Columns of a table of words that a linear layer leads to the width of the blocks."
+        " Default: as it is.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "vocab_size",
+        0,
+        "Entries of a WordPiece vocabulary to keep: special tokens, single characters, and those"
+        " that are the most frequent in --input. Default: all.",
+        lower_bound=0,
+    )
+    flags.DEFINE_list("input", [], "Files of texts that --vocab_size counts entries in.")
+    flags.DEFINE_string(
+        "column", "", "Column of a table, or field of JSON objects, with the text. Default: text."
+    )
+    flags.DEFINE_integer(
+        "dense_size",
+        0,
+        "Width of a new dense layer on the sentence vector, without activation, such as that of the"
+        " teacher's vectors. Default: the encoder's own layer, if it fits.",
+        lower_bound=0,
+    )
+    flags.DEFINE_enum(
+        "pooling", "", ["", *POOLINGS], "How token outputs become the vector. Default: as it is."
+    )
+    flags.DEFINE_enum(
+        "weights",
+        "float32",
+        WEIGHT_FORMS,
+        "How weights are stored: int8 takes a quarter of the bytes, by a scale for each row.",
+    )
+    flags.DEFINE_bool(
+        "drop_head",
+        False,
+        "Whether to leave out the language-model head. Default: keep it where it fits.",
+    )
+    flags.DEFINE_integer("seed", 0, "Seed of the weights of the new dense layer.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
+    cli.required("model", "output_dir")
+
+
+@dataclasses.dataclass(frozen=True)
+class Small:
+    """An encoder in the making; each step returns a smaller one.
+
+    Attributes:
+      config: its shape.
+      vocabulary: its vocabulary.
+      encoder: its weights by the names of `modeling.sentence_encoder.encoder_variables`.
+      head: weights of the language-model head; None without one.
+    """
+
+    config: EncoderConfig
+    vocabulary: Vocabulary
+    encoder: Tensors
+    head: Tensors | None
+
+    def with_entries(self, kept: np.ndarray) -> "Small":
+        """Returns it with these entries of the vocabulary alone, by their ids in order."""
+        tokens = tuple(self.vocabulary.tokens[i] for i in kept)
+        vocabulary = dataclasses.replace(self.vocabulary, tokens=tokens)
+        tables = {name: self.encoder[name][kept] for name in self._tables()}
+        head = self.head
+        if head is not None:
+            head = head | {"output_bias/bias": head["output_bias/bias"][kept]}
+        config = self.config.for_vocabulary(len(kept), vocabulary.special_ids["pad"])
+        return Small(config, vocabulary, self.encoder | tables, head)
+
+    def _tables(self) -> set[str]:
+        return {_WORDS, _TOKEN_WEIGHTS} & self.encoder.keys()
+
+    def with_blocks(self, kept: Sequence[int]) -> "Small":
+        """Returns it with these Transformer blocks alone, in this order."""
+        encoder = {
+            name: array
+            for name, array in self.encoder.items()
+            if not name.startswith("transformer/")
+        }
+        for new, old in enumerate(kept):
+            scope = f"transformer/layer_{old}/"
+            encoder |= {
+                f"transformer/layer_{new}/{name.removeprefix(scope)}": array
+                for name, array in self.encoder.items()
+                if name.startswith(scope)
+            }
+        config = self.config.replace(num_layers=len(kept))
+        if not kept:
+            config = config.replace(relative_position_buckets=0)
+            encoder.pop("relative_attention_bias/embeddings", None)
+        return dataclasses.replace(self, config=config, encoder=encoder)
+
+    def with_components(self, width: int) -> "Small":
+        """Returns an encoder without blocks whose table has so many principal components."""
+        table, _, _ = principal_components(self.encoder[_WORDS], width)
+        config = self.config.replace(
+            hidden_size=width, embedding_width=0, num_attention_heads=1, dense_size=0
+        )
+        encoder = {
+            _WORDS: table * (_TABLE_DEVIATION / table.std()),
+            "position_embedding/embeddings": np.zeros((config.max_position_embeddings, width)),
+            "type_embeddings/embeddings": np.zeros((max(config.type_vocab_size, 1), width)),
+            "embeddings/layer_norm/gamma": np.ones(width),
+            "embeddings/layer_norm/beta": np.zeros(width),
+            "pooler_transform/kernel": np.zeros((width, width)),
+            "pooler_transform/bias": np.zeros(width),
+        }
+        encoder |= {name: self.encoder[name] for name in self._tables() - {_WORDS}}
+        return Small(config, self.vocabulary, encoder, None)
+
+    def with_embedding_width(self, width: int) -> "Small":
+        """Returns it with a table of so many columns and a linear layer to the width of the blocks.
+
+        The first block reads a vector y for an entry at an average position. The layer's rows are
+        the first principal components of all y, so it leads from the new table, normalised, to y
+        again, without the smaller components and with another length of the others. The
+        normalisation loses that length alone, as the new columns have no mean.
+        """
+        old = {name: np.asarray(array, np.float64) for name, array in self.encoder.items()}
+        positions, types = (
+            old[f"{name}/embeddings"] for name in ("position_embedding", "type_embeddings")
+        )
+        gamma, beta = (old[f"embeddings/layer_norm/{name}"] for name in ("gamma", "beta"))
+        average = positions[self.config.position_offset :].mean(axis=0)
+        words = _centred(old[_WORDS] + average + types[0])
+        deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
+        components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
+        # Orthonormal columns, of which all but the first are orthogonal to a vector of ones.
+        ones = np.concatenate([np.ones((width, 1)), np.eye(width, width - 1)], axis=1)
+        turn = np.linalg.qr(ones)[0][:, 1:].T
+        length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
+
+        def narrow(rows: np.ndarray) -> np.ndarray:
+            return (gamma * _centred(rows) / deviations.mean()) @ basis.T @ turn
+
+        new = {
+            _WORDS: components @ turn,
+            "position_embedding/embeddings": narrow(positions - average),
+            "type_embeddings/embeddings": narrow(types - types[0]),
+            "embeddings/layer_norm/gamma": np.ones(width),
+            "embeddings/layer_norm/beta": np.zeros(width),
+            "embedding_projection/kernel": turn.T @ basis * length,
+            "embedding_projection/bias": mean,
+        }
+        config = self.config.replace(embedding_width=width)
+        return Small(config, self.vocabulary, self.encoder | new, None)
+
+    def with_dense(self, width: int, seed: int) -> "Small":
+        """Returns it with a new dense layer on the vector, of normally distributed weights."""
+        config = self.config.replace(dense_size=width, dense_activation="none")
+        drawn = np.random.default_rng(seed).standard_normal((config.hidden_size, width))
+        dense = {"dense/kernel": drawn * config.initializer_range, "dense/bias": np.zeros(width)}
+        return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
+
+    def with_pooling(self, pooling: str) -> "Small":
+        """Returns it with another pooling; new weights of tokens are zeros, the plain mean."""
+        padded = self.config.padded_length if pooling == self.config.pooling else 0
+        config = self.config.replace(pooling=pooling, padded_length=padded)
+        encoder = dict(self.encoder)
+        if pooling == "weighted_mean":
+            encoder.setdefault(_TOKEN_WEIGHTS, np.zeros((config.vocab_size, 1)))
+        else:
+            encoder.pop(_TOKEN_WEIGHTS, None)
+        return dataclasses.replace(self, config=config, encoder=encoder)
+
+
+def _centred(rows: np.ndarray) -> np.ndarray:
+    return rows - rows.mean(axis=-1, keepdims=True)
+
+
+def principal_components(
+    rows: np.ndarray, number: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns components `[rows, number]`, orthonormal basis `[number, columns]` and mean.
+
+    With all components, their product with the basis and the mean added give the rows.
+    """
+    mean = np.mean(rows, axis=0, dtype=np.float64)
+    centred = rows - mean
+    # Eigenvectors of the covariance are the right singular vectors, in ascending order.
+    basis = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:number]
+    return centred @ basis.T, basis, mean
+
+
+def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
+    """Returns the ids of a smaller vocabulary, ascending.
+
+    Special tokens and single characters stay, and entries that single characters cannot spell, so
+    that words which had pieces still have some. The others are the most frequent, at equal counts
+    those with lower ids.
+
+    Args:
+      vocabulary: the larger one.
+      size: entries to keep.
+      counts: how often each entry occurs, `[entries]`.
+
+    Raises:
+      UserError: if `size` is too small, or not smaller than the vocabulary.
+    """
+    known, special = set(vocabulary.tokens), set(vocabulary.special_tokens.values())
+    needed = np.array([token in special or _unspelt(token, known) for token in vocabulary.tokens])
+    if not needed.sum() <= size < len(vocabulary):
+        raise UserError(
+            f"--vocab_size={size}: give {needed.sum()} (special tokens and single characters) to "
+            f"{len(vocabulary) - 1}, one less than the vocabulary has"
+        )
+    order = np.lexsort((np.arange(len(vocabulary)), -counts, ~needed))
+    return np.sort(order[:size])
+
+
+def _unspelt(token: str, known: set[str]) -> bool:
+    """Returns whether an entry is a single character, or one of its characters is missing."""
+    word = token.removeprefix("##") or token
+    first, *others = word
+    pieces = [first if word == token else f"##{first}", *(f"##{other}" for other in others)]
+    return not others or not known.issuperset(pieces)
+
+
+def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "") -> np.ndarray:
+    """Counts how often each entry occurs in the texts of files, `[entries]`."""
+    tokenizer = build_tokenizer(vocabulary, tensorflow=False)
+    counts, texts = np.zeros(len(vocabulary), np.int64), []
+
+    def count() -> None:
+        ids = tokenizer.tokenize(texts).values
+        counts[:] += np.bincount(ids, minlength=len(vocabulary))
+        texts.clear()
+
+    for path in expand_files(patterns):
+        for row in read_rows(path, Reading(column=column)):
+            texts.append(row.text)
+            if len(texts) == _TEXTS_AT_ONCE:
+                count()
+    count()
+    return counts
+
+
+def _layers(given: list[str] | None, blocks: int) -> list[int]:
+    if given is None:
+        return list(range(blocks))
+    if given == ["none"]:
+        return []
+    kept = [int(each) if each.isdecimal() else -1 for each in given]
+    if not kept or not all(0 <= each < blocks for each in kept):
+        raise UserError(
+            f"--layers={','.join(given)}: give blocks of the encoder, 0 to {blocks - 1}, or none"
+        )
+    return kept
+
+
+def _check(config: EncoderConfig, vocabulary: Vocabulary, layers: list[int]) -> None:
+    """Raises `UserError` for flags that contradict each other or the encoder."""
+    if config.num_projections:
+        raise UserError(
+            f"{FLAGS.model}: its vector is a mean of projections, which cannot be made smaller; "
+            "name another encoder"
+        )
+    width, narrow = config.token_width, FLAGS.embedding_width
+    if FLAGS.hidden_size > width or (FLAGS.hidden_size and layers):
+        raise UserError(
+            f"--hidden_size={FLAGS.hidden_size}: give 1 to {width} (the table's columns), with "
+            "--layers=none"
+        )
+    if narrow and (FLAGS.hidden_size or config.embedding_width or not 2 <= narrow < width):
+        raise UserError(
+            f"--embedding_width={narrow}: give 2 to {width - 1}, without --hidden_size, for an "
+            "encoder whose table is as wide as its blocks"
+        )
+    if bool(FLAGS.vocab_size) != bool(FLAGS.input):
+        raise UserError("--vocab_size and --input: give both or none; entries are counted there")
+    if FLAGS.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
+        raise UserError(
+            f"{FLAGS.model}: has a {vocabulary.kind} vocabulary; --vocab_size cuts WordPiece alone"
+        )
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
+    cli.announce(f"reading {FLAGS.model} …")
+    output = output_folder(
+        FLAGS.output_dir, FLAGS.overwrite, EncoderDirectory.is_at, "encoder", "output_dir"
+    )
+    directory = encoder_directory_of(find_encoder(FLAGS.model))
+    layers = _layers(FLAGS.layers, directory.config.num_layers)
+    _check(directory.config, directory.vocabulary, layers)
+    found = read_weights(directory)
+    head = None if FLAGS.drop_head else read_head(directory)
+    small = Small(found.config, directory.vocabulary, found.encoder, head)
+    if FLAGS.vocab_size:
+        counts = count_entries(small.vocabulary, FLAGS.input, FLAGS.column)
+        small = small.with_entries(entries_to_keep(small.vocabulary, FLAGS.vocab_size, counts))
+    small = small.with_blocks(layers)
+    if FLAGS.hidden_size:
+        small = small.with_components(FLAGS.hidden_size)
+    if FLAGS.embedding_width:
+        small = small.with_embedding_width(FLAGS.embedding_width)
+    if FLAGS.dense_size:
+        small = small.with_dense(FLAGS.dense_size, FLAGS.seed)
+    small = small.with_pooling(FLAGS.pooling or small.config.pooling)
+    config = small.config
+    config.check()
+    with staged_folder(output) as partial:
+        for_sentences = directory.values.get("for_sentences", True)
+        length, settings = directory.max_seq_length, directory.settings
+        describe(partial, config, small.vocabulary, length, for_sentences, settings)
+        write_weights(partial, small.encoder, small.head, FLAGS.weights)
+    size = sum(path.stat().st_size for path in output.iterdir())
+    print(
+        f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
+        f"{config.vocab_size} entries, pooling {config.pooling}, vectors of "
+        f"{config.embedding_size}, {'with' if small.head else 'without'} language-model head, "
+        f"{size / 1e6:.1f} MB ({FLAGS.weights})"
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,229 @@
+"""Smaller encoders of larger ones: blocks, tables, vocabularies, and weights of a byte."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from official_cmlm import SentenceEncoder
+from official_cmlm.checkpoints import find_encoder as finding
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
+from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.shrink import Small, entries_to_keep, principal_components
+from official_cmlm.errors import UserError
+from tests.binaries import call
+from tests.checkpoints.helpers import REFERENCES
+from tests.conftest import write_encoder
+
+TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "water"]
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory, vocabulary):
+    """Writes an encoder of three blocks, as a training leaves it."""
+    return write_encoder(tmp_path_factory.mktemp("teacher") / "in", vocabulary, num_layers=3)
+
+
+@pytest.fixture(scope="module")
+def with_head(tmp_path_factory):
+    """Writes an imported encoder that has a language-model head."""
+    folder = tmp_path_factory.mktemp("imported") / "in"
+    import_checkpoint(REFERENCES / "bert", folder)
+    return folder
+
+
+def shrink(source, to, *arguments):
+    """Runs the binary; returns the new directory."""
+    assert call(
+        "official_cmlm.checkpoints.shrink", f"--model={source}", f"--output_dir={to}", *arguments
+    ) == 0  # fmt: skip
+    return EncoderDirectory.open(to)
+
+
+def vectors(folder, **options):
+    return SentenceEncoder.load(folder, backend="onnx", **options).encode(TEXTS)
+
+
+def test_the_first_blocks_are_the_teachers(teacher, tmp_path):
+    shrink(teacher, tmp_path / "out", "--layers=0,1")
+    np.testing.assert_allclose(vectors(tmp_path / "out"), vectors(teacher, layer=2), atol=1e-6)
+
+
+def test_blocks_in_between(teacher, tmp_path):
+    """Each is that of the teacher, under its new number."""
+    small = read_weights(shrink(teacher, tmp_path / "out", "--layers=2,0"))
+    large = read_weights(EncoderDirectory.open(teacher))
+    assert small.config == large.config.replace(num_layers=2)
+    for new, old in enumerate((2, 0)):
+        name = "transformer/layer_{}/intermediate/kernel"
+        assert (small.encoder[name.format(new)] == large.encoder[name.format(old)]).all()
+
+
+def test_a_cut_vocabulary_gives_the_same_vectors(teacher, tmp_path):
+    """This is so for texts whose entries are all kept; rare words of others become letters."""
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, "the bird flew under a tree"] * 2))
+    size = len(EncoderDirectory.open(teacher).vocabulary) - 10
+    small = shrink(
+        teacher, tmp_path / "out", f"--vocab_size={size}", f"--input={tmp_path}/texts.txt"
+    )
+    assert len(small.vocabulary) == small.config.vocab_size == size
+    np.testing.assert_allclose(vectors(tmp_path / "out"), vectors(teacher), atol=1e-6)
+    assert {"tree", "under"} <= set(small.vocabulary.tokens)
+    ids = small.vocabulary.tokenizer(tensorflow=False).tokenize(["slowly and quickly"]).values
+    assert small.vocabulary.special_ids["unknown"] not in ids
+
+
+def test_the_head_is_cut_with_the_vocabulary(with_head, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    before = EncoderDirectory.open(with_head)
+    size = len(before.vocabulary) - 3
+    small = shrink(
+        with_head, tmp_path / "out", f"--vocab_size={size}", f"--input={tmp_path}/texts.txt"
+    )
+    old, new = (read_head(each)["output_bias/bias"] for each in (before, small))
+    tokens = before.vocabulary.tokens
+    assert new.tolist() == [old[tokens.index(token)] for token in small.vocabulary.tokens]
+    assert read_head(shrink(with_head, tmp_path / "none", "--drop_head")) is None
+
+
+def test_what_a_vocabulary_needs_stays(vocabulary):
+    """Special tokens, single characters, and what these cannot spell, however rare."""
+    import dataclasses
+
+    tokens = (*vocabulary.tokens, "##ßen", "##ing", "ſ")
+    large = dataclasses.replace(vocabulary, tokens=tokens)
+    counts = np.zeros(len(tokens), int)
+    counts[tokens.index("water")] = 1
+    with pytest.raises(UserError, match=r"--vocab_size=9: give (\d+) .* to 97") as error:
+        entries_to_keep(large, 9, counts)
+    needed = int(str(error.value).split("give ")[1].split()[0])
+    kept = [tokens[i] for i in entries_to_keep(large, needed + 1, counts)]
+    assert {"[MASK]", "a", "##z", "##ßen", "ſ", "water"} <= set(kept)
+    assert not {"##ing", "cat"} & set(kept)
+
+
+def test_all_principal_components_are_the_table():
+    table = np.random.default_rng(0).normal(size=(50, 8)) + 3
+    components, basis, mean = principal_components(table, 8)
+    np.testing.assert_allclose(components @ basis + mean, table, atol=1e-12)
+    deviations = components.std(axis=0)
+    assert (np.diff(deviations) < 0).all() and np.allclose(components.mean(axis=0), 0)
+
+
+def test_a_factorised_table_leads_to_what_the_first_block_read(teacher):
+    """But for one length an entry; with columns for all components nothing else is lost."""
+    directory = EncoderDirectory.open(teacher)
+    found = read_weights(directory)
+    small = Small(found.config, directory.vocabulary, found.encoder, None).with_embedding_width(17)
+
+    def normalised(weights, epsilon=1e-12):
+        words = weights["word_embeddings/embeddings"] + weights["type_embeddings/embeddings"][0]
+        words = words + weights["position_embedding/embeddings"].mean(axis=0)
+        words = words - words.mean(axis=1, keepdims=True)
+        words /= np.sqrt(words.var(axis=1, keepdims=True) + epsilon)
+        gamma, beta = (weights[f"embeddings/layer_norm/{name}"] for name in ("gamma", "beta"))
+        return gamma * words + beta
+
+    expected = normalised(found.encoder)
+    new = normalised(small.encoder) @ small.encoder["embedding_projection/kernel"]
+    old = expected - small.encoder["embedding_projection/bias"]
+    cosines = (old * new).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(new, axis=1)
+    assert cosines.min() > 0.99999
+    assert np.linalg.norm(new, axis=1).mean() == pytest.approx(
+        np.linalg.norm(old, axis=1).mean(), rel=0.02
+    )
+
+
+def test_a_narrow_table_and_a_dense_layer(teacher, tmp_path):
+    """The student is as wide as asked, and the same for the same seed."""
+    arguments = ("--layers=0", "--embedding_width=6", "--dense_size=24", "--pooling=cls")
+    small = shrink(teacher, tmp_path / "out", *arguments)
+    config = small.config
+    assert (config.token_width, config.hidden_size, config.embedding_size) == (6, 16, 24)
+    assert (config.dense_activation, config.pooling) == ("none", "cls")
+    first = vectors(tmp_path / "out")
+    assert first.shape == (3, 24) and first.std() > 0
+    shrink(teacher, tmp_path / "again", *arguments)
+    assert (vectors(tmp_path / "again") == first).all()
+    assert vectors(shrink(teacher, tmp_path / "seed", *arguments, "--seed=1").path).std() > 0
+
+
+def test_int8_weights_are_a_quarter(with_head, tmp_path):
+    """Each number is off by half a step of its row at most, in the head too."""
+    before = EncoderDirectory.open(with_head)
+    small = shrink(with_head, tmp_path / "out", "--weights=int8")
+    assert small.config == before.config
+    stored = load_file(small.path / "weights.safetensors")
+    kinds = {name.rpartition("/")[2]: array.dtype.name for name, array in stored.items()}
+    assert kinds == {
+        "kernel": "int8", "embeddings": "int8", "scale": "float32", "bias": "float32",
+        "gamma": "float32", "beta": "float32",
+    }  # fmt: skip
+    pairs = [(read_weights(each).encoder, read_head(each)) for each in (before, small)]
+    for old, new in zip(*pairs):
+        for name, array in old.items():
+            rows, codes = (each.reshape(len(each), -1) for each in (array, new[name]))
+            step = np.abs(rows).max(axis=1) / 127
+            assert (np.abs(rows - codes).max(axis=1) <= step * 0.501).all(), name
+    old, new = vectors(with_head), vectors(small.path)
+    cosines = (old * new).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(new, axis=1)
+    assert cosines.min() > 0.999
+    np.testing.assert_allclose(
+        SentenceEncoder.load(small.path, backend="tensorflow").encode(TEXTS), new, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda scale: scale[:-1], lambda scale: -1 - scale, lambda scale: scale * np.nan]
+)
+def test_damaged_scales_are_refused(teacher, tmp_path, damage):
+    small = shrink(teacher, tmp_path / "out", "--weights=int8")
+    file, name = small.path / "weights.safetensors", "word_embeddings/embeddings/scale"
+    arrays = load_file(file)
+    save_file(arrays | {name: damage(arrays[name])}, file)
+    with pytest.raises(UserError, match=rf"{file}: {name} is not a number of 0 or more for each"):
+        read_weights(small)
+    del arrays[name]
+    save_file(arrays, file)
+    with pytest.raises(UserError, match=r"word_embeddings/embeddings is I8"):
+        read_weights(small)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layers=0,3"], "--layers=0,3: give blocks of the encoder, 0 to 2, or none"),
+        (["--hidden_size=8"], "--hidden_size=8: give 1 to 16 (the table's columns), with --layers"),
+        (["--hidden_size=17", "--layers=none"], "--hidden_size=17: give 1 to 16"),
+        (["--embedding_width=16"], "--embedding_width=16: give 2 to 15, without --hidden_size"),
+        (["--vocab_size=90"], "--vocab_size and --input: give both or none"),
+        (["--pooling=mean_padded"], "encoder.padded_length must be above 0 exactly when"),
+    ],
+)
+def test_mistakes_are_one_line(teacher, tmp_path, capsys, arguments, message):
+    source = [f"--model={teacher}", f"--output_dir={tmp_path}/out"]
+    assert call("official_cmlm.checkpoints.shrink", *source, *arguments) == 1
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_vocabularies_are_not_cut(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("a cat")
+    source = [f"--model={REFERENCES}/roberta", f"--output_dir={tmp_path}/out"]
+    arguments = [*source, "--vocab_size=90", f"--input={tmp_path}/t.txt"]
+    assert call("official_cmlm.checkpoints.shrink", *arguments) == 1
+    assert "has a byte_pair vocabulary; --vocab_size cuts WordPiece" in capsys.readouterr().err
+
+
+def test_an_encoder_that_ships_is_found_by_name(teacher, tmp_path, monkeypatch):
+    monkeypatch.setattr(finding, "SHIPPED", tmp_path / "weights")
+    shrink(teacher, tmp_path / "weights" / "tiny-en", "--weights=int8")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert finding.find_encoder("tiny-en") == tmp_path / "weights" / "tiny-en"
+    assert vectors("tiny-en").shape == (3, 16)
+    with pytest.raises(UserError, match=r"tiny-de: no folder, encoder that ships \(tiny-en\), in"):
+        finding.find_encoder("tiny-de")
+    (tmp_path / "here" / "tiny-en").mkdir()
+    with pytest.raises(UserError, match=r"tiny-en: a folder here and .* write \./tiny-en for"):
+        finding.find_encoder("tiny-en")
