@@ -4,10 +4,9 @@ Each works with either of two solvers: `MiniBatchSolver`, the toolkit's PyTorch 
 scores are the published ones; and `LogisticRegressionSolver`, the toolkit's option without PyTorch.
 """
 
-import abc
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -23,79 +22,58 @@ Part = tuple[Rows, np.ndarray]
 # The toolkit fixes the seed of the folds of tasks without a test set.
 _FOLD_SEED = 1111
 
-
 Tick = Callable[[int], None]
 """Called with the number of trainings just finished."""
 
 
-class Predictor(Protocol):
-    """A trained classifier."""
+class Solver:
+    """Trains one classifier, which has `predict`, for each of several regularisation strengths."""
 
-    def predict(self, rows: Rows) -> np.ndarray: ...
-
-
-class Solver(abc.ABC):
-    """Trains one classifier for each of several regularisation strengths."""
-
-    @abc.abstractmethod
     def grid(self, kind: str) -> Sequence[float]:
         """Returns the strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Predictor]:
+    ) -> list[Any]:
         """Returns a classifier for each strength; `dev` is for early stopping."""
+        raise NotImplementedError
 
     def fit_folds(
-        self,
-        rows: np.ndarray,
-        labels: np.ndarray,
-        folds: Sequence[Fold],
-        num_classes: int,
-        seed: int,
-        tick: Tick,
-    ) -> list[list[Predictor]]:
-        """Fits each fold by `fit`; ticks for each."""
-        found = []
+        self, train: Part, folds: Sequence[Fold], num_classes: int, seed: int, tick: Tick
+    ) -> list[list[Any]]:
+        """Fits each fold of rows and labels by `fit`; ticks for each."""
+        found, (rows, labels) = [], train
         for fold in folds:
-            train = rows[fold.train], labels[fold.train]
-            dev = None if fold.dev is None else (rows[fold.dev], labels[fold.dev])
-            found.append(self.fit(train, dev, num_classes, fold.weight_decays, seed))
+            parts = [
+                None if part is None else (rows[part], labels[part])
+                for part in (fold.train, fold.dev)
+            ]
+            found.append(self.fit(*parts, num_classes, fold.weight_decays, seed))
             tick(1)
         return found
 
 
 @dataclasses.dataclass(frozen=True)
 class MiniBatchSolver(Solver):
-    """The toolkit's PyTorch classifier without a hidden layer."""
+    """The toolkit's PyTorch classifier without a hidden layer; strengths are weight decays."""
 
     config: ClassifierConfig
 
     def grid(self, kind: str) -> Sequence[float]:
-        """Returns weight decays."""
         del kind
         return [1e-5, 1e-4, 1e-3, 1e-2]
 
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Predictor]:
-        """Fits by `senteval_classifier.fit`."""
+    ) -> list[Any]:
         return senteval_classifier.fit(train, dev, num_classes, self.config, strengths, seed)
 
     def fit_folds(
-        self,
-        rows: np.ndarray,
-        labels: np.ndarray,
-        folds: Sequence[Fold],
-        num_classes: int,
-        seed: int,
-        tick: Tick,
-    ) -> list[list[Predictor]]:
-        """Fits all folds side by side; see `senteval_classifier.fit_folds`."""
-        return senteval_classifier.fit_folds(
-            rows, labels, folds, num_classes, self.config, seed, tick
-        )
+        self, train: Part, folds: Sequence[Fold], num_classes: int, seed: int, tick: Tick
+    ) -> list[list[Any]]:
+        """Fits all folds side by side."""
+        return senteval_classifier.fit_folds(*train, folds, num_classes, self.config, seed, tick)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,22 +89,19 @@ class LogisticRegressionSolver(Solver):
 
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Predictor]:
+    ) -> list[Any]:
         """Fits to all of `train`, without early stopping."""
         del dev, num_classes
         rows, labels = train
-        rows = rows[np.arange(len(rows))]
-        fitted = []
-        for strength in strengths:
-            model = LogisticRegression(C=strength, max_iter=self.max_iter, random_state=seed)
-            with threadpool_limits(1):
-                fitted.append(model.fit(rows, labels))
-        return fitted
+        models = [
+            LogisticRegression(C=c, max_iter=self.max_iter, random_state=seed) for c in strengths
+        ]
+        with threadpool_limits(1):
+            return [model.fit(rows[np.arange(len(rows))], labels) for model in models]
 
 
 def inner_kfold(
-    rows: np.ndarray,
-    labels: np.ndarray,
+    train: Part,
     num_classes: int,
     solver: Solver,
     folds: int,
@@ -139,9 +114,8 @@ def inner_kfold(
     whose strength is chosen by cross-validation within those. The result is the mean over folds.
 
     Args:
-      rows: float `[n, dim]`.
-      labels: int `[n]`.
-      num_classes: number of classes.
+      train: features and labels.
+      num_classes: of the labels.
       solver: trains the classifiers.
       folds: number of outer and of inner folds.
       seed: of the trainings; the seed of the folds is fixed, as in the toolkit.
@@ -151,31 +125,20 @@ def inner_kfold(
       Accuracy on development sets, by which strengths were chosen, and on test sets, 0 to 1.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=_FOLD_SEED)
-    outer = list(split.split(rows, labels))
-    strengths = solver.grid("inner_kfold")
-    chosen, dev = _best(
-        rows,
-        labels,
-        [others for others, _ in outer],
-        num_classes,
-        solver,
-        strengths,
-        split,
-        seed,
-        tick,
-    )
-    finals = [Fold(others, None, [best]) for (others, _), best in zip(outer, chosen)]
-    fitted = solver.fit_folds(rows, labels, finals, num_classes, seed, tick)
+    outer = list(split.split(*train))
+    parts, strengths = [others for others, _ in outer], solver.grid("inner_kfold")
+    chosen, dev = _best(train, parts, num_classes, solver, strengths, split, seed, tick)
+    finals = [Fold(others, None, [best]) for others, best in zip(parts, chosen)]
+    fitted = solver.fit_folds(train, finals, num_classes, seed, tick)
     accuracies = [
-        _accuracy(classifier, rows[fold], labels[fold])
-        for (classifier,), (_, fold) in zip(fitted, outer)
+        _accuracy(classifier, train, fold) for (classifier,), (_, fold) in zip(fitted, outer)
     ]
     return float(np.mean(dev)), float(np.mean(accuracies))
 
 
 def kfold(
-    train: tuple[np.ndarray, np.ndarray],
-    test_rows: np.ndarray,
+    train: Part,
+    test_rows: Rows,
     num_classes: int,
     solver: Solver,
     folds: int,
@@ -190,11 +153,8 @@ def kfold(
       Accuracy of that cross-validation, 0 to 1, and predicted classes, int `[m]`.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    rows, labels = train
-    everything = np.arange(len(labels))
-    (strength,), (dev,) = _best(
-        rows, labels, [everything], num_classes, solver, solver.grid("kfold"), split, seed, tick
-    )
+    parts, strengths = [np.arange(len(train[1]))], solver.grid("kfold")
+    (strength,), (dev,) = _best(train, parts, num_classes, solver, strengths, split, seed, tick)
     (classifier,) = solver.fit(train, None, num_classes, [strength], seed)
     tick(1)
     return dev, classifier.predict(test_rows)
@@ -227,7 +187,7 @@ def train_dev_test(
     """
     strengths = solver.grid("split") if strengths is None else strengths
     classifier = best_on_dev(train, dev, num_classes, solver, seed, strengths)
-    return _accuracy(classifier, *dev), classifier.predict(test_rows)
+    return _accuracy(classifier, dev), classifier.predict(test_rows)
 
 
 def best_on_dev(
@@ -237,19 +197,18 @@ def best_on_dev(
     solver: Solver,
     seed: int,
     strengths: Sequence[float],
-) -> Predictor:
+) -> Any:
     """Returns the classifier with the best accuracy on `dev`, rounded to 0.01 % as in the toolkit.
 
     Ties go to the first strength.
     """
     classifiers = solver.fit(train, dev, num_classes, strengths, seed)
-    scores = [round(100 * _accuracy(c, *dev), 2) for c in classifiers]
+    scores = [round(100 * _accuracy(c, dev), 2) for c in classifiers]
     return classifiers[int(np.argmax(scores))]
 
 
 def _best(
-    rows: np.ndarray,
-    labels: np.ndarray,
+    train: Part,
     parts: Sequence[np.ndarray],
     num_classes: int,
     solver: Solver,
@@ -262,14 +221,15 @@ def _best(
 
     That is the mean over folds of the part, rounded to 0.01 % as in the toolkit.
     """
+    rows, labels = train
     folds = [
         Fold(part[others], part[fold], strengths)
         for part in parts
         for others, fold in split.split(rows[part], labels[part])
     ]
-    fitted = solver.fit_folds(rows, labels, folds, num_classes, seed, tick)
+    fitted = solver.fit_folds(train, folds, num_classes, seed, tick)
     scores = [
-        [_accuracy(classifier, rows[fold.dev], labels[fold.dev]) for classifier in classifiers]
+        [_accuracy(classifier, train, fold.dev) for classifier in classifiers]
         for classifiers, fold in zip(fitted, folds)
     ]
     means = np.reshape(scores, [len(parts), -1, len(strengths)]).mean(axis=1)
@@ -278,5 +238,8 @@ def _best(
     return chosen, (means.max(axis=1) / 100).tolist()
 
 
-def _accuracy(classifier: Predictor, rows: Rows, labels: np.ndarray) -> float:
-    return float(np.mean(classifier.predict(rows[np.arange(len(rows))]) == labels))
+def _accuracy(classifier: Any, part: Part, chosen: np.ndarray | None = None) -> float:
+    """Returns the accuracy on some rows, by default on all."""
+    rows, labels = part
+    chosen = np.arange(len(rows)) if chosen is None else chosen
+    return float(np.mean(classifier.predict(rows[chosen]) == labels[chosen]))

@@ -5,27 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.nearest import BLOCK_BYTES, blocks, nearest, unit
+from official_cmlm.nearest import nearest, unit
 
 __all__ = ["finds_own_row", "mean_of_nearest", "nearest", "next_sentence_recall", "unit"]
 
 
-def mean_of_nearest(
-    queries: np.ndarray, candidates: np.ndarray, k: int, block_bytes: int = BLOCK_BYTES
-) -> np.ndarray:
+def mean_of_nearest(queries: np.ndarray, candidates: np.ndarray, k: int) -> np.ndarray:
     """Returns the mean similarity of each query with its k nearest candidates: float32 `[n]`.
 
     This is r in CSLS (Conneau et al. 2018) and the denominator of the ratio margin (Artetxe and
     Schwenk 2019). With fewer than k candidates the mean is over all of them.
     """
-    k = min(k, len(candidates))
-    means = np.empty(len(queries), np.float32)
-    for rows, similarity in blocks(queries, candidates, block_bytes):
-        # Negated, so that the k best come first: partitioning near the front is much faster.
-        np.negative(similarity, out=similarity)
-        similarity.partition(k - 1, axis=1)
-        means[rows] = -similarity[:, :k].mean(axis=1)
-    return means
+    return nearest(queries, candidates, min(k, len(candidates)))[1].mean(axis=1)
 
 
 def finds_own_row(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:

@@ -109,7 +109,7 @@ def ranked_gains(
     ranking: np.ndarray,
     judged: Sequence[Mapping[int, int]],
     k: int,
-    ignored: Sequence[int] | None = None,
+    ignored: Sequence[int],
 ) -> np.ndarray:
     """Returns the gains of the documents at each rank.
 
@@ -117,22 +117,15 @@ def ranked_gains(
       ranking: int `[n, depth]`, places of documents, best first.
       judged: of each query, place of a document -> its gain; negative gains count as 0.
       k: ranks of the result.
-      ignored: of each query, a place that is left out of its ranking, or -1. Default: none.
+      ignored: of each query, a place that is left out of its ranking, or -1.
 
     Returns:
       float64 `[n, k]`; 0 for documents without a judgement and after the last rank.
     """
     gains = np.zeros([len(ranking), k])
-    # Gains by place, filled for one query at a time.
-    gain_at = np.zeros(1 + int(ranking.max(initial=-1)))
-    for query, row in enumerate(ranking):
-        if ignored is not None and ignored[query] >= 0:
-            row = row[row != ignored[query]]
-        known = [(place, gain) for place, gain in judged[query].items() if place < len(gain_at)]
-        places = np.array([place for place, _ in known], np.int64)
-        gain_at[places] = [max(gain, 0) for _, gain in known]
-        gains[query, : len(row[:k])] = gain_at[row[:k]]
-        gain_at[places] = 0
+    for query, (row, known, own) in enumerate(zip(ranking.tolist(), judged, ignored)):
+        found = [max(known.get(place, 0), 0) for place in row if place != own][:k]
+        gains[query, : len(found)] = found
     return gains
 
 

@@ -64,18 +64,14 @@ class ClassifierConfig:
 
 @dataclasses.dataclass(frozen=True)
 class LinearClassifier:
-    """Weights `[dim + 1, classes]`, the bias last, with their accuracy on the development set."""
+    """Weights `[dim + 1, classes]`, the bias last, with their score on the development set."""
 
     weights: np.ndarray
-    dev_accuracy: float
+    dev_score: float
 
     def predict(self, rows: Rows) -> np.ndarray:
         """Returns the class of each row: int64 `[n]`; ties go to the lower class."""
         return _predict(rows, self.weights, 1)[0]
-
-    def accuracy(self, rows: Rows, labels: np.ndarray) -> float:
-        """Returns the share of rows classified correctly, 0 to 1."""
-        return float(np.mean(self.predict(rows) == labels))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +91,39 @@ class Fold:
     weight_decays: Sequence[float]
 
 
+Part = tuple[np.ndarray, tuple[Rows, np.ndarray], np.random.RandomState]
+"""Indices of rows to train on, features and labels for early stopping, generator of orders."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """A loss of softmax probabilities.
+
+    Attributes:
+      slope: overwrites probabilities `[…, classes, batch]` by the gradient with respect to their
+        logits; its second argument are the targets, of the same shape.
+      scores: (features, labels, weights of several trainings side by side, their number) -> the
+        score of each, `[trainings]`, by which it is stopped; higher is better.
+    """
+
+    slope: Callable[[np.ndarray, np.ndarray], None]
+    scores: Callable[[Rows, np.ndarray, np.ndarray, int], np.ndarray]
+
+
+def _cross_entropy_slope(probabilities: np.ndarray, targets: np.ndarray) -> None:
+    probabilities -= targets
+    probabilities /= probabilities.shape[-1]
+
+
+def _accuracies(rows: Rows, labels: np.ndarray, weights: np.ndarray, blocks: int) -> np.ndarray:
+    return (_predict(rows, weights, blocks) == labels).mean(axis=1)
+
+
+CROSS_ENTROPY = Loss(_cross_entropy_slope, _accuracies)
+
+
 def fit(
-    train: tuple[Rows, np.ndarray],
+    train_set: tuple[Rows, np.ndarray],
     dev: tuple[Rows, np.ndarray] | None,
     num_classes: int,
     config: ClassifierConfig,
@@ -106,8 +133,8 @@ def fit(
     """Trains one classifier for each weight decay.
 
     Args:
-      train: features `[n, dim]` and int labels `[n]`, 0 to num_classes - 1.
-      dev: the same, for early stopping; None holds out 5 % of `train`, as the toolkit does.
+      train_set: features `[n, dim]` and int labels `[n]`, 0 to num_classes - 1.
+      dev: the same, for early stopping; None holds out 5 % of `train_set`, as the toolkit does.
       num_classes: at least 2.
       config: settings of the training.
       weight_decays: L2 coefficients, applied to weights and bias, as in PyTorch.
@@ -119,18 +146,15 @@ def fit(
     Raises:
       ValueError: for labels outside the classes, or fewer than 20 rows to hold 5 % out of.
     """
-    labels = _checked(train[1], num_classes)
-    rows = train[0]
-    everything = np.arange(len(labels))
+    rows, labels = train_set
+    targets, everything = _targets(labels, num_classes), np.arange(len(labels))
     # Whoever gives development examples gives none of these rows for that.
     fold = Fold(everything, None if dev is None else everything[:0], weight_decays)
-    chosen, apart, order = _parts(fold, seed)
-    held_out = (rows[apart], labels[apart]) if dev is None else dev
+    chosen, held_out, order = _part(fold, rows, labels, seed)
+    part = chosen, held_out if dev is None else dev, order
     # One thread: faster for small products, and results do not depend on the number of threads.
     with threadpool_limits(1):
-        features = _Features(rows)
-        state = _Trainings([fold.weight_decays], features.width, num_classes, config, seed)
-        return _train(features, labels, [chosen], [held_out], state, [order])[0]
+        return train(Features(rows), targets, [part], [weight_decays], config, seed)[0]
 
 
 def fit_folds(
@@ -146,62 +170,48 @@ def fit_folds(
 
     Groups of folds are trained in step by stacked matrix products, groups on threads of their own.
     The groups depend on the number of folds alone, so the result does not depend on the machine.
-
-    Args:
-      rows: features, float `[n, dim]`.
-      labels: int `[n]`, 0 to num_classes - 1.
-      folds: rows and weight decays of each; all with the same number of weight decays.
-      num_classes: at least 2.
-      config: settings of the trainings.
-      seed: of every fold's initial weights, held-out examples and order of examples.
-      tick: called with the number of folds just finished.
+    All folds have the same number of weight decays; `tick` is called with the number of folds just
+    finished.
 
     Returns:
       Classifiers by fold, each in the order of its weight decays.
-
-    Raises:
-      ValueError: as `fit`.
     """
-    labels = _checked(labels, num_classes)
+    targets = _targets(labels, num_classes)
     groups = np.array_split(np.arange(len(folds)), 2 * math.ceil(len(folds) / (2 * _FOLDS)))
 
     def fit_group(group: np.ndarray) -> list[list[LinearClassifier]]:
-        parts = [_parts(folds[i], seed) for i in group]
+        parts = [_part(folds[i], rows, labels, seed) for i in group]
         decays = [folds[i].weight_decays for i in group]
-        held_out = [(rows[apart], labels[apart]) for _, apart, _ in parts]
-        state = _Trainings(decays, features.width, num_classes, config, seed)
-        orders = [order for *_, order in parts]
-        return _train(features, labels, [part[0] for part in parts], held_out, state, orders)
+        return train(features, targets, parts, decays, config, seed)
 
     found = []
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
-        features = _Features(rows)
+        features = Features(rows)
         for fitted in threads.map(fit_group, filter(len, groups)):
             found += fitted
             tick(len(fitted))
     return found
 
 
-def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    labels = np.asarray(labels)
+def _targets(labels: np.ndarray, num_classes: int) -> np.ndarray:
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
         raise ValueError(f"labels must be 0 to {num_classes - 1}, got up to {labels.max()}")
-    return labels
+    return np.eye(num_classes, dtype=np.float32)[labels]
 
 
-def _parts(fold: Fold, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.RandomState]:
-    """Returns rows to train on, rows for early stopping, and the generator of orders."""
+def _part(fold: Fold, rows: Rows, labels: np.ndarray, seed: int) -> Part:
     order = np.random.RandomState(seed)
-    if fold.dev is not None:
-        return fold.train, fold.dev, order
-    permutation = order.permutation(len(fold.train))
-    held_out = int(0.05 * len(fold.train))
-    if not held_out:
-        raise ValueError(f"need at least 20 rows to hold 5 % out of, got {len(fold.train)}")
-    return fold.train[permutation[held_out:]], fold.train[permutation[:held_out]], order
+    chosen, apart = fold.train, fold.dev
+    if apart is None:
+        mixed = chosen[order.permutation(len(chosen))]
+        held_out = int(0.05 * len(chosen))
+        if not held_out:
+            raise ValueError(f"need at least 20 rows to hold 5 % out of, got {len(chosen)}")
+        chosen, apart = mixed[held_out:], mixed[:held_out]
+    return chosen, (rows[apart], labels[apart]), order
 
 
-class _Features:
+class Features:
     """Rows followed by a column of ones, by batches.
 
     Attributes:
@@ -209,13 +219,11 @@ class _Features:
     """
 
     def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+        self._rows, self._copy = rows, None
         if isinstance(rows, np.ndarray) and rows.size * 4 <= _COPIED_BYTES:
-            self._copy = _with_ones(rows)
-            self.width = self._copy.shape[1]
-        else:
-            self._copy = None
-            self.width = rows[np.arange(min(1, len(rows)))].shape[1] + 1
+            ones = np.ones([len(rows), 1], np.float32)
+            self._copy = np.concatenate([rows, ones], axis=1, dtype=np.float32)
+        self.width = rows[np.arange(min(1, len(rows)))].shape[1] + 1
 
     def take(self, index: np.ndarray, out: np.ndarray) -> None:
         """Writes the rows `index`, `[folds, batch]`, into `out`, `[folds, batch, width]`."""
@@ -227,46 +235,55 @@ class _Features:
             out[..., -1] = 1.0
 
 
-def _train(
-    features: _Features,
-    labels: np.ndarray,
-    chosen: Sequence[np.ndarray],
-    held_out: Sequence[tuple[Rows, np.ndarray]],
-    state: "_Trainings",
-    orders: Sequence[np.random.RandomState],
+def train(
+    features: Features,
+    targets: np.ndarray,
+    parts: Sequence[Part],
+    weight_decays: Sequence[Sequence[float]],
+    config: ClassifierConfig,
+    seed: int,
+    loss: Loss = CROSS_ENTROPY,
 ) -> list[list[LinearClassifier]]:
-    """Trains all of `state`: its f-th fold on the rows `chosen[f]`."""
-    config, epoch = state.config, 0
-    targets = np.eye(state.classes, dtype=np.float32)[labels]
-    while state.folds and epoch <= config.max_epoch:
+    """Trains several folds in step, with a classifier for each of a fold's weight decays.
+
+    Args:
+      features: of all rows.
+      targets: float32 `[n, classes]`.
+      parts: one a fold.
+      weight_decays: equally many of each fold.
+      config: settings of the training.
+      seed: of the initial weights.
+      loss: default: cross-entropy, stopped by accuracy.
+    """
+    state = _Trainings(weight_decays, features.width, targets.shape[1], config, seed, loss)
+    epoch, size = 0, config.batch_size
+    while len(state.folds) and epoch <= config.max_epoch:
         for _ in range(config.epoch_size):
-            mixed = [chosen[f][orders[f].permutation(len(chosen[f]))] for f in state.folds]
-            whole = min(map(len, mixed)) // config.batch_size * config.batch_size
+            orders = [(parts[f][0], parts[f][2]) for f in state.folds]
+            mixed = [chosen[order.permutation(len(chosen))] for chosen, order in orders]
+            whole = min(map(len, mixed)) // size * size
             together = np.array([order[:whole] for order in mixed])
-            for start in range(0, whole, config.batch_size):
-                batch = together[:, start : start + config.batch_size]
+            for start in range(0, whole, size):
+                batch = together[:, start : start + size]
                 state.step(slice(None), batch, features, targets)
             # The rest has another length in each fold.
             for place, order in enumerate(mixed):
-                for start in range(whole, len(order), config.batch_size):
-                    batch = order[np.newaxis, start : start + config.batch_size]
+                for start in range(whole, len(order), size):
+                    batch = order[np.newaxis, start : start + size]
                     state.step(slice(place, place + 1), batch, features, targets)
         epoch += config.epoch_size
-        state.evaluate(held_out)
+        state.evaluate([held_out for _, held_out, _ in parts])
     return state.best
 
 
 class _Trainings:
     """Trainings side by side: of several folds, and for each of them of several weight decays.
 
-    The weights `[places, blocks * classes, width]` belong, place by place, to `folds`; block b of a
-    place belongs to the training `_blocks[place][b]` of its fold. Folds end at different times:
-    blocks that have ended are kept, and computed for nothing, only while another fold has as many.
+    The weights `[folds, decays * classes, width]` are those of the folds and decays of which a
+    training still runs; others in their rows and columns have ended, and are computed for nothing.
 
     Attributes:
-      config: settings of the trainings.
-      classes: number of classes.
-      folds: those with a training that still runs.
+      folds: int, those with a training that still runs.
       best: fold -> weight decay -> the best classifier so far.
     """
 
@@ -277,36 +294,34 @@ class _Trainings:
         classes: int,
         config: ClassifierConfig,
         seed: int,
+        loss: Loss,
     ) -> None:
-        self.config, self.classes = config, classes
-        self.folds = list(range(len(weight_decays)))
-        count = len(weight_decays[0])
+        self._config, self._loss, self._classes = config, loss, classes
+        decay = np.repeat(np.asarray(weight_decays, np.float32), classes, axis=1)
+        self._decay, self._decays_weights = decay[..., np.newaxis], bool(decay.any())
+        shape = np.shape(weight_decays)
         bound = 1.0 / np.sqrt(width - 1)
         initial = np.random.default_rng(seed).uniform(-bound, bound, [width, classes])
         initial = initial.astype(np.float32)
-        self.best = [[LinearClassifier(initial, -1.0)] * count for _ in self.folds]
-        self._blocks = [list(range(count)) for _ in self.folds]
-        self._running = [[True] * count for _ in self.folds]
-        self._waited = [[0] * count for _ in self.folds]
-        decay = np.repeat(np.asarray(weight_decays, np.float32), classes, axis=1)
-        self._decay = decay[..., np.newaxis]
-        self._weights = np.tile(initial.T, (len(self.folds), count, 1))
+        self.folds, self._decays = (np.arange(count) for count in shape)
+        self.best = [[LinearClassifier(initial, -1.0)] * shape[1] for _ in self.folds]
+        self._running, self._waited = np.ones(shape, bool), np.zeros(shape, int)
+        self._weights = np.tile(initial.T, (*shape, 1))
         self._first = np.zeros_like(self._weights)
         self._second = np.zeros_like(self._weights)
-        self._steps = np.zeros([len(self.folds), 1, 1])
-        self._rows = np.empty([len(self.folds), config.batch_size, width], np.float32)
+        self._steps = np.zeros([shape[0], 1, 1])
+        self._rows = np.empty([shape[0], config.batch_size, width], np.float32)
         self._gradient = np.empty_like(self._weights)
 
     def step(
-        self, places: slice, batch: np.ndarray, features: _Features, targets: np.ndarray
+        self, places: slice, batch: np.ndarray, features: Features, targets: np.ndarray
     ) -> None:
-        """Updates the weights by the mean cross-entropy of a batch.
+        """Updates the weights by the loss of a batch.
 
         Args:
           places: the folds to update, as places in `folds`.
           batch: row indices, `[places, size]`.
-          features: rows.
-          targets: 1 at the label of each row, float32 `[n, classes]`.
+          features, targets: see `train`.
         """
         size = batch.shape[1]
         rows, weights = self._rows[places, :size], self._weights[places]
@@ -314,66 +329,46 @@ class _Trainings:
             rows = np.empty([len(batch), size, rows.shape[2]], np.float32)
         features.take(batch, rows)
         errors = weights @ rows.transpose(0, 2, 1)
-        by_class = errors.reshape(len(batch), -1, self.classes, size)
+        by_class = errors.reshape(len(batch), -1, self._classes, size)
         by_class -= by_class.max(axis=2, keepdims=True)
         np.exp(by_class, out=by_class)
         by_class /= by_class.sum(axis=2, keepdims=True)
-        by_class -= targets[batch].transpose(0, 2, 1)[:, np.newaxis]
-        by_class /= size
+        self._loss.slope(by_class, targets[batch].transpose(0, 2, 1)[:, np.newaxis])
         gradient = np.matmul(errors, rows, out=self._gradient[places])
-        gradient += self._decay[places] * weights
+        if self._decays_weights:
+            gradient += self._decay[places] * weights
         self._steps[places] += 1
-        update = adam if self.config.optimizer == "adam" else rmsprop
+        update = adam if self._config.optimizer == "adam" else rmsprop
         update(weights, gradient, self._first[places], self._second[places], self._steps[places])
 
     def evaluate(self, held_out: Sequence[tuple[Rows, np.ndarray]]) -> None:
-        """Keeps weights that improved; ends trainings that have not improved for too long.
-
-        Args:
-          held_out: features and labels of each fold.
-        """
-        ended = False
-        for fold, blocks, weights in zip(self.folds, self._blocks, self._weights):
-            rows, labels = held_out[fold]
-            predicted = _predict(rows, weights.T, len(blocks))
-            for block, training in enumerate(blocks):
-                if not self._running[fold][training]:
+        """Keeps weights that improved; ends trainings that have not improved for too long."""
+        for fold, weights in zip(self.folds, self._weights):
+            scores = self._loss.scores(*held_out[fold], weights.T, len(self._decays))
+            for block, (decay, score) in enumerate(zip(self._decays, scores.tolist())):
+                if not self._running[fold, decay]:
                     continue
-                accuracy = float(np.mean(predicted[block] == labels))
-                if accuracy > self.best[fold][training].dev_accuracy:
-                    lines = slice(block * self.classes, (block + 1) * self.classes)
-                    kept = LinearClassifier(weights[lines].T.copy(), accuracy)
-                    self.best[fold][training] = kept
-                elif self._waited[fold][training] >= self.config.tenacity:
-                    self._running[fold][training] = False
-                    ended = True
+                if score > self.best[fold][decay].dev_score:
+                    lines = slice(block * self._classes, (block + 1) * self._classes)
+                    self.best[fold][decay] = LinearClassifier(weights[lines].T.copy(), score)
+                elif self._waited[fold, decay] >= self._config.tenacity:
+                    self._running[fold, decay] = False
                 else:
-                    self._waited[fold][training] += 1
-        if ended:
-            self._keep_running()
+                    self._waited[fold, decay] += 1
+        self._drop_ended()
 
-    def _keep_running(self) -> None:
-        """Drops folds that have ended, and blocks that no fold needs."""
-        running = {f: sum(self._running[f]) for f in self.folds if any(self._running[f])}
-        places = [place for place, fold in enumerate(self.folds) if fold in running]
-        blocks = max(running.values(), default=0)
-        kept = [
-            # Blocks that still run first.
-            np.argsort(
-                [not self._running[self.folds[p]][t] for t in self._blocks[p]], kind="stable"
-            )
-            for p in places
-        ]
-        kept = np.array([order[:blocks] for order in kept], int).reshape(len(places), blocks)
-        self._blocks = [[self._blocks[p][b] for b in order] for p, order in zip(places, kept)]
-        self.folds = [self.folds[p] for p in places]
-        lines = (kept[..., np.newaxis] * self.classes + np.arange(self.classes)).reshape(
-            len(places), blocks * self.classes, 1
-        )
+    def _drop_ended(self) -> None:
+        """Drops folds whose trainings have all ended, and decays that have ended in all folds."""
+        running = self._running[np.ix_(self.folds, self._decays)]
+        places, blocks = running.any(axis=1), running.any(axis=0)
+        if places.all() and blocks.all():
+            return
+        self.folds, self._decays = self.folds[places], self._decays[blocks]
+        lines = np.repeat(blocks, self._classes)
         for name in ("_weights", "_first", "_second", "_decay"):
-            setattr(self, name, np.take_along_axis(getattr(self, name)[places], lines, axis=1))
+            setattr(self, name, np.ascontiguousarray(getattr(self, name)[places][:, lines]))
         self._steps = self._steps[places]
-        self._rows = self._rows[: len(places)]
+        self._rows = self._rows[: len(self.folds)]
         self._gradient = np.empty_like(self._weights)
 
 
@@ -425,18 +420,11 @@ def rmsprop(
     weights -= gradient
 
 
-def _with_ones(rows: np.ndarray) -> np.ndarray:
-    extended = np.empty([len(rows), rows.shape[1] + 1], np.float32)
-    extended[:, :-1] = rows
-    extended[:, -1] = 1.0
-    return extended
-
-
 def _predict(rows: Rows, weights: np.ndarray, blocks: int) -> np.ndarray:
     """Predicts classes by each of the column blocks: int64 `[blocks, n]`."""
-    parts = []
+    found = np.empty([blocks, len(rows)], np.int64)
     for start in range(0, len(rows), _SCORE_ROWS):
         chunk = rows[np.arange(start, min(start + _SCORE_ROWS, len(rows)))]
-        logits = chunk @ weights[:-1] + weights[-1]
-        parts.append(logits.reshape(len(chunk), blocks, -1).argmax(axis=2).T)
-    return np.concatenate(parts, axis=1) if parts else np.zeros([blocks, 0], np.int64)
+        logits = (chunk @ weights[:-1] + weights[-1]).reshape(len(chunk), blocks, -1)
+        found[:, start : start + _SCORE_ROWS] = logits.argmax(axis=2).T
+    return found

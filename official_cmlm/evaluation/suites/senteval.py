@@ -335,7 +335,7 @@ def _score(
     if task.protocol == _FOLDED:
         _check_folds(parts["train"].labels, folds)
         dev, accuracy = cross_validation.inner_kfold(
-            *pairs["train"], task.num_classes, solver, folds, seed, tick
+            pairs["train"], task.num_classes, solver, folds, seed, tick
         )
         return {"accuracy": accuracy, "dev_accuracy": dev}
     labels = parts["test"].labels

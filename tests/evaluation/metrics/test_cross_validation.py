@@ -53,7 +53,7 @@ def test_inner_kfold_never_sees_what_it_tests():
     """Each row is tested once, and no training or choice of its fold has seen it."""
     rows, labels = _task()
     solver, ticks = FakeSolver(), []
-    dev, accuracy = inner_kfold(rows, labels, 2, solver, 5, seed=8, tick=ticks.append)
+    dev, accuracy = inner_kfold((rows, labels), 2, solver, 5, seed=8, tick=ticks.append)
     assert solver.kind == "inner_kfold"
     assert sum(ticks) == len(solver.fits) == 30
     tested = []
@@ -143,7 +143,7 @@ def test_real_solvers_go_through_all_protocols(solver):
     labels = np.arange(200) % 2
     rows = (rng.normal(size=[200, 4]) + 6.0 * labels[:, np.newaxis]).astype(np.float32)
     pairs = (rows, labels)
-    assert inner_kfold(rows, labels, 2, solver, 3, seed=1) == (1.0, 1.0)
+    assert inner_kfold((rows, labels), 2, solver, 3, seed=1) == (1.0, 1.0)
     for dev, predicted in (
         kfold(pairs, rows, 2, solver, 3, seed=1),
         train_dev_test(pairs, pairs, rows, 2, solver, seed=1),

@@ -93,13 +93,12 @@ def test_no_queries_have_no_neighbours():
     assert indices.shape == values.shape == (0, 2)
 
 
-@pytest.mark.parametrize("block_bytes", BLOCKS)
 @pytest.mark.parametrize("k", [1, 4, 40, 100])
-def test_mean_of_the_nearest_is_that_of_plain_loops(k, block_bytes):
+def test_mean_of_the_nearest_is_that_of_plain_loops(k):
     """The mean of the k largest products; of all where there are fewer."""
     queries, candidates = _random(9, 40)
     _, values = _by_loops(queries, candidates, min(k, 40))
-    found = mean_of_nearest(queries, candidates, k, block_bytes)
+    found = mean_of_nearest(queries, candidates, k)
     np.testing.assert_allclose(found, values.mean(axis=1), rtol=1e-4, atol=1e-5)
 
 

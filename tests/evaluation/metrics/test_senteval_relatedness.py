@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from official_cmlm.evaluation.metrics.senteval_relatedness import (
     encode_scores,
     predict_relatedness,
-    squared_error_gradient,
+    squared_error_slope,
 )
 
 # Gradients of MSELoss(softmax(x @ weights)) for the test below, printed by torch 2.13.
@@ -36,8 +36,9 @@ def test_gradient_is_pytorchs():
     rows = np.array([[0.2, -1.0, 0.5, 1.0], [1.0, 0.3, -0.2, 1.0]])
     targets = np.array([[0, 0, 0.4, 0.6, 0], [1.0, 0, 0, 0, 0]])
     weights = np.arange(20).reshape(4, 5) / 10 - 1
-    gradient = squared_error_gradient(rows, targets.T, weights.T)
-    np.testing.assert_allclose(gradient.T, TORCH_GRADIENT, atol=1e-7)
+    slopes = special.softmax(weights.T @ rows.T, axis=0)
+    squared_error_slope(slopes, targets.T)
+    np.testing.assert_allclose((slopes @ rows).T, TORCH_GRADIENT, atol=1e-7)
 
 
 def test_learns_scores():
