@@ -25,7 +25,8 @@ from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_writable, output_folder, staged_folder
-from official_cmlm.text_files import Reading, expand_files, read_rows
+from official_cmlm.input_files import expand_inputs
+from official_cmlm.text_files import Reading, read_rows
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
 
 FLAGS = flags.FLAGS
@@ -287,7 +288,7 @@ def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "")
         counts[:] += np.bincount(ids, minlength=len(vocabulary))
         texts.clear()
 
-    for path in expand_files(patterns):
+    for path in expand_inputs(patterns):
         for row in read_rows(path, Reading(column=column)):
             texts.append(row.text)
             if len(texts) == _TEXTS_AT_ONCE:
