@@ -728,7 +728,8 @@ class SentenceEncoder:
                 lengths = lengths_of(rows)
                 # Padding is computed too, so batches are made by the padded length.
                 sizes = np.maximum(lengths, backend.padded_length)
-                for chosen in batches(sizes, batch_size, backend.batch_tokens):
+                limits = (batch_size, backend.batch_tokens, backend.call_tokens)
+                for chosen in batches(sizes, *limits):
                     yield numbers[chosen], start + chosen, rows, chosen
                 start += len(lengths)
 

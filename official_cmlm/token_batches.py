@@ -132,16 +132,27 @@ def padded(
     return ids, lengths
 
 
-def batches(lengths: np.ndarray, batch_size: int, tokens: int) -> Iterator[np.ndarray]:
+def batches(
+    lengths: np.ndarray, batch_size: int, tokens: int, padding: int
+) -> Iterator[np.ndarray]:
     """Yields the indices of each batch's rows, the longest first; `lengths` in tokens.
 
-    A batch of long rows has fewer of them, so memory does not grow with their length. Batches
-    have little padding, and the first one shows whether memory suffices.
+    A batch of long rows has fewer of them, so memory does not grow with their length. The first
+    one shows whether memory suffices.
+
+    Args:
+      lengths: tokens of each row, special tokens included.
+      batch_size: most rows a batch.
+      tokens: most tokens a batch, padding included, unless a single row has more.
+      padding: most tokens of padding a batch.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        count = min(batch_size, max(1, tokens // int(lengths[order[start]])))
+        longest = int(lengths[order[start]])
+        count = min(batch_size, max(1, tokens // longest))
+        added = np.cumsum(longest - lengths[order[start : start + count]])
+        count = int(np.searchsorted(added, padding, "right"))
         yield order[start : start + count]
         start += count
 

@@ -41,7 +41,7 @@ class Waves:
 
     name, dimension, max_positions, padded_length = "waves", DIMENSION, 64, 0
     embedding_id = EmbeddingId()
-    batch_tokens, concurrent = 64, 2
+    batch_tokens, call_tokens, concurrent = 64, 8, 2
 
     def embed(self, word_ids, lengths):
         rows = [vector(row[:length]) for row, length in zip(word_ids, lengths)]
@@ -60,6 +60,24 @@ def expected(encoder, ids):
 
 def ids_of(encoder, text):
     return encoder.vocabulary.tokenizer().tokenize([text]).to_list()[0]
+
+
+def test_few_texts_of_many_lengths_are_computed_with_little_padding(vocabulary):
+    """Padding costs as much as tokens do, and a further call as much as a few of them."""
+    shapes = []
+
+    class Noted(Waves):
+        def embed(self, word_ids, lengths):
+            shapes.append(word_ids.shape)
+            return super().embed(word_ids, lengths)
+
+    encoder = SentenceEncoder(Noted(), vocabulary, 64)
+    texts = ["cat " * (1 + 7 * i % 60) for i in range(36)]
+    found = encoder.encode(texts)
+    lengths = encoder.count_tokens(texts)
+    assert sum(rows * width for rows, width in shapes) <= sum(lengths) + 8 * len(shapes)
+    assert len(shapes) < len(texts)
+    np.testing.assert_array_equal(found, np.concatenate([encoder.encode([t]) for t in texts]))
 
 
 LONG = "the cat ran to the dog and a bird sat on the mat under the tree slowly"

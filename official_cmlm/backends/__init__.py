@@ -45,6 +45,8 @@ class Backend(Protocol):
         where it computes no more than the batch has.
       batch_tokens: tokens of a batch, padding included, that reach full speed and fit in the
         caches; a batch of long sentences has fewer sentences.
+      call_tokens: tokens that take about as long as what each call costs besides them; a batch has
+        no more tokens of padding.
       concurrent: number of batches that are computed at once.
     """
 
@@ -54,6 +56,7 @@ class Backend(Protocol):
     max_positions: int
     padded_length: int
     batch_tokens: int
+    call_tokens: int
     concurrent: int
 
     def embed(self, word_ids: "np.ndarray", lengths: "np.ndarray") -> "np.ndarray":

@@ -26,7 +26,7 @@ from official_cmlm.backends.onnx_graph import (
     graph_name,
     graph_of,
 )
-from official_cmlm.backends.onnx_session import session, usable_cores
+from official_cmlm.backends.onnx_session import call_tokens, session, usable_cores
 from official_cmlm.backends.public_onnx import open_public
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, read_published_settings
 from official_cmlm.checkpoints.encoder_weights import read_weights
@@ -95,6 +95,7 @@ class OnnxBackend:
         self.dimension = self.description.dimension
         self.max_positions = self.description.max_positions
         self.padded_length = self.description.padded_length
+        self.call_tokens = call_tokens(device)
         # While one batch is in a single-threaded step, another one uses the other cores.
         self.concurrent = 2 if usable_cores() > 1 else 1
 

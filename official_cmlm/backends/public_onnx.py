@@ -10,7 +10,7 @@ import numpy as np
 
 from official_cmlm.backends import Opened
 from official_cmlm.backends.onnx_graph import IDS, MASK, SENTENCE, SUBFOLDER, TYPES, graph_name
-from official_cmlm.backends.onnx_session import session, usable_cores
+from official_cmlm.backends.onnx_session import call_tokens, session, usable_cores
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings
 from official_cmlm.checkpoints.huggingface import MODULES, Modules, read_modules
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
@@ -68,6 +68,7 @@ class PublicOnnxBackend:
         self._modules, self._pooling = modules, POOLINGS[pooling]
         self.embedding_id = EmbeddingId(pooling, "pooled")
         self.max_positions = positions
+        self.call_tokens = call_tokens(device)
         self.concurrent = 2 if usable_cores() > 1 else 1
         self.dimension = 0
         probe = self.embed(np.zeros([1, 2], np.int32), np.array([2], np.int32))

@@ -36,6 +36,9 @@ class TensorFlowBackend:
         self.dimension: int = model.config.embedding_size
         self.max_positions: int = model.config.max_seq_length
         self.padded_length: int = model.config.padded_length
+        # A GPU computes a large batch in the time of a small one.
+        on_gpu = bool(tf.config.list_logical_devices("GPU"))
+        self.call_tokens = self.batch_tokens if on_gpu else 32
         weights = inference_weights(model, precision)
         self._forward = tf.function(
             lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
