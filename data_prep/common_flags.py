@@ -23,6 +23,7 @@ from .output.folder import check_place
 from .pipeline.plan import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
 from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES, ON_ERROR
+from .readers.pairs import Columns, PairInput, inputs_of
 from .readers.tfds import PREFIX
 from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
@@ -94,6 +95,45 @@ def define_reading() -> None:
         upper_bound=MOST_LINE_MB,
     )
     define_faults()
+
+
+def define_pairs(formats: Sequence[str]) -> None:
+    """Defines the flags of the input of pairs, in some of its formats."""
+    flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
+    flags.DEFINE_list(
+        "languages",
+        None,
+        "Language of each file; for a table also en-de, the first and the second text; for moses"
+        " and tmx always two.",
+    )
+    flags.DEFINE_enum(
+        "format",
+        "lines",
+        formats,
+        "lines: every two files belong together, line by line; moses: the same, and only what both"
+        " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
+        " two texts and, if there is one, a label (entailment, neutral or contradiction), without"
+        " quotes; table: a .csv or .tsv with the names of its columns in front, a .jsonl, .json or"
+        " .parquet, and --columns; tmx: translation memories; nli: tables with a first line that"
+        " names columns, or JSON lines, with sentence1, sentence2 and gold_label; triples: tables"
+        " of an anchor, its positive and, where there is one, a hard negative, or JSON lines with"
+        " anchor, positive and negative, as data_prep.mine_negatives writes them. Any may be gzip"
+        " or zstd.",
+    )
+    flags.DEFINE_bool("header", False, "Whether the first line of a tsv names its columns.")
+    flags.DEFINE_list("columns", [], "For --format=table the columns of both texts.")
+    flags.DEFINE_string("negative_column", "", "For it the column of a hard negative, if any.")
+
+
+def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]:
+    """Returns the inputs that the flags of `define_pairs` name; raises as `inputs_of` does."""
+    if len(FLAGS.columns) != 2 * (FLAGS.format == "table"):
+        raise UserError(
+            f"--columns={','.join(FLAGS.columns)}: --format=table needs two, those of both texts,"
+            " e.g. --columns=premise,hypothesis; other formats have none"
+        )
+    columns = Columns((*FLAGS.columns, "", "")[:2], label_column, FLAGS.negative_column)
+    return inputs_of(FLAGS.input, languages, FLAGS.format, columns)
 
 
 def define_faults() -> None:

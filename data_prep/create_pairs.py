@@ -10,6 +10,9 @@
     python -m data_prep.create_pairs --format=tmx --input=a.tmx.gz --languages=en-de …
     python -m data_prep.create_pairs --format=moses --input=corpus --languages=en-de …
     python -m data_prep.create_pairs --format=nli --input=train.jsonl --languages=en …
+    # A table with names, as from a spreadsheet or a data frame (.csv, .jsonl, .parquet, …):
+    python -m data_prep.create_pairs --format=table --columns=premise,hypothesis \
+        --label_column=label --input=train.parquet --languages=en …
     # Questions, answers and hard negatives:
     python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
 """
@@ -29,7 +32,7 @@ from .output.pair_filters import REPEATED, PairFilters
 from .output.report import Summary, exit_status, write_report
 from .readers import ReadOptions, size_of
 from .readers.document import DEFAULT_MAX_LINE_BYTES
-from .readers.pairs import FORMATS, TABLES, pair_inputs
+from .readers.pairs import FORMATS, TABLES
 from .stages.language_id import identify
 
 FLAGS = flags.FLAGS
@@ -37,31 +40,13 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flags of the input, of its filters and of records."""
-    flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
-    flags.DEFINE_list(
-        "languages",
-        None,
-        "Language of each file; for a table also en-de, the first and the second text; for moses"
-        " and tmx always two. Required.",
-    )
-    flags.DEFINE_enum(
-        "format",
-        "lines",
-        FORMATS,
-        "lines: every two files belong together, line by line; moses: the same, and only what both"
-        " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
-        " two texts and, if there is one, a label (entailment, neutral or contradiction); tmx:"
-        " translation memories; nli: tables with a first line that names columns, or JSON lines,"
-        " with sentence1, sentence2 and gold_label; triples: tables of an anchor, its positive and,"
-        " where there is one, a hard negative, or JSON lines with anchor, positive and negative, as"
-        " data_prep.mine_negatives writes them. Any may be gzip or zstd.",
-    )
+    common_flags.define_pairs(FORMATS)
+    flags.DEFINE_string("label_column", "", "For --format=table the column of a label, if any.")
     flags.DEFINE_bool(
         "row_aligned",
         False,
         "Whether row i of every table says the same in the language of its table.",
     )
-    flags.DEFINE_bool("header", False, "Whether the first line of a table names its columns.")
     flags.DEFINE_bool(
         "drop_empty", False, "Whether to leave out rows with an empty text, instead of stopping."
     )
@@ -105,9 +90,9 @@ def _detect(text: str) -> tuple[str, float]:
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    inputs = pair_inputs(FLAGS.input, FLAGS.languages, FLAGS.format)
+    inputs = common_flags.pair_inputs(FLAGS.languages, FLAGS.label_column)
     if FLAGS.row_aligned and FLAGS.format not in TABLES:
-        raise UserError("--row_aligned joins tables; pass --format=tsv or nli with it")
+        raise UserError("--row_aligned joins tables; pass --format=tsv, table or nli with it")
     languages = [language for given in inputs for language in set(given.languages)]
     if FLAGS.row_aligned and len(languages) != len(inputs):
         raise UserError(

@@ -28,13 +28,13 @@ from .output.report import exit_status
 from .readers import ReadOptions
 from .readers.document import DEFAULT_MAX_LINE_BYTES, one_space
 from .readers.lines import iter_lines
-from .readers.pairs import pair_inputs
 
 if TYPE_CHECKING:
     from official_cmlm.evaluation.encoding import OpenedEncoder
 
 FLAGS = flags.FLAGS
-_FORMATS = ("lines", "moses", "tsv", "tmx", "triples")
+# Labels are refused, so NLI is none of them.
+_FORMATS = ("lines", "moses", "tsv", "table", "tmx", "triples")
 # Texts that the encoder gets at a time, so that progress shows.
 _TEXTS = 4096
 
@@ -42,17 +42,7 @@ _TEXTS = 4096
 def define_flags() -> None:
     """Defines the flags of the pairs, of the encoder and of the mining."""
     defaults = mining.Mining()
-    flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
-    flags.DEFINE_enum(
-        "format",
-        "lines",
-        _FORMATS,
-        "As in data_prep.create_pairs; the third text of triples is one more candidate.",
-    )
-    flags.DEFINE_list(
-        "languages", None, "As in data_prep.create_pairs; only moses and tmx need them."
-    )
-    flags.DEFINE_bool("header", False, "Whether the first line of a table names its columns.")
+    common_flags.define_pairs(_FORMATS)
     flags.DEFINE_list("candidates", [], "Files of further candidates, one text a line.")
     flags.DEFINE_string(
         "encoder",
@@ -120,7 +110,7 @@ def main(argv: list[str]) -> int:
         **{name: FLAGS[name].value for name in mining.Mining.__dataclass_fields__}
     )
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
-    inputs = pair_inputs(FLAGS.input, languages, FLAGS.format)
+    inputs = common_flags.pair_inputs(languages)
     if len({given.languages for given in inputs}) > 1:
         raise UserError(
             f"--languages={','.join(languages)}: pairs of different languages, which the output "

@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 from official_cmlm.errors import UserError
@@ -53,6 +53,10 @@ _BUFFER_BYTES = 1 << 17
 # Expanded bytes of the rows of a Parquet file that are in memory together.
 _BATCH_BYTES = 1 << 26
 _SHOWN_COLUMNS = 20
+# (number of the line, row or item, its place for messages, the columns or the text)
+Record = tuple[int, str, dict[str, Any] | str]
+# (columns, place for messages, whether they are a table's) -> those that are needed
+Choose = Callable[[list[str], str, bool], list[str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +119,7 @@ class Reading:
                 )
         return form
 
-    def selected(self, columns: list[str], where: str, table: bool = True) -> tuple[str, str]:
+    def selected(self, columns: list[str], where: str, table: bool) -> tuple[str, str]:
         """Returns the columns of text and of ids among those of a table or an object.
 
         Raises:
@@ -133,7 +137,7 @@ class Reading:
             if name and columns.count(name) != 1:
                 fault = "two columns" if name in columns else "no column"
                 raise UserError(
-                    f"{where}: {fault} {name!r}, it has {_listed(columns)}; name one by --{flag}"
+                    f"{where}: {fault} {name!r}, it has {listed(columns)}; name one by --{flag}"
                 )
         return column, self.id_column
 
@@ -173,12 +177,46 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
         column; a text or id is missing or of another type; a line or cell is too long.
     """
     form = reading.form_of(path)
+    chosen = ("", "")
+
+    def choose(columns: list[str], where: str, table: bool) -> list[str]:
+        nonlocal chosen
+        chosen = reading.selected(columns, where, table)
+        return [name for name in chosen if name]
+
+    with open_file(path) as file:
+        for number, where, values in read_records(path, form, file, choose, reading.keep):
+            if isinstance(values, dict):
+                yield _row(values, *chosen, path, number, where, reading.keep)
+                continue
+            if reading.column or reading.id_column:
+                flag = "column" if reading.column else "id_column"
+                raise UserError(f"{where}: a string, which has no columns; leave out --{flag}")
+            text = encodable(values)
+            yield Row(text, None, path, number, text is not values)
+
+
+def read_records(
+    path: str, form: str, file: io.BufferedReader, choose: Choose, keep: bool = False
+) -> Iterator[Record]:
+    """Yields the lines, the rows or the items of a file in order.
+
+    Args:
+      path: its name for messages.
+      form: a format of `FORMATS` but `auto`.
+      file: its bytes, as `open_file` gives them.
+      choose: called with the columns of a table, or the fields of each JSON object; returns those
+        that are needed, or raises `UserError`.
+      keep: whether all columns of a Parquet file that hold plain values are read.
+
+    Raises:
+      UserError: the file cannot be read, or is not of its format or not UTF-8; a cell is too long.
+    """
     number = 0
     try:
-        with open_file(path) as file:
-            for row in _READERS[form](path, file, reading):
-                number = row.number
-                yield row
+        for record in _READERS[form](path, form, file, choose, keep):
+            number = record[0]
+            yield record
     except BrokenStreamError as error:
         raise error.at(path, f"after row {number}") from None
     except OSError as error:
@@ -318,7 +356,8 @@ def _expanded_name(path: str) -> str:
     return path
 
 
-def _listed(columns: Iterable[str]) -> str:
+def listed(columns: Iterable[str]) -> str:
+    """Returns the names of columns for a message."""
     names = list(columns)
     more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
     return (", ".join(f"{name:.80}" for name in names[:_SHOWN_COLUMNS]) or "none") + more
@@ -348,20 +387,19 @@ def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
             ) from None
 
 
-def _text_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
-    del reading
+def _text_lines(path: str, form: str, file: BinaryIO, *unused: Any) -> Iterator[Record]:
     for number, line in _lines(path, file):
-        yield Row(line.removesuffix("\n").removesuffix("\r"), None, path, number)
+        yield number, f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
 
 
-def _table_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
-    form = reading.form_of(path)
+def _table_rows(
+    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+) -> Iterator[Record]:
     # The limit is the module's; its own is lower.
     csv.field_size_limit(MOST_CELL_BYTES)
     lines = (line for _, line in _lines(path, file))
     reader = csv.reader(lines, delimiter="\t" if form == "tsv" else ",", strict=True)
     header: list[str] = []
-    column = id_column = ""
     number = 1
     try:
         for cells in reader:
@@ -370,18 +408,14 @@ def _table_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterato
                 continue
             if not header:
                 header = [cell.strip() for cell in cells]
-                column, id_column = reading.selected(header, path)
+                choose(header, path, True)
                 continue
             if len(cells) != len(header):
                 raise UserError(
                     f"{where}: {len(cells)} cells, but the header has {len(header)}:"
-                    f" {_listed(header)}; put quotes around cells with commas, tabs or line ends"
+                    f" {listed(header)}; put quotes around cells with commas, tabs or line ends"
                 )
-            values = dict(zip(header, cells))
-            others = _others(values, column, id_column) if reading.keep else {}
-            yield Row(
-                values[column], values[id_column] if id_column else None, path, first, False, others
-            )
+            yield first, where, dict(zip(header, cells))
     except csv.Error as error:
         raise UserError(
             f"{path}:{number}: not {form.upper()} ({error}); quotes open and close a whole cell,"
@@ -391,20 +425,18 @@ def _table_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterato
         raise UserError(f"{path}: empty; a table begins with the names of its columns")
 
 
-def _others(values: dict[str, Any], column: str, id_column: str) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in (column, id_column)}
-
-
-def _jsonl_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
+def _json_lines(
+    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+) -> Iterator[Record]:
     for number, line in _lines(path, file):
         if line.strip():
             where = f"{path}:{number}"
-            yield _item_row(
-                _parsed(line, where, "write one object a line"), path, number, where, reading
-            )
+            yield _item(_parsed(line, where, "write one object a line"), number, where, choose)
 
 
-def _json_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
+def _json_items(
+    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+) -> Iterator[Record]:
     data = file.read(_MOST_JSON_BYTES + 1)
     if len(data) > _MOST_JSON_BYTES:
         raise UserError(
@@ -417,29 +449,34 @@ def _json_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; convert it with iconv") from None
     items = _parsed(text, path, "write a list of objects or strings; of lines, --format=jsonl")
     if not isinstance(items, list):
-        has = f"an object of {_listed(items)}" if isinstance(items, dict) else "a single value"
+        has = f"an object of {listed(items)}" if isinstance(items, dict) else "a single value"
         raise UserError(f"{path}: holds {has}; write a list of objects or strings")
     for number, item in enumerate(items, 1):
-        yield _item_row(item, path, number, f"{path}: item {number}", reading)
+        yield _item(item, number, f"{path}: item {number}", choose)
+
+
+def parse_object(line: str, where: str) -> dict[str, Any]:
+    """Returns the JSON object of a line; raises `UserError`, naming `where`, if it is not one."""
+    found = _parsed(line, where, "write one JSON object a line")
+    if not isinstance(found, dict):
+        raise UserError(f"{where}: not a JSON object; write one object a line, in braces")
+    return found
 
 
 def _parsed(text: str, where: str, advice: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: not valid JSON ({error}); {advice}") from None
+        fault = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UserError(f"{where}: not valid JSON ({fault}); {advice}") from None
 
 
-def _item_row(item: Any, path: str, number: int, where: str, reading: Reading) -> Row:
-    if isinstance(item, str):
-        if reading.column or reading.id_column:
-            flag = "column" if reading.column else "id_column"
-            raise UserError(f"{where}: a string, which has no columns; leave out --{flag}")
-        item, reading = {"text": item}, Reading()
-    elif not isinstance(item, dict):
+def _item(item: Any, number: int, where: str, choose: Choose) -> Record:
+    if isinstance(item, dict):
+        choose(list(item), where, False)
+    elif not isinstance(item, str):
         raise UserError(f"{where}: not a JSON object; write objects, in braces, or strings")
-    column, id_column = reading.selected(list(item), where, table=False)
-    return _row(item, column, id_column, path, number, where, reading.keep)
+    return number, where, item
 
 
 def _row(
@@ -455,7 +492,7 @@ def _row(
     if not isinstance(text, str):
         fault = "empty" if text is None else f"not a string but {text!r:.60}"
         raise UserError(
-            f"{where}: {column!r} is {fault}; it has {_listed(values)}; name one by --column"
+            f"{where}: {column!r} is {fault}; it has {listed(values)}; name one by --column"
         )
     if len(text) > MOST_CELL_BYTES:
         raise UserError(
@@ -466,10 +503,11 @@ def _row(
             f"{where}: {id_column!r} must be a string or a whole number, got {identity!r:.60}; name"
             " the column of ids by --id_column"
         )
-    whole = encodable(text), None if identity is None else encodable(str(identity))
-    mended = whole[0] != text or (identity is not None and whole[1] != str(identity))
-    others = _others(values, column, id_column) if keep else {}
-    return Row(whole[0], whole[1], path, number, mended, others)
+    whole = encodable(text)
+    whole_id = None if identity is None else encodable(str(identity))
+    mended = whole is not text or (identity is not None and whole_id != str(identity))
+    others = {k: v for k, v in values.items() if k not in (column, id_column)} if keep else {}
+    return Row(whole, whole_id, path, number, mended, others)
 
 
 def encodable(text: str) -> str:
@@ -481,7 +519,9 @@ def encodable(text: str) -> str:
         return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
-def _parquet_rows(path: str, file: io.BufferedReader, reading: Reading) -> Iterator[Row]:
+def _parquet_rows(
+    path: str, form: str, file: io.BufferedReader, choose: Choose, keep: bool
+) -> Iterator[Record]:
     check_extra("data", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -494,9 +534,8 @@ def _parquet_rows(path: str, file: io.BufferedReader, reading: Reading) -> Itera
             shutil.copyfileobj(file, source)
         try:
             schema = pq.read_schema(source)
-            column, id_column = reading.selected(schema.names, path)
-            names = [column, *filter(None, [id_column])]
-            if reading.keep:
+            names = choose(schema.names, path, True)
+            if keep:
                 names += [f.name for f in schema if f.name not in names and _is_plain(f.type)]
             # A value that stands for thousands is held once.
             strings = [name for name in names if _is_text(schema.field(name).type)]
@@ -505,9 +544,7 @@ def _parquet_rows(path: str, file: io.BufferedReader, reading: Reading) -> Itera
             for batch in _batches(path, parquet, names):
                 for values in zip(*(_values(batch[name]) for name in names)):
                     number += 1
-                    record = dict(zip(names, values))
-                    where = f"{path}: row {number}"
-                    yield _row(record, column, id_column, path, number, where, reading.keep)
+                    yield number, f"{path}: row {number}", dict(zip(names, values))
         except UnicodeDecodeError:
             raise UserError(
                 f"{path}: not UTF-8 after row {number}; write the column anew"
@@ -565,10 +602,10 @@ def _values(array: Any) -> Iterator[Any]:
 
 
 _READERS = {
-    "text": _text_rows,
+    "text": _text_lines,
     "csv": _table_rows,
     "tsv": _table_rows,
-    "jsonl": _jsonl_rows,
-    "json": _json_rows,
+    "jsonl": _json_lines,
+    "json": _json_items,
     "parquet": _parquet_rows,
 }

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
 from official_cmlm.languages import is_language_tag, no_language
-from official_cmlm.text_files import encodable
+from official_cmlm.text_files import encodable, parse_object
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions
@@ -82,24 +82,6 @@ def _begins_document(line: bytes) -> bool:
     except (ValueError, RecursionError):
         return True
     return not isinstance(record, dict) or record.get("continues") is not True
-
-
-def parse_object(line: str, where: str) -> dict[str, object]:
-    """Returns the JSON object of a line; raises `UserError`, naming `where`, if it is not one."""
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{where}: not valid JSON ({error.msg} at column {error.colno});"
-            " write one JSON object a line"
-        ) from None
-    except (ValueError, RecursionError):
-        raise UserError(
-            f"{where}: JSON nested too deeply or a number too long; simplify it"
-        ) from None
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: not a JSON object; write one object a line, in braces")
-    return record
 
 
 def _get(record: dict[str, object], key: str, where: str) -> object:

@@ -1,23 +1,46 @@
 """Inputs of pairs: aligned files of lines, tables, translation memories, labels, negatives."""
 
+import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import is_file
 from official_cmlm.languages import check_language_tag
+from official_cmlm.text_files import form_of, listed, parse_object, read_records
 
 from ..counts import Counts
 from . import tmx
 from .document import Pair, ReadOptions, one_space
-from .jsonl import mended, parse_object
-from .lines import iter_lines
+from .jsonl import mended
+from .lines import CountedFile, iter_lines
 
-FORMATS = ("lines", "moses", "tsv", "tmx", "nli", "triples")
+FORMATS = ("lines", "moses", "tsv", "table", "tmx", "nli", "triples")
 # Formats of which one file is a whole input.
-TABLES = ("tsv", "nli")
+TABLES = ("tsv", "table", "nli")
+# Names of the columns of both texts and, where there is one, of a third cell.
+_NLI, _TRIPLE = ("sentence1", "sentence2", "gold_label"), ("anchor", "positive", "negative")
+_CONTENT = {
+    "tsv": "a table of pairs has two texts and, if there is one, a label",
+    "triples": "a table of triples has an anchor, a positive and, if there is one, a hard negative",
+}
 _MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table that make up a pair.
+
+    Attributes:
+      texts: those of the first and of the second text.
+      label, negative: those of the label and of the hard negative; empty: there is none.
+    """
+
+    texts: tuple[str, str] = ("", "")
+    label: str = ""
+    negative: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +50,14 @@ class PairInput:
     Attributes:
       paths: two files of which line i of one belongs to line i of the other, or one file.
       languages: language of the first and of the second text.
-      form: form of one file, "tsv", "tmx", "nli" or "triples".
+      form: form of one file, "tsv", "table", "tmx", "nli" or "triples".
+      columns: the columns of a "table".
     """
 
     paths: tuple[str, ...]
     languages: tuple[str, str]
     form: str = "tsv"
+    columns: Columns = Columns()
 
     @property
     def name(self) -> str:
@@ -44,22 +69,30 @@ class PairInput:
 
         Args:
           counts: counts what is read.
-          header: leave out the first line of a table.
+          header: leave out the first line of a table without names.
           options: the limits of lines and of decompression.
 
         Raises:
-          UserError: for files of different lengths, a line of a table without two or three
-            columns, and as `tmx.read`, `_read_nli` and `_read_triples` do.
+          UserError: for files of different lengths, a row without its columns, and as `tmx.read`,
+            `iter_lines` and `read_records` do.
         """
         if len(self.paths) == 2:
             yield from self._read_aligned(counts, options)
-        elif self.form == "tsv":
-            yield from self._read_table(counts, header, options)
-        elif self.form == "triples":
-            yield from _read_triples(self.paths[0], self.languages, options, counts, header)
+        elif self.form == "tmx":
+            yield from tmx.read(self.paths[0], self.languages, options, counts)
+        elif self.form == "table":
+            yield from self._read_table(counts, options)
         else:
-            read = {"tmx": tmx.read, "nli": _read_nli}[self.form]
-            yield from read(self.paths[0], self.languages, options, counts)
+            third = "negative" if self.form == "triples" else "label"
+            for where, cells in self._cells(counts, header, options):
+                yield self._pair(where, *cells[:2], **dict(zip([third], cells[2:])))
+
+    def _pair(
+        self, where: str, first: str, second: str, label: str | None = None, negative: str = ""
+    ) -> Pair:
+        texts = (one_space(first), one_space(second))
+        label = None if label is None else label.strip()
+        return Pair(texts, self.languages, label, where, one_space(negative) or None)
 
     def _read_aligned(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
         first, second = (iter_lines(path, counts, options) for path in self.paths)
@@ -72,27 +105,97 @@ class PairInput:
                     f"{short}: ends before line {number}, {self.paths[0]} and {self.paths[1]} do "
                     "not align; both need the same number of lines"
                 )
-            number, text = left
-            texts = (one_space(text), one_space(right[1]))
-            yield Pair(texts, self.languages, None, f"{self.paths[0]}:{number}")
+            yield self._pair(f"{self.paths[0]}:{left[0]}", left[1], right[1])
 
-    def _read_table(self, counts: Counts, header: bool, options: ReadOptions) -> Iterator[Pair]:
+    def _read_table(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
+        (path,), columns = self.paths, self.columns
+        names = {"first": columns.texts[0], "second": columns.texts[1]}
+        names |= {"label": columns.label, "negative": columns.negative}
+        names = {argument: name for argument, name in names.items() if name}
+
+        def choose(found: list[str], where: str, table: bool) -> list[str]:
+            for name in names.values():
+                if found.count(name) != 1:
+                    raise UserError(f"{where}: no column {name!r}, it has {listed(found)}")
+            return list(names.values())
+
+        with io.BufferedReader(CountedFile(path, counts, options)) as file:
+            for _, where, row in read_records(path, form_of(path), file, choose):
+                if not isinstance(row, dict):
+                    raise UserError(f"{where}: a text, which has no columns; give a table")
+                # A row need not have a hard negative.
+                if columns.negative and row[columns.negative] is None:
+                    row[columns.negative] = ""
+                texts = _texts(row, list(names.values()), path, where, counts)
+                yield self._pair(where, **dict(zip(names, texts)))
+
+    def _cells(
+        self, counts: Counts, header: bool, options: ReadOptions
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Yields (place, cells) of a file of lines: two texts, perhaps a label or a hard negative.
+
+        Tables have tabs between their cells, and no quotes. The first line of NLI names its
+        columns, in any order and among others. NLI and triples may be JSON lines, told by the first
+        line with text, which starts with {; triples whose first text does so have a tab in it.
+        """
         (path,) = self.paths
+        names = {"nli": _NLI, "triples": _TRIPLE}.get(self.form, ())
+        is_json: bool | None = None if names else False
+        columns: list[str] = []
         for number, line in iter_lines(path, counts, options):
-            if header and number == 1:
+            where = f"{path}:{number}"
+            if (names == _NLI or is_json) and not line.strip():
+                continue
+            if is_json is None and line.strip():
+                # Tabs inside strings of JSON are escaped.
+                is_json = line.lstrip().startswith("{") and (names == _NLI or "\t" not in line)
+            if is_json:
+                row = parse_object(line, where)
+                wanted = names if names == _NLI or row.get("negative") is not None else names[:2]
+                _check_names(list(row), wanted, where, self.form)
+                yield where, _texts(row, wanted, path, where, counts)
                 continue
             cells = line.split("\t")
-            if len(cells) not in (2, 3):
+            if names != _NLI:
+                if header and number == 1:
+                    continue
+                if len(cells) not in (2, 3):
+                    raise UserError(
+                        f"{where}: {len(cells)} columns; {_CONTENT[self.form]}, with tabs between"
+                    )
+                yield where, cells
+            elif not columns:
+                columns = [cell.strip() for cell in cells]
+                _check_names(columns, _NLI, where, self.form)
+            elif len(cells) != len(columns):
                 raise UserError(
-                    f"{path}:{number}: {len(cells)} columns; a table of pairs has two texts and, "
-                    "if there is one, a label, with tabs between"
+                    f"{where}: {len(cells)} columns, but the first line names {len(columns)}"
                 )
-            label = cells[2].strip() if len(cells) == 3 else None
-            texts = (one_space(cells[0]), one_space(cells[1]))
-            yield Pair(texts, self.languages, label, f"{path}:{number}")
+            else:
+                yield where, [cells[columns.index(name)] for name in _NLI]
 
 
-def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairInput]:
+def _check_names(found: list[str], wanted: Sequence[str], where: str, form: str) -> None:
+    for name in wanted:
+        if name not in found:
+            raise UserError(
+                f"{where}: no {name!r}; --format={form} needs {', '.join(wanted)}, in the first"
+                " line of a table or in each object"
+            )
+
+
+def _texts(
+    row: dict[str, Any], names: Sequence[str], path: str, where: str, counts: Counts
+) -> list[str]:
+    for name in names:
+        if not isinstance(row[name], str):
+            raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
+    return [mended(row[name], path, counts) for name in names]
+
+
+def inputs_of(
+    paths: list[str], languages: list[str], form: str, columns: Columns | None = None
+) -> list[PairInput]:
     """Returns the inputs that the flags name.
 
     Args:
@@ -101,6 +204,7 @@ def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairI
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` and `tmx` `en-de`.
       form: one of `FORMATS`.
+      columns: those of `table`.
 
     Raises:
       UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.
@@ -131,7 +235,7 @@ def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairI
         check_language_tag(one, "--languages")
     if form == "moses":
         return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
-    return [PairInput((path,), tags, form) for path, tags in both]
+    return [PairInput((path,), tags, form, columns or Columns()) for path, tags in both]
 
 
 def _moses(prefix: str, language: str) -> str:
@@ -147,114 +251,3 @@ def _moses(prefix: str, language: str) -> str:
 def _both(tag: str) -> tuple[str, str]:
     first, dash, second = tag.partition("-")
     return (first, second) if dash else (tag, tag)
-
-
-_NLI = ("sentence1", "sentence2", "gold_label")
-
-
-def _read_nli(
-    path: str, languages: tuple[str, str], options: ReadOptions, counts: Counts
-) -> Iterator[Pair]:
-    """Yields a pair for each row, with its `gold_label`.
-
-    JSON lines are told by the first byte of the first line, {. The first line of a table names
-    its columns, in any order and among others; a cell is the text between two tabs, without quotes.
-
-    Raises:
-      UserError: as `lines.iter_lines` does; a field is missing; a row with another number of
-        columns than the first line.
-    """
-    header: list[str] | None = None
-    for number, line in iter_lines(path, counts, options):
-        where = f"{path}:{number}"
-        if not line.strip():
-            continue
-        if header is None:
-            header = [] if line.startswith("{") else [cell.strip() for cell in line.split("\t")]
-            if header:
-                _check_nli(header, where)
-                continue
-        row = _cells(line, header, where) if header else parse_object(line, where)
-        if not header:
-            _check_nli(row, where)
-            _check_strings(row, _NLI, where)
-        first, second, label = (mended(row[field], path, counts) for field in _NLI)
-        yield Pair((one_space(first), one_space(second)), languages, label.strip(), where)
-
-
-def _cells(line: str, header: list[str], where: str) -> dict[str, str]:
-    cells = line.split("\t")
-    if len(cells) != len(header):
-        raise UserError(f"{where}: {len(cells)} columns, but the first line names {len(header)}")
-    return dict(zip(header, cells))
-
-
-def _check_nli(names: Iterable[str], where: str) -> None:
-    missing = [field for field in _NLI if field not in names]
-    if missing:
-        raise UserError(
-            f"{where}: no {missing[0]!r}; --format=nli needs {', '.join(_NLI)}, in the"
-            " first line of a table or in each object"
-        )
-
-
-def _check_strings(row: dict[str, object], fields: Iterable[str], where: str) -> None:
-    for field in fields:
-        if not isinstance(row[field], str):
-            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
-
-
-_TRIPLE = ("anchor", "positive", "negative")
-
-
-def _read_triples(
-    path: str,
-    languages: tuple[str, str],
-    options: ReadOptions,
-    counts: Counts,
-    header: bool = False,
-) -> Iterator[Pair]:
-    """Yields a pair for each row, with its hard negative if it has a third text.
-
-    JSON lines are told by the first line with text, which starts with { and has no tab; their keys
-    are `anchor`, `positive` and, if there is one, `negative`. Tables have these as their two or
-    three columns, without quotes.
-
-    Args:
-      header: leave out the first line of a table.
-
-    Raises:
-      UserError: as `lines.iter_lines` does; a line of a table without two or three columns; an
-        object without a text, or with one that is not a string.
-    """
-    is_json: bool | None = None
-    for number, line in iter_lines(path, counts, options):
-        where = f"{path}:{number}"
-        if is_json is None and line.strip():
-            # A table's first text may begin with { too; tabs inside strings of JSON are escaped.
-            is_json = line.lstrip().startswith("{") and "\t" not in line
-        if is_json:
-            if not line.strip():
-                continue
-            cells = [mended(cell, path, counts) for cell in _triple(line, where)]
-        elif header and number == 1:
-            continue
-        else:
-            cells = line.split("\t")
-        if len(cells) not in (2, 3):
-            raise UserError(
-                f"{where}: {len(cells)} columns; a table of triples has an anchor, its positive "
-                "and, if there is one, a hard negative, with tabs between"
-            )
-        first, second, third = (*map(one_space, cells), "")[:3]
-        yield Pair((first, second), languages, None, where, third or None)
-
-
-def _triple(line: str, where: str) -> list[str]:
-    row = parse_object(line, where)
-    for field in _TRIPLE[:2]:
-        if field not in row:
-            raise UserError(f"{where}: no {field!r}; --format=triples needs {', '.join(_TRIPLE)}")
-    fields = _TRIPLE if row.get("negative") is not None else _TRIPLE[:2]
-    _check_strings(row, fields, where)
-    return [row[field] for field in fields]

@@ -5,13 +5,14 @@ import json
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
+import pandas
 import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions
-from data_prep.readers.pairs import PairInput, pair_inputs
+from data_prep.readers.pairs import Columns, PairInput, inputs_of
 from official_cmlm.errors import UserError
 
 _FEW = settings(
@@ -25,7 +26,7 @@ _HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body
 
 
 def _read(path, form, language="en-de", **options):
-    (source,) = pair_inputs([str(path)], [language], form)
+    (source,) = inputs_of([str(path)], [language], form)
     report = Counts()
     return list(source.read(report, False, ReadOptions(**options))), report
 
@@ -135,7 +136,7 @@ def test_bad_translation_memories(tmp_path, name):
     content, message = BAD_MEMORIES[name]
     path = tmp_path / "a.tmx"
     path.write_text(content)
-    (source,) = pair_inputs([str(path)], ["en-de"], "tmx")
+    (source,) = inputs_of([str(path)], ["en-de"], "tmx")
     found = []
     with pytest.raises(UserError, match=message) as caught:
         found.extend(source.read(Counts(), False, ReadOptions(max_line_bytes=1000)))
@@ -162,17 +163,17 @@ def test_moses_pairs(tmp_path):
     (tmp_path / "corpus.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
     found, _ = _read(tmp_path / "corpus", "moses")
     assert [pair.texts for pair in found] == [("one", "eins"), ("two", "zwei")]
-    assert pair_inputs([f"{tmp_path}/corpus"], ["en-de"], "moses") == [
+    assert inputs_of([f"{tmp_path}/corpus"], ["en-de"], "moses") == [
         PairInput((f"{tmp_path}/corpus.en", f"{tmp_path}/corpus.de.gz"), ("en", "de"))
     ]
     with pytest.raises(UserError, match=r"corpus.fr: no such file, nor with .gz or .zst"):
-        pair_inputs([f"{tmp_path}/corpus"], ["en-fr"], "moses")
+        inputs_of([f"{tmp_path}/corpus"], ["en-fr"], "moses")
 
 
 @pytest.mark.parametrize("form", ["moses", "tmx"])
 def test_two_languages_are_needed(tmp_path, form):
     with pytest.raises(UserError, match=f"--languages=en: with --format={form} name two languages"):
-        pair_inputs(["a"], ["en"], form)
+        inputs_of(["a"], ["en"], form)
 
 
 _ROWS = [
@@ -221,6 +222,42 @@ def test_bad_inference(tmp_path, text, message):
         _read(tmp_path / "nli", "nli", "en")
 
 
+_TABLE = [
+    {"premise": 'A "cat",\n sits.', "id": 1, "claim": "It sits.", "label": "entailment", "no": "x"},
+    {"premise": "漢字", "id": 2, "claim": "B.", "label": "neutral", "no": None},
+]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv.gz", "jsonl.zst", "json", "parquet"])
+def test_tables_with_names(tmp_path, form):
+    """Each format that `export.embed` reads, with its columns in any order and among others."""
+    frame, path = pandas.DataFrame(_TABLE), tmp_path / f"a.{form}"
+    if form == "parquet":
+        frame.to_parquet(path)
+    elif form.startswith("json"):
+        frame.to_json(path, orient="records", lines=form != "json")
+    else:
+        frame.to_csv(path, index=False, sep="\t" if form.startswith("tsv") else ",")
+    columns = Columns(("claim", "premise"), "label", "no")
+    (source,) = inputs_of([str(path)], ["en-de"], "table", columns)
+    report = Counts()
+    first, second = source.read(report, False, ReadOptions())
+    assert first.texts == ("It sits.", 'A "cat", sits.') and first.languages == ("en", "de")
+    assert (first.label, first.negative) == ("entailment", "x")
+    assert (second.texts, second.label, second.negative) == (("B.", "漢字"), "neutral", None)
+    assert report.files == 1 and (report.bytes or form == "parquet")
+    for wrong, message in ((("claim", "x"), "no column 'x', it has prem"), (("id", "no"), '"id" ')):
+        (source,) = inputs_of([str(path)], ["en"], "table", Columns(wrong))
+        if wrong[0] == "id" and form.startswith(("csv", "tsv")):
+            continue
+        with pytest.raises(UserError, match=message):
+            list(source.read(Counts(), False, ReadOptions()))
+    (tmp_path / "a.txt").write_text("a")
+    (source,) = inputs_of([f"{tmp_path}/a.txt"], ["en"], "table", columns)
+    with pytest.raises(UserError, match="a.txt:1: a text, which has no columns"):
+        list(source.read(Counts(), False, ReadOptions()))
+
+
 def test_row_aligned_tables_of_real_translations(data_dir):
     """Translated MultiNLI: a table a language, the same rows and labels in each."""
     from itertools import islice
@@ -230,7 +267,7 @@ def test_row_aligned_tables_of_real_translations(data_dir):
     folder = data_dir / "multinli_translated"
     languages = ["en", "de", "zh"]
     paths = [str(folder / f"multinli.train.{language}.tsv") for language in languages]
-    tables = [s.read(Counts(), True, ReadOptions()) for s in pair_inputs(paths, languages, "tsv")]
+    tables = [s.read(Counts(), True, ReadOptions()) for s in inputs_of(paths, languages, "tsv")]
     rows = list(islice(align(tables, paths), 2000))
     assert len(rows) == 2000
     assert {tuple(pair.languages[0] for pair in row) for row in rows} == {("en", "de", "zh")}
@@ -249,7 +286,7 @@ def _read_input(source, header=False):
 
 def _table(path, text, languages="en", header=False):
     path.write_text(text, encoding="utf-8")
-    (source,) = pair_inputs([str(path)], [languages], "tsv")
+    (source,) = inputs_of([str(path)], [languages], "tsv")
     return _read_input(source, header)[0]
 
 
@@ -262,7 +299,7 @@ def test_aligned_lines(tmp_path, pairs, crlf):
         data = "".join(pair[side] + end for pair in pairs)
         (tmp_path / name).write_bytes(data.encode())
     paths = [str(tmp_path / "a"), str(tmp_path / "b")]
-    result, report = _read_input(*pair_inputs(paths, ["en", "zh-Hans"], "lines"))
+    result, report = _read_input(*inputs_of(paths, ["en", "zh-Hans"], "lines"))
     assert [pair.texts for pair in result] == [
         tuple(" ".join(text.split()) for text in pair) for pair in pairs
     ]
@@ -302,9 +339,9 @@ def test_header(tmp_path):
 
 def test_sources():
     """Two files a source for lines, one for tables; a table may have a language for each text."""
-    lines = pair_inputs(["a", "b", "c", "d"], ["en", "de", "en", "fr"], "lines")
+    lines = inputs_of(["a", "b", "c", "d"], ["en", "de", "en", "fr"], "lines")
     assert lines == [PairInput(("a", "b"), ("en", "de")), PairInput(("c", "d"), ("en", "fr"))]
-    tables = pair_inputs(["a", "b"], ["en", "de-fr"], "tsv")
+    tables = inputs_of(["a", "b"], ["en", "de-fr"], "tsv")
     assert tables == [PairInput(("a",), ("en", "en")), PairInput(("b",), ("de", "fr"))]
 
 
@@ -314,10 +351,10 @@ def test_numbers_of_files_and_languages(form, languages):
     """They must be the same; both are named."""
     message = f"--languages names {len(languages)} languages for 2 files of --input"
     with pytest.raises(UserError, match=message):
-        pair_inputs(["a", "b"], languages, form)
+        inputs_of(["a", "b"], languages, form)
 
 
 def test_lines_need_two_files():
     """An odd number of files cannot be paired."""
     with pytest.raises(UserError, match="--input names 3 files; .* every two belong together"):
-        pair_inputs(["a", "b", "c"], ["en", "de", "fr"], "lines")
+        inputs_of(["a", "b", "c"], ["en", "de", "fr"], "lines")
