@@ -2,7 +2,7 @@
 
 They are in `weights.safetensors`, where a public checkpoint was imported, or in the newest
 checkpoint of a training. In `weights.safetensors`, a table or kernel may be int8 with a tensor
-`NAME/scale`, float32, by which its rows (all numbers of a first index) are multiplied.
+`NAME/scale`, float32, by which its rows along the last dimension are multiplied.
 """
 
 import dataclasses
@@ -156,10 +156,9 @@ def write_weights(
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
     if form == "int8":
         for name in [name for name in arrays if name.endswith(("/kernel", "/embeddings"))]:
-            rows = arrays[name].reshape(len(arrays[name]), -1)
-            scale = np.abs(rows).max(axis=1) / np.float32(127)
-            codes = np.rint(rows / np.where(scale > 0, scale, 1)[:, None]).astype(np.int8)
-            arrays |= {name: codes.reshape(arrays[name].shape), name + _SCALE: scale}
+            scale = np.abs(arrays[name]).max(axis=-1) / np.float32(127)
+            codes = np.rint(arrays[name] / np.where(scale > 0, scale, 1)[..., None])
+            arrays |= {name: codes.astype(np.int8), name + _SCALE: scale}
     with atomic_write(folder / WEIGHTS) as file:
         file.write(save(arrays))
 
@@ -181,12 +180,12 @@ class _SafetensorsFile:
         found, _ = read_tensors({self._path: None}, (wanted.keys() | scaled).__contains__, codes)
         for name in codes & found.keys():
             array, scale = found[name], found[name + _SCALE]
-            if scale.shape != array.shape[:1] or not (scale >= 0).all():
+            if scale.shape != array.shape[:-1] or not (scale >= 0).all():
                 raise UserError(
                     f"{self._path}: {name}{_SCALE} is not a number of 0 or more for each row of "
                     f"{name}; write it again from its source"
                 )
-            array *= scale.reshape(-1, *[1] * (array.ndim - 1))
+            array *= scale[..., None]
         arrays = {name: found[key] for key, name in wanted.items() if key in found}
         _check_shapes(self._path, arrays, shapes)
         return arrays
