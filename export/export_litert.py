@@ -16,7 +16,7 @@ from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import output_folder, staged_folder, write_json
 
-from .huggingface_tokenizer import write_tokenizer
+from .huggingface_tokenizer import OWN_FILES, write_tokenizer
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -90,7 +90,8 @@ def export(
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.checkpoints.weights import load_encoder
 
-    output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists())
+    own = rf"{OWN_FILES}|{DESCRIPTION}|encoder_\d+(_int8)?\.tflite"
+    output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists(), own)
     directory = encoder_directory_of(find_encoder(model_dir))
     encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
     config = encoder.config

@@ -22,6 +22,7 @@ from official_cmlm.files import (
     write_json,
 )
 
+from .export_sentence_transformers import OWN_FILES
 from .export_sentence_transformers import write as write_sentence_transformers
 from .huggingface_tokenizer import write_tokenizer
 
@@ -82,7 +83,7 @@ def export(
     from official_cmlm.checkpoints.find_encoder import load_for_export
     from official_cmlm.checkpoints.weights import weights_of
 
-    output = output_folder(output_dir, overwrite, is_exported)
+    output = output_folder(output_dir, overwrite, is_exported, OWN_FILES)
     directory, encoder, length = load_for_export(model_dir, override, seq_length)
     config, vocabulary = encoder.config, directory.vocabulary
     weights = weights_of(encoder)

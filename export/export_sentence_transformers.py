@@ -4,6 +4,7 @@ Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `tran
 is. PyTorch is not needed to write it.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.backends.onnx_graph import SUBFOLDER
 from official_cmlm.checkpoints.encoder_directory import (
     EncoderDirectory,
     EncodingSettings,
@@ -27,6 +29,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 )
 from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
+from official_cmlm.embeddings import RANGES_NAME
 from official_cmlm.errors import UserError
 from official_cmlm.files import (
     GENERATED,
@@ -37,6 +40,7 @@ from official_cmlm.files import (
     write_json,
 )
 
+from .huggingface_tokenizer import OWN_FILES as TOKENIZER_FILES
 from .huggingface_tokenizer import write_tokenizer
 from .model_card import Publication, model_card, read_training
 
@@ -46,6 +50,16 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 # The switches of poolings in the configuration of the module `Pooling`.
 _SWITCHES = sorted({pooling.exported_as for pooling in POOLINGS.values() if pooling.exported_as})
+# Regular expression of the files of this export, and of the graphs that `export_onnx` adds.
+OWN_FILES = "|".join(
+    [
+        TOKENIZER_FILES,
+        r"model\.safetensors|params\.yaml",
+        r"(config|modules|sentence_bert_config|config_sentence_transformers)\.json",
+        r"\d_(Pooling|Dense|Normalize)/(config\.json|model\.safetensors)",
+        rf"{re.escape(RANGES_NAME)}|{SUBFOLDER}/model(_\w+)?\.onnx",
+    ]
+)
 _LIBRARY = "sentence_transformers.models."
 
 
@@ -151,7 +165,7 @@ def export(
     """
     from official_cmlm.checkpoints.find_encoder import load_for_export
 
-    output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists())
+    output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists(), OWN_FILES)
     source = load_for_export(model_dir, override, seq_length)
     with staged_folder(output) as partial:
         write(partial, *source, with_head, results, publication)

@@ -60,10 +60,7 @@ def main(argv: list[str]) -> None:
         "--seq_length makes the pair faster"
     )
     if written.prompt:
-        print(
-            f"serving puts the default prompt {written.prompt!r} before each text; preprocess does "
-            "not, put it there yourself"
-        )
+        print(f"the default prompt {written.prompt!r} is put before each text")
 
 
 if __name__ == "__main__":

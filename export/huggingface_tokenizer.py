@@ -15,6 +15,8 @@ from official_cmlm.tokenization.byte_pair import bare_tokenizer
 from official_cmlm.tokenization.sentence_piece import bare_sentence_piece
 from official_cmlm.tokenization.wordpiece import bare_wordpiece
 
+# Regular expression of the files that `write_tokenizer` writes.
+OWN_FILES = r"(tokenizer(_config)?|special_tokens_map|vocab)\.json|vocab\.txt|merges\.txt"
 # Hugging Face's limit for a word's length; `BYTES_PER_CHARACTER` converts the limit of ours.
 _MIN_CHARACTERS = 100
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
+from official_cmlm.tokenization.vocabulary import utf8
 
 
 class Tokenize(tf.Module):
@@ -43,7 +44,7 @@ class Preprocess(tf.Module):
     """The preprocess module.
 
     Called on strings `[batch]`, returns a dict of int32 `[batch, seq_length]`: `input_word_ids`,
-    `input_mask`, `input_type_ids`.
+    `input_mask`, `input_type_ids`. The prompt is put before each string; `tokenize` adds none.
 
     Attributes:
       tokenize: see `Tokenize`.
@@ -54,7 +55,12 @@ class Preprocess(tf.Module):
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, seq_length: int, longest: int, assets: dict[str, str]
+        self,
+        vocabulary: Vocabulary,
+        seq_length: int,
+        longest: int,
+        assets: dict[str, str],
+        prompt: str = "",
     ) -> None:
         """Builds the module.
 
@@ -63,8 +69,11 @@ class Preprocess(tf.Module):
           seq_length: default length in tokens, special tokens included.
           longest: most tokens that the encoder takes.
           assets: attribute name -> path of a file to store in the SavedModel.
+          prompt: the text that is put before each string.
         """
         super().__init__(name="preprocess")
+        # A lone surrogate has no UTF-8; as in `encode`.
+        (self._prompt,) = utf8([prompt])
         self.tokenize = Tokenize(vocabulary)
         self.seq_length, self.special = seq_length, special_tokens(vocabulary)
         self.bert_pack_inputs = PackInputs(self.special, seq_length, longest)
@@ -75,8 +84,13 @@ class Preprocess(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sentences")])
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
-        sentences = deciding_bytes(check_rank(sentences), self.most_bytes)
+        sentences = deciding_bytes(self.prompted(sentences), self.most_bytes)
         return pack([self.tokenize(sentences)], self.seq_length, self.special)
+
+    def prompted(self, strings: tf.Tensor) -> tf.Tensor:
+        """Returns strings, which must be a vector, with the prompt before each."""
+        strings = check_rank(strings)
+        return tf.strings.join([self._prompt, strings]) if self._prompt else strings
 
 
 class PackInputs(tf.train.Checkpoint):

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.tokenization.vocabulary import utf8
 
 from .preprocessing import Preprocess, check_rank, deciding_bytes, packed_ids
 
@@ -80,22 +79,18 @@ class Serving(tf.Module):
         encoder: SentenceEncoderModel,
         dim: int | None = None,
         most_frozen: int = MOST_FROZEN,
-        prompt: str = "",
     ) -> None:
         """Builds the module.
 
         Args:
-          preprocess: the preprocess module.
+          preprocess: the preprocess module, whose prompt embedded texts get too.
           encoder: the encoder.
           dim: leading components of the embedding that are kept. Default: all.
           most_frozen: bytes of weights that become constants. The others stay variables, the table
             of words before all; then the model answers somewhat slower.
-          prompt: what is put before each text that is embedded.
         """
         super().__init__(name="serving")
         self.preprocess = preprocess
-        # A lone surrogate has no UTF-8; as in `encode`.
-        (self._prompt,) = utf8([prompt])
         weights = inference_weights(encoder, "float32")
         self.frozen = _frozen(weights, most_frozen)
         # The variables are saved, but not the encoder's own callables, which check nothing.
@@ -184,9 +179,7 @@ class Serving(tf.Module):
 
     def _vectors(self, text: tf.Tensor) -> tf.Tensor:
         """Embeds the texts in groups of similar lengths, the longest first."""
-        if self._prompt:
-            text = tf.strings.join([self._prompt, check_rank(text)])
-        tokens, starts, lengths = self._rows(text)
+        tokens, starts, lengths = self._rows(self.preprocess.prompted(text))
         order = tf.argsort(lengths, direction="DESCENDING", stable=True)
         starts, lengths = tf.gather(starts, order), tf.gather(lengths, order)
         sizes = self._group_sizes(tf.maximum(lengths, self._computed))

@@ -12,7 +12,7 @@ from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
 from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import read_text, staged_folder, write_json
+from official_cmlm.files import check_own, read_text, staged_folder, write_json
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -22,6 +22,9 @@ from .serving import Serving, shortened, write_configuration, write_warm_up
 
 # TensorFlow Serving takes the number of a version as the name of a model's folder.
 PARTS = ("preprocess", "encoder", "serving/1")
+# Regular expressions of the files of a module, and of an export.
+_OF_MODULE = r"(saved_model|keras_metadata|fingerprint)\.pb|(assets(\.extra)?|variables)/[\w.-]+"
+_OWN_FILES = rf"(models|batching)\.config|(preprocess|encoder|serving(/1)?)/({_OF_MODULE})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Exported:
     Attributes:
       parts: folders in the export.
       seq_length: default length of the preprocess module, in tokens.
-      prompt: the text that the serving model puts before each text.
+      prompt: the text that preprocess and serving model put before each text.
     """
 
     parts: tuple[str, ...]
@@ -85,15 +88,16 @@ def export(
         raise UserError(f"--dim must be 1 to {width}, the width of its embeddings; got {dim}")
     if normalize is not None:
         encoder.config = encoder.config.replace(normalize=normalize)
-    prompt = directory.settings.default_prompt
+    prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
     with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
         described = {"encoder": encoder.config.as_dict(), "max_seq_length": seq_length}
+        described |= directory.settings.values()
         if dim is not None:
             described["dim"] = dim
         assets = _assets(Path(model_dir), Path(folder), vocabulary, described)
-        preprocess = Preprocess(vocabulary, seq_length, encoder.config.max_seq_length, assets)
+        preprocess = Preprocess(vocabulary, seq_length, longest, assets, prompt)
         if added:
-            _save_serving(Serving(preprocess, encoder, dim, prompt=prompt), partial)
+            _save_serving(Serving(preprocess, encoder, dim), partial)
             return Exported((f"serving/{version}",), seq_length, prompt)
         tf.saved_model.save(preprocess, str(partial / "preprocess"))
         core = functional_encoder(encoder, dim)
@@ -101,7 +105,7 @@ def export(
             setattr(core, name, tf.saved_model.Asset(path))
         core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
         core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
-        serving = Serving(preprocess, encoder, dim, prompt=prompt)
+        serving = Serving(preprocess, encoder, dim)
         _save_serving(serving, partial / "serving" / str(version))
         write_configuration(partial)
     return Exported((*PARTS[:2], f"serving/{version}"), seq_length, prompt)
@@ -127,13 +131,16 @@ def _checked_version(output: Path, version: int | None, overwrite: bool) -> tupl
                 f"{output}: --overwrite would remove serving/{versions[-1]}; pass --version=N to "
                 "write that version alone, or delete it"
             )
+        check_own(output, _OWN_FILES)
         return 1, False
     version = version or max(versions, default=0) + 1
-    if version in versions and not overwrite:
-        raise UserError(
-            f"{output}/serving/{version}: exists already; pass --overwrite, or --version=0 for the "
-            "next free number"
-        )
+    if version in versions:
+        if not overwrite:
+            raise UserError(
+                f"{output}/serving/{version}: exists already; pass --overwrite, or --version=0 for "
+                "the next free number"
+            )
+        check_own(output / "serving" / str(version), _OF_MODULE)
     return version, True
 
 

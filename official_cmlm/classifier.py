@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from official_cmlm import files
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
 from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 
@@ -68,7 +69,8 @@ class Classifier:
                 f"{folder}: sentence_vector {model.config.sentence_vector} cannot be stored with a "
                 "classifier; fine-tune with the vector pooled"
             )
-        output = files.output_folder(folder, overwrite, _is_at, "classifier", "folder")
+        own = f"{OWN_FILES}|{re.escape(CLASSIFIER_NAME)}"
+        output = files.output_folder(folder, overwrite, _is_at, own, "classifier", "folder")
         with files.staged_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))

@@ -40,6 +40,7 @@ _MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
 README = "README.md"
+_HANDWRITTEN = r"(?i:(readme|licen[cs]e|copying|notice)(\.(md|txt))?)"
 # Last line of a README.md that an export has written, and may write again.
 GENERATED = "<!-- Written by official_cmlm; without this line the next export keeps the file. -->"
 # The longest name of a file, in bytes, on all usual file systems.
@@ -325,6 +326,7 @@ def output_folder(
     path: str | os.PathLike,
     overwrite: bool,
     is_ours: Callable[[Path], bool],
+    own: str,
     what: str = "export",
     flag: str = "export_dir",
 ) -> Path:
@@ -334,10 +336,11 @@ def output_folder(
       path: the folder.
       overwrite: whether an older one may be replaced.
       is_ours: whether a folder holds an older one.
+      own: see `check_own`.
       what, flag: the kind of content, and the flag that names the folder, for messages.
 
     Raises:
-      UserError: if the folder holds something else, or an older one without `overwrite`.
+      UserError: if the folder holds anything else, or an older one without `overwrite`.
     """
     output = Path(os.path.expanduser(path)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -345,7 +348,27 @@ def output_folder(
             raise UserError(f"{output}: exists and holds no {what}; name another --{flag}")
         if not overwrite:
             raise UserError(f"{output}: holds an {what} already; pass --overwrite or another name")
+        check_own(output, own)
     return output
+
+
+def check_own(folder: Path, own: str) -> None:
+    """Raises `UserError` if a folder that is to be replaced holds files of somebody else.
+
+    Hand-written READMEs, licences and notices are none, as `replace_folder` keeps them.
+
+    Args:
+      folder: the folder.
+      own: regular expression of the relative paths that this program writes there.
+    """
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
+    foreign = [name for name in names if not re.fullmatch(f"{own}|{_HANDWRITTEN}", name)]
+    if foreign:
+        raise UserError(
+            f"{folder}: holds {', '.join(foreign[:5])}, which this program has not written; move "
+            "that away, or name another folder"
+        )
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
@@ -555,7 +578,7 @@ def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = 
 
 
 def _is_handwritten(path: Path, written: Path) -> bool:
-    if not re.fullmatch(r"(?i)(readme|licen[cs]e|copying|notice)(\.(md|txt))?", path.name):
+    if not re.fullmatch(_HANDWRITTEN, path.name):
         return False
     if not written.exists():
         return True

@@ -32,6 +32,13 @@ from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabu
 CONFIG_NAME = "encoder_config.json"
 WEIGHTS = "weights.safetensors"
 DEFAULT_SEQ_LENGTH = 128
+# Regular expression of the files of an encoder directory that was imported or fine-tuned.
+OWN_FILES = "|".join(
+    [
+        r"weights\.safetensors|checkpoint|ckpt-\d+\.(index|data-\d+-of-\d+)",
+        *map(re.escape, (CONFIG_NAME, RANGES_NAME, *VOCABULARY_FILES)),
+    ]
+)
 # Where sentence-transformers stores prompts and the similarity.
 PROMPTS = "config_sentence_transformers.json"
 _ADVICE = "write it again from its source"

@@ -16,7 +16,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
 
 from official_cmlm.checkpoints.encoder_directory import (
+    NO_SETTINGS,
     EncoderDirectory,
+    EncodingSettings,
     check_vocabulary_size,
 )
 from official_cmlm.checkpoints.huggingface_tensors import (
@@ -86,11 +88,12 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
     saved_model = path if (path / "saved_model.pb").exists() else None
     prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
     folder = saved_model or Path(prefix).parent
-    notes, exported = [], EncoderDirectory.is_at(folder / "assets")
+    notes, exported, encoding = [], EncoderDirectory.is_at(folder / "assets"), NO_SETTINGS
     if exported:
         # A module that this project exported holds all settings.
         described = EncoderDirectory.open(folder / "assets")
         config, length = described.config, described.max_seq_length
+        encoding = EncodingSettings.of_values(described.values, folder)
         weights = _named_weights(prefix, dense=config.dense_size > 0)
         if not weights:
             raise UserError(
@@ -126,6 +129,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
         head=head,
         notes=notes,
         for_sentences=bool(options.pooling) or exported,
+        encoding=encoding,
     )
     return _with_known_activation(path, imported) if saved_model else imported
 

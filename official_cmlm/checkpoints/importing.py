@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
 from official_cmlm.checkpoints.encoder_weights import write_weights
 from official_cmlm.checkpoints.huggingface import read_huggingface
 from official_cmlm.checkpoints.imported_encoder import (
@@ -80,7 +80,9 @@ def import_checkpoint(
       UserError: if the source cannot be imported, or the output folder exists already.
     """
     path = os.fspath(path)
-    output = output_folder(output_dir, overwrite, EncoderDirectory.is_at, "encoder", "output_dir")
+    output = output_folder(
+        output_dir, overwrite, EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir"
+    )
     imported = read_source(path, options or ImportOptions())
     check_finite(path, imported)
     with staged_folder(output) as partial:

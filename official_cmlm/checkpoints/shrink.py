@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
 from official_cmlm.checkpoints.encoder_weights import (
     WEIGHT_FORMS,
     read_head,
@@ -342,7 +342,12 @@ def main(argv: list[str]) -> None:
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.announce(f"reading {FLAGS.model} …")
     output = output_folder(
-        FLAGS.output_dir, FLAGS.overwrite, EncoderDirectory.is_at, "encoder", "output_dir"
+        FLAGS.output_dir,
+        FLAGS.overwrite,
+        EncoderDirectory.is_at,
+        OWN_FILES,
+        "encoder",
+        "output_dir",
     )
     directory = encoder_directory_of(find_encoder(FLAGS.model))
     layers = _layers(FLAGS.layers, directory.config.num_layers)

@@ -435,7 +435,13 @@ def test_refusals(folder, tmp_path):
     export(["float32"])
     with pytest.raises(UserError, match="pass --overwrite"):
         export(["float32"])
+    (output / "LICENSE").write_text("mine")
     export(["float32"], overwrite=True)
+    assert (output / "LICENSE").read_text() == "mine"
+    (output / "onnx" / "own.onnx").write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"export: holds onnx/own.onnx, which this program has"):
+        export(["float32"], overwrite=True)
+    (output / "onnx" / "own.onnx").unlink()
     with pytest.raises(UserError, match=r"model_qint8_\w+.onnx: not there; export it with"):
         SentenceEncoder.load(output, backend="onnx", precision="int8")
     with pytest.raises(UserError, match="was exported with pooling mean, not max"):

@@ -235,6 +235,10 @@ def test_an_output_in_the_way_stays_until_a_whole_one_replaces_it(tmp_path, monk
         patch.setattr(importing, "write_weights", None)  # A failure after half of the writing.
         write("encoder", BERT)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    (tmp_path / "encoder" / "train_summary.json").write_text("{}")
+    with pytest.raises(UserError, match="encoder: holds train_summary.json, which this program"):
+        write("encoder", BERT)
+    (tmp_path / "encoder" / "train_summary.json").unlink()
     write("encoder", REFERENCES / "roberta")
     assert {p.name for p in tmp_path.iterdir()} == {"encoder", "other"}
     assert (tmp_path / "encoder" / "merges.txt").exists()  # RoBERTa's now.

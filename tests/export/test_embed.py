@@ -395,18 +395,6 @@ def test_one_array(tmp_path, model_dir, encoder, in_process):
     assert not out.exists()
 
 
-def test_texts_get_the_prompt_of_documents(tmp_path, vocabulary, monkeypatch):
-    model = write_encoder(tmp_path / "m", vocabulary)
-    write_settings(model, EncodingSettings({"query": "the bird ", "document": "a cat "}, "query"))
-    encoder = SentenceEncoder.load(model)
-    for on_long in ("cut", "windows"):
-        found = worker.Settings(str(model), on_long=on_long).encode(encoder, ["the dog"])
-        expected = encoder.encode(["a cat the dog"], prompt="")
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-    named = worker.Settings(str(model), prompt_name="query").encode(encoder, ["the dog"])
-    np.testing.assert_allclose(named, encoder.encode(["the dog"]), atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "name, content",
     [

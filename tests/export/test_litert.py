@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -135,5 +136,9 @@ def test_refusals_leave_nothing(folders, tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="pass --overwrite"):
         export_litert.export(model, str(folders[0] / "litert"), [16], ["float32"], False)
+    folder = shutil.copytree(folders[0] / "litert", tmp_path / "other")
+    (folder / "model.tflite").write_bytes(b"mine")
+    with pytest.raises(UserError, match="other: holds model.tflite, which this program has not"):
+        export_litert.export(model, str(folder), [16], ["float32"], True)
     with pytest.raises(UserError, match="holds no export"):
         export_litert.export(model, model, [16], ["float32"], True)

@@ -398,6 +398,10 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     with pytest.raises(UserError, match="pass --overwrite"):
         export("own", "new")
     export("own", "new", overwrite=True)
+    (tmp_path / "new" / "1_Pooling" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"new: holds 1_Pooling/notes.txt, which this program has"):
+        export("own", "new", overwrite=True)
+    assert (tmp_path / "new" / "1_Pooling" / "notes.txt").read_text() == "mine"
     with pytest.raises(UserError, match="holds no export"):
         export("own", "own", overwrite=True)
     left = {"own", "projected", "two_layers", "new"}

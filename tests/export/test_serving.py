@@ -2,12 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 from google.protobuf import empty_pb2
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tensorflow.core.framework import tensor_pb2
@@ -75,10 +73,10 @@ VARIANTS = {
         for number, (name, overrides) in enumerate(VARIANTS.items())
     ],
 )
-def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, preprocess, overrides):
+def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides):
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
-    serving = Serving(preprocess, model, dim=5, prompt="a ")
+    serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model, dim=5)
     found = traced_ops(serving.serve_normalized)
     core = tfhub.functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
@@ -151,53 +149,6 @@ def test_tokenize_gives_what_the_encoder_reads(exported, serving):
     pieces = [tokenize(tf.constant(piece, tf.string)) for piece in (texts[:1], [], texts[1:])]
     for name, each in got.items():
         np.testing.assert_array_equal(np.concatenate([piece[name] for piece in pieces]), each)
-
-
-@pytest.fixture
-def saved(monkeypatch):
-    """Exports give their modules here by folder, in place of saving them, which takes seconds."""
-    found = {}
-
-    def save(module, folder, **_):
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "saved_model.pb").write_text(f"{len(found)}")
-        if asset := getattr(module, "encoder_config", None):
-            # The file itself is temporary.
-            module.described = Path(asset.asset_path.numpy().decode()).read_text()
-        found["serving/" * folder.name.isdecimal() + folder.name] = module
-
-    monkeypatch.setattr(tf.saved_model, "save", save)
-    monkeypatch.setattr(tf_keras.Model, "save", save)
-    return found
-
-
-@pytest.mark.long
-def test_the_default_prompt_stands_before_each_text(exported, tmp_path, saved):
-    """In all signatures that embed; so they equal `encode`. Preprocess has no prompt."""
-    model = shutil.copytree(exported[0], tmp_path / "model")
-    encoder = SentenceEncoder.load(model)
-    plain = encoder.encode(TEXTS, on_long="ignore")
-    encoder.prompts["search"], encoder.default_prompt_name = "the old Über ", "search"
-    encoder.save_settings(model)
-    expected = encoder.encode(TEXTS, on_long="ignore")
-    assert np.abs(expected - plain).max() > 0.1
-    # As a version of an export, which saves the serving model alone.
-    out = shutil.copytree(exported[1], tmp_path / "out")
-    written = tfhub.export(str(model), str(out), None, False, version=2)
-    assert written.prompt == "the old Über "
-    serving = saved["serving/2"]
-    got = serving.serve(tf.constant(TEXTS))["default"]
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-    got = serving.serve_normalized(tf.constant(TEXTS))["default"]
-    lengths = np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(got, expected / lengths, atol=1e-5)
-    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[TEXTS[3].encode()]))
-    example = tf.train.Example(features=tf.train.Features(feature={"text": value}))
-    got = serving.serve_examples(tf.constant([example.SerializeToString()]))
-    np.testing.assert_allclose(got["default"], expected[3:4], atol=1e-5)
-    assert serving.tokenize(tf.constant(["cat"]))["input_mask"].numpy().sum() == 3
-    assert traced_ops(serving.serve) <= CORE_OPS | TEXT_OPS
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """The exported modules: TF-Hub's interface, the same numbers, and what travels inside."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -226,9 +227,14 @@ def test_what_travels_inside(exported, part, vocabulary):
     assert tf.io.read_file(loaded.training_config.asset_path).numpy() == b"task: {}\n"
 
 
-def test_an_import_makes_the_encoder_of_the_modules_again(exported):
-    """Weights, vocabulary and settings; the same as the encoder directory's."""
-    source = read_source(str(exported[1]), ImportOptions())
+def test_an_import_makes_the_encoder_of_the_modules_again(exported, tmp_path):
+    """Weights, vocabulary, prompts and settings; the same as the encoder directory's."""
+    folder = shutil.copytree(exported[1] / "encoder", tmp_path / "encoder")
+    described = json.loads((folder / "assets" / "encoder_config.json").read_text())
+    described |= {"prompts": {"query": "ask "}, "default_prompt_name": "query"}
+    (folder / "assets" / "encoder_config.json").write_text(json.dumps(described))
+    source = read_source(str(folder), ImportOptions())
+    assert source.encoding.default_prompt == "ask "
     assert source.notes == [] and source.for_sentences and source.max_seq_length == 24
     directory = EncoderDirectory.open(exported[0])
     assert source.config.as_dict() == directory.config.as_dict()
@@ -256,6 +262,11 @@ def test_refuses_to_overwrite_and_leaves_nothing_half_written(exported, tmp_path
     (tmp_path / "other" / "file").write_text("mine")
     with pytest.raises(UserError, match="holds no export"):
         tfhub.export(str(model), str(tmp_path / "other"), None, overwrite=True)
+    copied = shutil.copytree(out, tmp_path / "copied")
+    (copied / "serving" / "1" / "notes").write_text("mine")
+    for version, place in ((None, "copied: holds serving/1/"), (1, "serving/1: holds ")):
+        with pytest.raises(UserError, match=f"{place}notes, which this program has not written"):
+            tfhub.export(str(model), str(copied), None, overwrite=True, version=version)
     with pytest.raises(UserError, match="--seq_length must be 3 to 48"):
         tfhub.export(str(model), str(tmp_path / "new"), 49, overwrite=False)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copied", "other"]

@@ -1,0 +1,125 @@
+"""One rule for prompts in all channels: documents, questions, and the default one otherwise."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import tfhub
+from export.embedding import worker
+from export.service.app import Settings, create_app
+from export.service.embedder import TokenEmbedder
+from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
+from official_cmlm.search import Index
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.conftest import write_encoder
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, traced_ops
+
+PROMPTS = {"query": "the bird ", "document": "a cat ", "other": "the old Über "}
+TEXT = "the dog ran"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, vocabulary):
+    folder = write_encoder(tmp_path_factory.mktemp("prompts") / "model", vocabulary)
+    write_settings(folder, EncodingSettings(PROMPTS, "other"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(model):
+    return SentenceEncoder.load(model)
+
+
+def _served(encoder, **fields):
+    """Asks the HTTP service, as an ASGI server does."""
+    pytest.importorskip("starlette")
+    app = create_app(TokenEmbedder(encoder, "tiny"), Settings("tiny", normalize=False))
+    body = json.dumps({"model": "tiny", "input": [TEXT], "encoding_format": "float"} | fields)
+    sent = []
+
+    async def ask():
+        requests = [{"type": "http.request", "body": body.encode(), "more_body": False}]
+
+        async def receive():
+            return requests.pop() if requests else await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message.get("body", b""))
+
+        headers = {"host": "localhost", "content-type": "application/json"}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/embeddings",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+
+    asyncio.run(ask())
+    return json.loads(b"".join(sent))["data"][0]["embedding"]
+
+
+def _embedded(encoder, model, **settings):
+    return worker.Settings(str(model), **settings).encode(encoder, [TEXT])[0]
+
+
+def _asked(encoder):
+    """Returns a vector that gives the scores that a search of unit vectors gives."""
+    axes = np.eye(encoder.dimension, dtype=np.float32)
+    index = Index.build(encoder, ["a"] * len(axes), vectors=axes)
+    scores = {int(hit.id): hit.score for hit in index.search(TEXT, k=len(axes))}
+    return [scores[i] for i in range(len(axes))]
+
+
+_CHANNELS = {
+    "class, stored": ("document", lambda e, m: e.encode_document(TEXT)),
+    "class, asked": ("query", lambda e, m: e.encode_query(TEXT)),
+    "class": ("other", lambda e, m: e.encode(TEXT)),
+    "embed": ("document", _embedded),
+    "embed, windows": ("document", lambda e, m: _embedded(e, m, on_long="windows")),
+    "embed, by name": ("query", lambda e, m: _embedded(e, m, prompt_name="query")),
+    "HTTP": ("other", lambda e, m: _served(e)),
+    "HTTP, stored": ("document", lambda e, m: _served(e, input_type="document")),
+    "HTTP, asked": ("query", lambda e, m: _served(e, input_type="query")),
+    "HTTP, by name": ("query", lambda e, m: _served(e, prompt_name="query")),
+    "search, stored": ("document", lambda e, m: Index.build(e, [TEXT]).vectors()[0]),
+    "search, asked": ("query", lambda e, m: _asked(e)),
+}
+
+
+@pytest.mark.parametrize("channel", _CHANNELS)
+def test_every_channel_has_the_prompt_of_the_rule(channel, model, encoder):
+    name, embed = _CHANNELS[channel]
+    expected = encoder.encode(PROMPTS[name] + TEXT, prompt="")
+    found = np.asarray(embed(encoder, model), np.float32)
+    if "search" in channel:
+        expected = expected / np.linalg.norm(expected)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, saved):
+    """The pair, and all signatures of the serving model that embed; `tokenize` adds nothing."""
+    written = tfhub.export(str(model), str(tmp_path / "out"), None, False)
+    assert written.prompt == PROMPTS["other"]
+    preprocess, module, serving = (saved[part] for part in tfhub.PARTS)
+    texts = tf.constant([TEXT, "a", ""])
+    expected = encoder.encode([TEXT, "a", ""])
+    np.testing.assert_allclose(module(preprocess(texts))["default"], expected, atol=1e-5)
+    np.testing.assert_allclose(serving.serve(texts)["default"], expected, atol=1e-5)
+    unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(serving.serve_normalized(texts)["default"], unit, atol=1e-5)
+    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[TEXT.encode()]))
+    example = tf.train.Example(features=tf.train.Features(feature={"text": value}))
+    found = serving.serve_examples(tf.constant([example.SerializeToString()]))
+    np.testing.assert_allclose(found["default"], expected[:1], atol=1e-5)
+    assert preprocess.tokenize(tf.constant(["cat"])).row_lengths().numpy().tolist() == [1]
+    assert serving.tokenize(tf.constant(["cat"]))["input_mask"].numpy().sum() == 3
+    for function in (preprocess.__call__, serving.serve):
+        assert traced_ops(function) <= CORE_OPS | TEXT_OPS
+    described = json.loads(module.described)
+    assert described["default_prompt_name"] == "other" and described["prompts"] == PROMPTS
