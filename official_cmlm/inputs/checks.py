@@ -16,22 +16,29 @@ from official_cmlm.tokenization import Vocabulary
 
 @tf.autograph.experimental.do_not_convert
 def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
-    """Checks that the records give at least one example of a view.
+    """Checks that the records give examples of a view: of training, a batch of them in an epoch.
 
-    Without one, training would read epoch after epoch and never get a batch.
+    With fewer, training would read epoch after epoch, hold all examples and get no whole batch.
 
     Args:
       config, manifest, view: see `Plan`.
 
     Raises:
-      UserError: if the records give no example of this view or lack a chosen language, or if their
-        rows do not align.
+      UserError: if the records give no example of this view, fewer than a batch of a training, or
+        lack a chosen language, or if their rows do not align.
     """
     once = config.replace(is_training=False, shuffle_sentences=1024)
     check_rows(once, manifest)
+    found, size = 0, config.global_batch_size
     for _, examples in Reader(Plan.of(once, manifest, view)).epoch(0):
-        if tf.size(examples["key"]):
+        found += int(tf.size(examples["key"]))
+        if found >= (size if config.is_training else 1):
             return
+    if found:
+        raise UserError(
+            f"{config.named_folders}: training has too few examples for one batch of {size}, an "
+            f"epoch has {found}; lower train_data.global_batch_size, or use more records"
+        )
     raise UserError(
         f"{config.named_folders}: no record gives a {type(view).__name__} example with segment: "
         f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"

@@ -112,29 +112,21 @@ def check_batches(
     num_replicas: int,
     static_shapes: bool = False,
 ) -> None:
-    """Raises `UserError` if a validation pass, or an epoch of random batches, would have no batch.
-
-    Training in such epochs would read for ever.
+    """Raises `UserError` if a validation pass would have no batch.
 
     Args:
       config, manifest, view, static_shapes: see `Plan`.
       num_replicas: number of replicas that share each batch.
     """
-    if config.is_training and config.bucket_boundaries:
-        # Batches go on in the next epoch.
-        return
     if num_replicas == 1 and not (static_shapes or config.drop_remainder):
         return
-    once = config.replace(is_training=False)
-    plan = Plan.of(once, manifest, view, num_replicas, static_shapes=static_shapes)
+    plan = Plan.of(config, manifest, view, num_replicas, static_shapes=static_shapes)
     for _ in build_dataset(plan, replicas=Replicas(num_replicas, 0, num_replicas)).take(1):
         return
-    what = "training" if config.is_training else "validation"
-    where = "train_data" if config.is_training else "validation_data"
     raise UserError(
-        f"{config.named_folders}: {what} has too few examples for one batch of "
+        f"{config.named_folders}: validation has too few examples for one batch of "
         f"{config.global_batch_size} on {num_replicas} replica(s); lower "
-        f"{where}.global_batch_size, or use more records"
+        "validation_data.global_batch_size, or use more records"
     )
 
 

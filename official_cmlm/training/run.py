@@ -149,7 +149,8 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
     print(f"{mode} on {where}, {precision}", file=sys.stderr)
     if trains:
         choice = [str(xla_choice)] if xla_choice else []
-        for line in (*choice, *task.notes(), *schedule_notes(params.trainer)):
+        notes = (*choice, *task.notes(), *schedule_notes(params.trainer))
+        for line in (*notes, *checkpoint_notes(params.trainer)):
             print(line, file=sys.stderr)
     if EncoderDirectory.is_at(model_dir):
         EncoderDirectory.open(model_dir).check_takes(task.encoder_config, task.vocabulary)
@@ -487,6 +488,20 @@ def check_run(
     for word, is_training in (("train", True), ("eval", False)):
         if word in mode:
             task.check_inputs(is_training, num_replicas)
+
+
+def checkpoint_notes(trainer: SentenceEncoderTrainerConfig) -> list[str]:
+    """Returns a line if checkpoints are saved more rarely than `checkpoint_interval` says."""
+    interval, loop = trainer.checkpoint_interval, trainer.steps_per_loop
+    # A checkpoint is saved at the end of a loop only.
+    saved = -(-interval // loop) * loop
+    if saved == interval:
+        return []
+    when = f"every {saved} steps" if saved < trainer.train_steps else "after the last step"
+    return [
+        f"trainer.checkpoint_interval is {interval}, but checkpoints are saved {when}, at the end "
+        f"of a loop of trainer.steps_per_loop {loop} steps; lower that to save more often"
+    ]
 
 
 def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:

@@ -247,8 +247,9 @@ class SentenceEncoderTask(base_task.Task):
             for group in self.groups(is_training):
                 manifest = self.manifest(group.data)
                 check_examples(group.data, manifest, group.view)
-                static = self._static(is_training)
-                check_batches(group.data, manifest, group.view, num_replicas, static)
+                if not is_training:
+                    static = self._static_validation
+                    check_batches(group.data, manifest, group.view, num_replicas, static)
 
     def _static(self, is_training: bool) -> bool:
         return self._static_shapes if is_training else self._static_validation

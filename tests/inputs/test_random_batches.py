@@ -7,7 +7,8 @@ import pytest
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pipeline import Replicas, check_batches
+from official_cmlm.inputs.checks import check_examples
+from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
@@ -117,15 +118,20 @@ def test_on_two_replicas(small, corpus):
         assert first["first"]["input_mask"].shape[1] == batch["first"]["input_mask"].shape[1]
 
 
-def test_an_epoch_without_a_batch_is_refused(small, corpus):
-    """It would be read for ever."""
+@pytest.mark.parametrize("buckets", [[], [12, 24]])
+def test_a_batch_that_an_epoch_cannot_fill_is_refused(small, corpus, buckets):
+    """The records would be read for ever, and all their examples held in memory."""
     config = DataConfig(
-        input_path=str(small.folder), seq_length=24, global_batch_size=len(corpus) + 1
+        input_path=str(small.folder),
+        seq_length=24,
+        global_batch_size=len(corpus),
+        bucket_boundaries=buckets,
     )
     view = AdjacentPairs("sentence", 24, 0.5, small.special)
     manifest = load_manifest(small.folder, "documents")
-    check_batches(config, manifest, view, 1)
-    with pytest.raises(UserError, match=r"training has too few examples.*train_data"):
-        check_batches(config, manifest, view, 1, static_shapes=True)
-    buckets = config.replace(bucket_boundaries=[12, 24])
-    check_batches(buckets, manifest, view, 1, static_shapes=True)
+    check_examples(config, manifest, view)
+    for size in (len(corpus) + 1, 10**9):
+        message = f"one batch of {size}, an epoch has {len(corpus)}; lower train_data"
+        with pytest.raises(UserError, match=message):
+            check_examples(config.replace(global_batch_size=size), manifest, view)
+    check_examples(config.replace(global_batch_size=10**9, is_training=False), manifest, view)

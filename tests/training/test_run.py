@@ -15,7 +15,7 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
 from official_cmlm.training.progress import TrainingProgress
-from official_cmlm.training.run import check_trainer, describe_run, run
+from official_cmlm.training.run import check_trainer, checkpoint_notes, describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.training.quick_runs import quick_runs
@@ -324,6 +324,18 @@ def test_what_cannot_work(trainer, runtime, message):
     with pytest.raises(UserError, match=message) as caught:
         check_trainer(_demo(trainer, runtime))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("interval", "loop", "saved"),
+    [(5, 100, "saved after the last step, "), (6, 4, "saved every 8 steps, "), (8, 4, None)],
+)
+def test_loops_that_overrule_the_checkpoint_interval(interval, loop, saved):
+    """Checkpoints are saved at the ends of loops, and a line says if that is more rarely."""
+    values = {"train_steps": 60, "checkpoint_interval": interval, "steps_per_loop": loop}
+    lines = checkpoint_notes(_demo(values).trainer)
+    assert len(lines) == (saved is not None)
+    assert all(saved in line and f"steps_per_loop {loop} steps; lower" in line for line in lines)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", None])
