@@ -50,8 +50,9 @@ class DataConfig(base_config.Config):
         whose sentences all fit one packed segment into two of about as many tokens each; CMLM does
         not say, but its corpus would otherwise lack texts that plain MLM's has (Table 1).
       swap_probability: probability of swapping the two halves of a pair. Default 0.5 (CMLM §3).
-      global_batch_size: examples per step, over all replicas, in the longest bucket. Shorter
-        buckets hold more, so that each step computes about the same number of tokens.
+      global_batch_size: examples per step, over all replicas, in the longest bucket, at most
+        those of an epoch. Shorter buckets hold more, so that each step computes about the same
+        number of tokens.
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
         must be `seq_length`. Then a batch holds examples of similar length. Empty (default): random
         batches, with in-batch negatives of all lengths as in the papers, padded to their longest
