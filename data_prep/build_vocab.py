@@ -9,6 +9,7 @@
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,11 +20,10 @@ from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
-from .counts import Counts
+from .counts import Counts, Smallest, text_hash
 from .output.report import exit_status
 from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import (
-    ParagraphSamples,
     TextInput,
     sample_paragraphs,
     smoothed_paragraphs,
@@ -163,7 +163,7 @@ def main(argv: list[str]) -> int:
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
     text = TextInput(files, common_flags.reading_options(), FLAGS.reader)
     cli.announce(f"reading {len(text.files)} file(s) …")
-    counts, samples = Counts(), ParagraphSamples(_CHECKED_PARAGRAPHS)
+    counts, samples = Counts(), defaultdict(lambda: Smallest(_CHECKED_PARAGRAPHS))
     max_bytes = FLAGS.max_input_mb * 1e6
     if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
         cli.warn(too_large)
@@ -186,7 +186,8 @@ def main(argv: list[str]) -> int:
             for language, paragraph in paragraphs:
                 characters += len(paragraph)
                 if FLAGS.check:
-                    samples.add(language, paragraph[:_CHECKED_CHARACTERS])
+                    beginning = paragraph[:_CHECKED_CHARACTERS]
+                    samples[language].add(text_hash(beginning), beginning)
                 bar.update(min(counts.bytes, total) - bar.n)
                 yield paragraph
             bar.update(total - bar.n)
@@ -196,7 +197,7 @@ def main(argv: list[str]) -> int:
     for warning in counts.warnings():
         cli.warn(warning)
     if FLAGS.check:
-        check(entries, samples.paragraphs())
+        check(entries, {name: samples[name].ordered() for name in sorted(samples)})
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     print(
         f"{one_line(output)}: {len(entries)} entries"

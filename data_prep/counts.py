@@ -68,49 +68,39 @@ def unit(name: str) -> str:
     return next((unit for start, unit in _UNITS.items() if name.startswith(start)), "documents")
 
 
-@dataclasses.dataclass
-class Samples:
-    """Examples of losses: for each reason those with the smallest hashes.
-
-    The choice depends on the texts alone, neither on their order nor on the workers among which
-    they are divided.
+class Smallest:
+    """The items with the smallest hashes, each hash once: the same in any order of the items.
 
     Attributes:
-      limit: largest number of examples of a reason.
-      kept: reason -> heap of (-hash, id, beginning of the text).
+      limit: largest number of items.
+      items: hash -> item.
     """
 
-    limit: int
-    kept: dict[str, list[tuple[int, str, str]]] = dataclasses.field(default_factory=dict)
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.items: dict[int, Any] = {}
+        # The largest hash is the next to be replaced.
+        self._heap: list[int] = []
 
-    def add(self, reason: str, name: str, text: str) -> None:
-        """Keeps the example if its hash is among the `limit` smallest of its reason."""
-        if not self.limit:
+    def add(self, key: int, item: Any) -> None:
+        """Keeps the item if its hash is new and among the smallest."""
+        full = len(self.items) == self.limit
+        if key in self.items or (full and key > -self._heap[0]):
             return
-        # Half a surrogate pair in an id or a text must not stop the run.
-        key = f"{name}\n{text}".encode("utf-8", "replace")
-        digest = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
-        self.merge({reason: [(-digest, name, text[:SAMPLE_CHARACTERS])]})
+        self.items[key] = item
+        heapq.heappush(self._heap, -key)
+        if full:
+            del self.items[-heapq.heappop(self._heap)]
 
-    def merge(self, examples: Mapping[str, Iterable[tuple[int, str, str]]]) -> None:
-        """Adds examples by reason, such as the `kept` of another worker."""
-        for reason, added in examples.items():
-            # The first entry of the heap has the largest hash and is the next to be replaced.
-            kept = self.kept.setdefault(reason, [])
-            for example in map(tuple, added):
-                if example in kept:
-                    continue
-                if len(kept) < self.limit:
-                    heapq.heappush(kept, example)
-                elif example > kept[0]:
-                    heapq.heapreplace(kept, example)
+    def ordered(self) -> list[Any]:
+        """Returns the items in the order of their hashes."""
+        return [self.items[key] for key in sorted(self.items)]
 
-    def lines(self) -> Iterator[str]:
-        """Yields a JSON object {"reason", "id", "text"} an example, sorted by reason and hash."""
-        for reason, examples in sorted(self.kept.items()):
-            for _, name, text in sorted(examples, reverse=True):
-                example = {"reason": reason, "id": name, "text": text}
-                yield json.dumps(example, ensure_ascii=False)
+
+def text_hash(text: str, size: int = 8) -> int:
+    """Returns a hash of so many bytes of a text, which may hold half surrogate pairs."""
+    found = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size)
+    return int.from_bytes(found.digest())
 
 
 class DropCounter(Counter[str]):
@@ -119,21 +109,16 @@ class DropCounter(Counter[str]):
     Attributes:
       languages: reason -> language -> count; a code of two or three letters, however the input
         writes it; both codes of a pair, as in `en-de`.
-      samples: examples; none unless asked for.
+      limit: largest number of examples of a reason.
+      samples: reason -> (id, beginning of the text) of examples, which depend on the texts alone,
+        neither on their order nor on the workers among which they are divided.
     """
 
-    def __init__(
-        self,
-        counts: Mapping[str, int] | Iterable[str] = (),
-        languages: Mapping[str, Mapping[str, int]] | None = None,
-        samples: Samples | None = None,
-    ) -> None:
-        """Starts with these counts; `samples` is filled from now on."""
+    def __init__(self, counts: Mapping[str, int] | Iterable[str] = (), limit: int = 0) -> None:
         super().__init__(counts)
         self.languages: dict[str, Counter[str]] = defaultdict(Counter)
-        for reason, found in (languages or {}).items():
-            self.languages[reason] = Counter(found)
-        self.samples = samples or Samples(0)
+        self.limit = limit
+        self.samples: dict[str, Smallest] = defaultdict(lambda: Smallest(self.limit))
 
     def drop(self, reason: str, name: str, languages: Sequence[str], text: str) -> None:
         """Counts one thing that is left out.
@@ -147,14 +132,29 @@ class DropCounter(Counter[str]):
         self[reason] += 1
         if languages:
             self.languages[reason]["-".join(map(_code, languages))] += 1
-        self.samples.add(reason, name, text)
+        if self.limit:
+            example = (name, text[:SAMPLE_CHARACTERS])
+            self.samples[reason].add(text_hash(f"{name}\n{text}"), example)
 
-    def merge(self, other: "DropCounter") -> None:
-        """Adds the counts of another worker."""
-        self.update(other)
-        for reason, found in other.languages.items():
+    def merge(self, counts: Mapping[str, int], languages: Mapping, samples: Mapping) -> None:
+        """Adds the counts of another worker, and its examples: reason -> hash -> example."""
+        self.update(counts)
+        for reason, found in languages.items():
             self.languages[reason].update(found)
-        self.samples.merge(other.samples.kept)
+        for reason, examples in samples.items():
+            for key, example in examples.items():
+                self.samples[reason].add(int(key), tuple(example))
+
+    def examples(self) -> dict[str, dict[int, tuple[str, str]]]:
+        """Returns reason -> hash -> example."""
+        return {reason: found.items for reason, found in self.samples.items()}
+
+    def sample_lines(self) -> Iterator[str]:
+        """Yields a JSON object {"reason", "id", "text"} an example, sorted by reason and hash."""
+        for reason, found in sorted(self.samples.items()):
+            for name, text in found.ordered():
+                example = {"reason": reason, "id": name, "text": text}
+                yield json.dumps(example, ensure_ascii=False)
 
 
 class _Document(Protocol):
@@ -167,7 +167,7 @@ class _Document(Protocol):
 
 def drop_document(dropped: DropCounter, reason: str, document: _Document, text: str = "") -> None:
     """Counts a document that is left out, or with `text` a paragraph or sentence of it."""
-    text = text or (_opening(document.paragraphs) if dropped.samples.limit else "")
+    text = text or (_opening(document.paragraphs) if dropped.limit else "")
     dropped.drop(reason, document.id, (document.language,), text)
 
 
@@ -236,7 +236,7 @@ class Counts:
         for name, mine in vars(self).items():
             theirs = getattr(other, name)
             if isinstance(mine, DropCounter):
-                mine.merge(theirs)
+                mine.merge(theirs, theirs.languages, theirs.examples())
             elif isinstance(mine, Counter):
                 mine.update(theirs)
             elif isinstance(mine, dict):
@@ -252,20 +252,19 @@ class Counts:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the counts as values that JSON takes."""
-        languages, samples = self.counters.languages, vars(self.counters.samples)
-        return vars(self) | {"counter_languages": languages, "samples": samples}
+        kept = self.counters
+        return vars(self) | {"counters": [kept, kept.languages, kept.examples(), kept.limit]}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Counts":
         """Returns the counts that `to_json` gave."""
-        samples = Samples(**values.pop("samples"))
-        languages = values.pop("counter_languages")
-        found = cls(DropCounter(values.pop("counters"), languages, samples))
+        *counters, limit = values.pop("counters")
+        found = cls(DropCounter(limit=limit))
+        found.counters.merge(*counters)
         for name, value in values.items():
             if name == "lengths":
                 value = {int(length): count for length, count in value.items()}
-            kind = type(getattr(found, name))
-            setattr(found, name, kind(value))
+            setattr(found, name, type(getattr(found, name))(value))
         return found
 
     def add_not_utf8(self, path: str, count: int) -> None:

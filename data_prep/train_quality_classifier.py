@@ -6,8 +6,6 @@ what `stages.quality_classifier` measures; prints precision and recall on docume
 learn from, and writes the model as one file.
 """
 
-import hashlib
-import heapq
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,7 +20,7 @@ from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import check_output
 from official_cmlm.languages import check_language_tag
 
-from .counts import Counts, DropCounter
+from .counts import Counts, DropCounter, Smallest, text_hash
 from .hold_out import is_held_out, whole_documents
 from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import DOCUMENTS_BY, LINES, cut_id
@@ -166,19 +164,10 @@ def sample(documents: Iterable[Document], count: int, seed: int) -> list[Documen
 
     Neither the order of the documents nor other documents' ids matter; of equal texts one stays.
     """
-    # The largest hash on top; a number for each, as documents have no order.
-    heap: list[tuple[int, int, Document]] = []
-    kept: set[int] = set()
-    for number, document in enumerate(documents):
-        text = "\n".join([str(seed), *document.paragraphs]).encode("utf-8", "replace")
-        key = int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())
-        if key in kept or (len(heap) == count and key > -heap[0][0]):
-            continue
-        heapq.heappush(heap, (-key, number, document))
-        kept.add(key)
-        if len(heap) > count:
-            kept.remove(-heapq.heappop(heap)[0])
-    return [document for _, _, document in sorted(heap, reverse=True)]
+    kept = Smallest(count)
+    for document in documents:
+        kept.add(text_hash("\n".join([str(seed), *document.paragraphs]), 16), document)
+    return kept.ordered()
 
 
 def define_flags() -> None:

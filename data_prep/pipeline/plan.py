@@ -30,7 +30,7 @@ WORK = "work"
 DEDUPLICATE = ("off", "exact", "normalised", "near")
 DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 # Incremented with every change of the files that phases write.
-_FORMAT = 5
+_FORMAT = 6
 # Number of elements whose losses are gathered at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.

@@ -38,7 +38,7 @@ from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
 from official_cmlm.worker_processes import end_with_parent
 
-from ..counts import Counts, DropCounter, Samples
+from ..counts import Counts, DropCounter
 from ..output.documents import document_records
 from ..output.folder import (
     PLAN_FILE,
@@ -330,7 +330,7 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
     manifest = total.manifest(vocabulary, shards, plan.options.records.keep_text)
     write_report(manifest, partial)
     if plan.options.sample_dropped:
-        lines = "".join(f"{line}\n" for line in total.counters.samples.lines())
+        lines = "".join(f"{line}\n" for line in total.counters.sample_lines())
         atomic_write_text(partial / SAMPLES, lines)
     # It is written last: with it the folder is complete.
     manifest.save(partial)
@@ -396,7 +396,7 @@ class Context:
 
     def new_counts(self) -> Counts:
         """Returns counts at zero, with room for the examples that the options ask for."""
-        return Counts(DropCounter(samples=Samples(self.plan.options.sample_dropped)))
+        return Counts(DropCounter(limit=self.plan.options.sample_dropped))
 
     def documents(self, element: int, counts: Counts) -> Iterator[Document]:
         """Yields the documents of an element after the stages, in order.

@@ -1,14 +1,12 @@
 """The text that a vocabulary is learned from: inputs by language, small ones raised."""
 
 import dataclasses
-import hashlib
-import heapq
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from ..counts import Counts
+from ..counts import Counts, text_hash
 from ..output.report import smoothed_shares
 from ..readers import Document, ReadOptions, TextFile, read_documents, size_of
 
@@ -72,7 +70,7 @@ def times(paragraph: str, coefficient: float) -> int:
     chosen by a hash of the text: the same for any order and in every run.
     """
     whole = math.floor(coefficient)
-    return whole + (_share(paragraph) < coefficient - whole)
+    return whole + (text_hash(paragraph) < (coefficient - whole) * 2**64)
 
 
 def sample_paragraphs(
@@ -123,41 +121,6 @@ def smoothed_paragraphs(
         for paragraph in document.paragraphs:
             for _ in range(times(paragraph, coefficient)):
                 yield document.language, paragraph
-
-
-class ParagraphSamples:
-    """A few paragraphs of each language, those with the smallest hashes, in any order of input.
-
-    Attributes:
-      size: paragraphs of a language.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._kept: dict[str, list[tuple[float, str]]] = defaultdict(list)
-
-    def add(self, language: str, paragraph: str) -> None:
-        """Adds a paragraph; one that is there already counts once."""
-        kept, entry = self._kept[language], (-_share(paragraph), paragraph)
-        if len(kept) < self.size:
-            if entry not in kept:
-                heapq.heappush(kept, entry)
-        elif entry > kept[0] and entry not in kept:
-            heapq.heapreplace(kept, entry)
-
-    def paragraphs(self) -> dict[str, list[str]]:
-        """Returns language -> its sample, both in alphabetical order."""
-        return {
-            language: sorted(text for _, text in kept)
-            for language, kept in sorted(self._kept.items())
-        }
-
-
-def _share(text: str) -> float:
-    """Returns a number in [0, 1) that depends on the text alone."""
-    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
-    # 53 bits at most keep the largest number below 1.
-    return (int.from_bytes(digest) >> 11) / 2**53
 
 
 def _size(text: str) -> int:

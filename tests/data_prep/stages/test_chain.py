@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from data_prep.counts import SAMPLE_CHARACTERS, DropCounter, Samples, drop_document
+from data_prep.counts import SAMPLE_CHARACTERS, DropCounter, drop_document
 from data_prep.readers import Document
 from data_prep.stages import Chain, keep_paragraphs
 
@@ -51,14 +51,14 @@ def test_stages_run_in_order_until_one_drops():
     assert chain(document("a", "bad", "good"), counters).paragraphs == ["good", "one", "two"]
     assert chain(document("b", "DOCUMENT bad"), counters) is None
     assert counters == {"append/done": 3, "drop/bad": 1, "drop/paragraph_bad": 1}
-    assert list(counters.samples.lines()) == []
+    assert list(counters.sample_lines()) == []
 
 
 def test_counts_are_the_same_with_samples():
     documents = [document(f"d{n}", "DOCUMENT bad" if n % 3 else "bad", "x") for n in range(20)]
     chain = Chain([Append("one"), DropIf("bad")])
     start = {"drop/bad": 5}
-    counts = [DropCounter(start), DropCounter(start, samples=Samples(2))]
+    counts = [DropCounter(start), DropCounter(start, limit=2)]
     for counters in counts:
         for one in documents:
             chain(one, counters)
@@ -77,17 +77,17 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
         for n in range(50)
     ]
     chain = Chain([DropIf("bad")])
-    whole = DropCounter(samples=Samples(3))
+    whole = DropCounter(limit=3)
     for one in documents:
         chain(one, whole)
-    merged = DropCounter(samples=Samples(3))
+    merged = DropCounter(limit=3)
     for part in (documents[::-2], documents[::2], documents[1::2][::-1]):
-        counters = DropCounter(samples=Samples(3))
+        counters = DropCounter(limit=3)
         for one in part:
             chain(one, counters)
-        merged.merge(counters)
-    lines = [json.loads(line) for line in whole.samples.lines()]
-    assert lines == [json.loads(line) for line in merged.samples.lines()]
+        merged.merge(counters, counters.languages, counters.examples())
+    lines = [json.loads(line) for line in whole.sample_lines()]
+    assert lines == [json.loads(line) for line in merged.sample_lines()]
     assert Counter(line["reason"] for line in lines) == {"drop/bad": 3, "drop/paragraph_bad": 3}
     # The hash decides: examples are not just the first ones.
     assert {line["id"] for line in lines} != {f"d{n}" for n in range(6)}
@@ -98,9 +98,9 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
 
 
 def test_samples_are_cut_and_readable():
-    counters = DropCounter(samples=Samples(1))
+    counters = DropCounter(limit=1)
     Chain([DropIf("bad")])(document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6), counters)
-    (line,) = counters.samples.lines()
+    (line,) = counters.sample_lines()
     sample = json.loads(line)
     assert sample["reason"] == "drop/bad" and sample["id"] == "é\ud800"
     assert sample["text"] == ("DOCUMENT bad" + "y" * 1000)[:SAMPLE_CHARACTERS]
@@ -127,10 +127,10 @@ def test_a_piece_after_a_dropped_one_continues_nothing():
 def test_a_chain_is_a_stage():
     inner = Chain([DropIf("bad")])
     outer = Chain([inner, Append("one")])
-    counters = DropCounter(samples=Samples(1))
+    counters = DropCounter(limit=1)
     assert outer(document("a", "good"), counters).paragraphs == ["good", "one"]
     assert outer(document("a", "DOCUMENT bad"), counters) is None
-    assert len(list(counters.samples.lines())) == 1
+    assert len(list(counters.sample_lines())) == 1
 
 
 @pytest.mark.parametrize("paragraphs", [["a"], ["a", "b"]])

@@ -1,6 +1,5 @@
 """Languages of a vocabulary's text: their shares, which paragraphs stand for them."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions, TextFile, expand_text_files
 from data_prep.vocabulary.mixture import (
-    ParagraphSamples,
     TextInput,
     count_words,
     smoothed_paragraphs,
@@ -123,30 +121,6 @@ def test_languages_of_files(tmp_path, monkeypatch):
         _input([], ReadOptions())
     with pytest.raises(UserError, match="none: no such file"):
         _input(["de:none"], ReadOptions())
-
-
-@QUICK
-@given(st.lists(st.text(max_size=3), max_size=30), st.randoms(use_true_random=False))
-def test_samples(texts, rng):
-    """There are as many as asked for, each once, in any order of input."""
-    results = []
-    for _ in range(2):
-        samples = ParagraphSamples(5)
-        for text in texts:
-            samples.add("en", text)
-        results.append(samples.paragraphs())
-        rng.shuffle(texts)
-    assert results[0] == results[1]
-    found = results[0].get("en", [])
-    assert len(found) == min(5, len(set(texts))) == len(set(found)) and set(found) <= set(texts)
-
-
-def test_samples_are_spread():
-    """They are neither the first nor the last ones: halves of the text come up alike."""
-    samples = ParagraphSamples(200)
-    for i in random.Random(0).sample(range(2000), 2000):
-        samples.add("en", str(i))
-    assert 60 < sum(int(text) < 1000 for text in samples.paragraphs()["en"]) < 140
 
 
 def test_data_sets_and_unreadable_files(tmp_path):
