@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,86 +45,23 @@ class RecordOptions:
     keep_text: bool = False
 
 
-@dataclasses.dataclass(slots=True)
-class _Rows:
-    """Ids of sentences, as a record holds them.
+class _Sentence(NamedTuple):
+    """A sentence with its ids, and those that replace the first ones of them after a space.
 
-    Attributes:
-      lengths: number of ids of each.
-      ids: all ids, perhaps with those of other documents.
-      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `ids`.
+    Vocabularies that need none have `after_space` None.
     """
 
-    lengths: list[int]
+    text: str
     ids: np.ndarray
-    bounds: list[int]
-
-    def run(self, start: int, stop: int) -> np.ndarray:
-        """Returns the ids of sentences `start` to `stop - 1`."""
-        return self.ids[self.bounds[start] : self.bounds[stop]]
-
-    def token_rows(self, start: int, stop: int) -> TokenRows:
-        """Returns the ids of sentences `start` to `stop - 1`, with their bounds."""
-        splits = np.cumsum([0, *self.lengths[start:stop]])
-        return TokenRows(self.run(start, stop), splits)
-
-    def chosen(self, kept: list[int]) -> "_Rows":
-        """Returns the rows of the sentences with these numbers."""
-        parts = [self.run(i, i + 1) for i in kept]
-        bounds = [0, *itertools.accumulate(map(len, parts))]
-        ids = np.concatenate([self.ids[:0], *parts])
-        return _Rows([self.lengths[i] for i in kept], ids, bounds)
-
-    def after_last_of(self, last: "_Rows") -> "_Rows":
-        """Returns the rows with the last sentence of `last` in front."""
-        sentence = last.ids[last.bounds[-2] : last.bounds[-1]]
-        shift = len(sentence) - self.bounds[0]
-        return _Rows(
-            [last.lengths[-1], *self.lengths],
-            np.concatenate([sentence, self.ids[self.bounds[0] : self.bounds[-1]]]),
-            [0, *(bound + shift for bound in self.bounds)],
-        )
+    after_space: np.ndarray | None = None
+    replaced: int = 0
 
 
-class _Batch:
-    """Ids of the sentences of many documents, from which each takes its own."""
-
-    def __init__(self, rows: TokenRows) -> None:
-        self._ids = rows.values
-        self._lengths = np.diff(rows.row_splits).tolist()
-        self._bounds = rows.row_splits.tolist()
-
-    def rows(self, start: int, stop: int) -> _Rows:
-        """Returns the rows of sentences `start` to `stop - 1` of the batch."""
-        return _Rows(self._lengths[start:stop], self._ids, self._bounds[start : stop + 1])
-
-
-@dataclasses.dataclass(slots=True)
-class _Tokenized:
-    """One document, or one piece of a long one, as ids.
-
-    Attributes:
-      document: the source.
-      sentences: its sentences with tokens.
-      ids: their ids.
-      after_space: the ids that replace the first ones of a sentence after a space; None where the
-        vocabulary needs none.
-      replaced: how many ids of each sentence they replace; empty without them.
-    """
+class _Piece(NamedTuple):
+    """One document, or one piece of a long one, and its sentences with tokens."""
 
     document: Document
-    sentences: list[str]
-    ids: _Rows
-    after_space: _Rows | None = None
-    replaced: list[int] = dataclasses.field(default_factory=list)
-
-    def running_tokens(self, begins: bool) -> int:
-        """Returns the tokens of the running text; `begins`: the document begins with it."""
-        tokens = sum(self.ids.lengths)
-        if self.after_space:
-            start = int(begins)
-            tokens += sum(self.after_space.lengths[start:]) - sum(self.replaced[start:])
-        return tokens
+    sentences: list[_Sentence]
 
 
 def document_records(
@@ -151,34 +89,27 @@ def document_records(
     if exclusion:
         cutters.append(Cutter(exclusion))
     pieces = _tokenized(documents, tokenizer, options, counts, cutters)
-    for document in _whole_documents(pieces):
-        last: _Tokenized | None = None
-        for piece in _long_enough(document, options, counts):
-            _count(piece, counts)
-            joined = piece if last is None else _prepend_last(last, piece)
-            for record in _cut(joined, options, repeats_last=last is not None):
-                yield piece.document.language, record
-            last = piece
-
-
-def _whole_documents(pieces: Iterator[_Tokenized]) -> Iterator[Iterator[_Tokenized]]:
-    """Groups the pieces of each document, without holding them."""
     number = 0
 
-    def document_number(piece: _Tokenized) -> int:
+    def document_number(piece: _Piece) -> int:
         nonlocal number
         number += not piece.document.continues
         return number
 
+    # The pieces of a document come together, and are not held.
     for _, document in itertools.groupby(pieces, document_number):
-        yield document
+        last: list[_Sentence] = []
+        for piece in _long_enough(document, options, counts):
+            _count(piece, counts)
+            yield from _cut(piece.document, last + piece.sentences, options, bool(last))
+            last = piece.sentences[-1:]
 
 
 def _long_enough(
-    document: Iterator[_Tokenized], options: RecordOptions, counts: Counts
-) -> Iterator[_Tokenized]:
+    document: Iterator[_Piece], options: RecordOptions, counts: Counts
+) -> Iterator[_Piece]:
     """Yields a document's pieces that hold sentences, or counts why there are too few."""
-    waiting: list[_Tokenized] = []
+    waiting: list[_Piece] = []
     first: Document | None = None
     sentences = tokens = 0
     enough = False
@@ -186,7 +117,11 @@ def _long_enough(
         first = first or piece.document
         if not piece.sentences:
             continue
-        tokens += piece.running_tokens(begins=not sentences)
+        tokens += sum(len(sentence.ids) for sentence in piece.sentences)
+        # The running text begins with the first sentence; all others follow a space.
+        for one in piece.sentences[not sentences :]:
+            if one.after_space is not None:
+                tokens += len(one.after_space) - one.replaced
         sentences += len(piece.sentences)
         waiting.append(piece)
         enough = sentences >= options.min_sentences and tokens >= options.min_tokens
@@ -211,26 +146,27 @@ def _tokenized(
     options: RecordOptions,
     counts: Counts,
     cutters: Sequence[SentenceCutter],
-) -> Iterator[_Tokenized]:
+) -> Iterator[_Piece]:
     """Splits and tokenises, many documents at a time."""
 
-    def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
+    def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Piece]:
         for cut in cutters:
             batch = list(cut(batch, counts.counters))
         texts = [s for _, sentences in batch for s in sentences]
-        ids, after = _Batch(tokenizer.tokenize(texts)), tokenizer.after_space(texts)
-        heads, replaced = (_Batch(after.ids), after.replaced.tolist()) if after else (None, [])
-        start = 0
+        after = tokenizer.after_space(texts)
+        columns = [texts, _each(tokenizer.tokenize(texts))]
+        if after:
+            columns += [_each(after.ids), after.replaced.tolist()]
+        all_sentences = itertools.starmap(_Sentence, zip(*columns))
         for document, sentences in batch:
-            stop = start + len(sentences)
-            piece = _Tokenized(document, sentences, ids.rows(start, stop))
-            if heads:
-                piece.after_space = heads.rows(start, stop)
-                piece.replaced = replaced[start:stop]
-            if 0 in piece.ids.lengths:
-                _drop_empty(piece, counts.counters)
+            piece = _Piece(document, [])
+            for sentence in itertools.islice(all_sentences, len(sentences)):
+                if len(sentence.ids):
+                    piece.sentences.append(sentence)
+                    continue
+                reason = "records/sentence_without_tokens"
+                drop_document(counts.counters, reason, document, sentence.text)
             yield piece
-            start = stop
 
     batch: list[tuple[Document, list[str]]] = []
     held = 0
@@ -245,19 +181,8 @@ def _tokenized(
         yield from flush(batch)
 
 
-def _drop_empty(piece: _Tokenized, counters: DropCounter) -> None:
-    """Takes sentences without tokens out of a piece, and counts them."""
-    kept = []
-    for i, (text, length) in enumerate(zip(piece.sentences, piece.ids.lengths)):
-        if length:
-            kept.append(i)
-        else:
-            drop_document(counters, "records/sentence_without_tokens", piece.document, text)
-    piece.sentences = [piece.sentences[i] for i in kept]
-    piece.ids = piece.ids.chosen(kept)
-    if piece.after_space:
-        piece.after_space = piece.after_space.chosen(kept)
-        piece.replaced = [piece.replaced[i] for i in kept]
+def _each(rows: TokenRows) -> Iterator[np.ndarray]:
+    return (rows.values[a:b] for a, b in itertools.pairwise(rows.row_splits.tolist()))
 
 
 def _split(document: Document, options: RecordOptions, counters: DropCounter) -> list[str]:
@@ -272,44 +197,34 @@ def _split(document: Document, options: RecordOptions, counters: DropCounter) ->
     ]
 
 
-def _count(piece: _Tokenized, counts: Counts) -> None:
-    tokens, language = sum(piece.ids.lengths), piece.document.language
-    counts.sentences += len(piece.sentences)
-    counts.tokens += tokens
-    counts.languages[language] += len(piece.sentences)
-    counts.language_tokens[language] += tokens
-    counts.lengths.update(piece.ids.lengths)
+def _count(piece: _Piece, counts: Counts) -> None:
+    lengths, language = [len(one.ids) for one in piece.sentences], piece.document.language
+    counts.sentences += len(lengths)
+    counts.tokens += sum(lengths)
+    counts.languages[language] += len(lengths)
+    counts.language_tokens[language] += sum(lengths)
+    counts.lengths.update(lengths)
 
 
-def _prepend_last(last: _Tokenized, piece: _Tokenized) -> _Tokenized:
-    """Returns `piece` with the last sentence of the piece before in front."""
-    joined = _Tokenized(
-        piece.document, [last.sentences[-1], *piece.sentences], piece.ids.after_last_of(last.ids)
-    )
-    if piece.after_space and last.after_space:
-        joined.after_space = piece.after_space.after_last_of(last.after_space)
-        joined.replaced = [last.replaced[-1], *piece.replaced]
-    return joined
-
-
-def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Iterator[bytes]:
+def _cut(
+    document: Document, sentences: list[_Sentence], options: RecordOptions, repeats_last: bool
+) -> Iterator[tuple[str, bytes]]:
     """Yields records of at most `max_sentences`; neighbours share one, so no pair is lost."""
-    start, count = 0, len(piece.sentences)
-    heads = piece.after_space
-    while True:
-        stop = min(start + options.max_sentences, count)
-        after = heads and AfterSpace(
-            np.array(piece.replaced[start:stop]), heads.token_rows(start, stop)
+    for start in range(0, max(1, len(sentences) - 1), options.max_sentences - 1):
+        texts, ids, after, replaced = zip(*sentences[start : start + options.max_sentences])
+        after_space = None
+        if after[0] is not None:
+            splits = np.cumsum([0, *map(len, after)])
+            after_space = AfterSpace(np.array(replaced), TokenRows(np.concatenate(after), splits))
+        yield (
+            document.language,
+            schema.encode(
+                np.concatenate(ids),
+                [len(one) for one in ids],
+                document.language,
+                document.id,
+                repeats_last or start > 0,
+                texts if options.keep_text else None,
+                after_space,
+            ),
         )
-        yield schema.encode(
-            piece.ids.run(start, stop),
-            piece.ids.lengths[start:stop],
-            piece.document.language,
-            piece.document.id,
-            repeats_last or start > 0,
-            piece.sentences[start:stop] if options.keep_text else None,
-            after,
-        )
-        if stop == count:
-            return
-        start = stop - 1
