@@ -6,10 +6,12 @@
 
 Requests that arrive together are encoded together. `/` lists the addresses, `/health` says whether
 it runs, `/metrics` has Prometheus's figures. With CMLM_API_KEY in the environment, requests must
-carry that key. It ends on SIGTERM and Ctrl-C, after the requests that it has.
+carry that key, or one of several that white space divides. It ends on SIGTERM and Ctrl-C, after the
+requests that it has.
 """
 
 import asyncio
+import functools
 import os
 import signal
 import socket
@@ -90,6 +92,9 @@ def define_flags() -> None:
         "What happens to a text with more tokens than the encoder reads, or more than"
         " --max_characters: the rest is not read, or its request gets 400.",
     )
+    flags.DEFINE_bool(
+        "access_log", False, "Whether standard output gets a line of JSON a request, with an id."
+    )
     flags.DEFINE_bool("normalize", True, "Whether vectors are scaled to length 1, as OpenAI's are.")
     flags.DEFINE_string(
         "prompt_name",
@@ -105,7 +110,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     check_extra("serve", "starlette", "uvicorn", "prometheus_client")
-    api_key = _api_key(os.environ)
+    api_keys = _api_keys(os.environ)
     if FLAGS.max_body_mb > FLAGS.max_queue_mb:
         raise UserError(
             f"--max_body_mb={FLAGS.max_body_mb}: more than may wait, "
@@ -133,7 +138,7 @@ def main(argv: list[str]) -> None:
         )
     settings = Settings(
         name=FLAGS.name or embedder.name,
-        api_key=api_key,
+        api_keys=api_keys,
         max_inputs=FLAGS.max_inputs,
         max_body_bytes=FLAGS.max_body_mb << 20,
         max_characters=FLAGS.max_characters,
@@ -143,6 +148,7 @@ def main(argv: list[str]) -> None:
         loopback=_is_local(listening),
         held_bytes=FLAGS.max_queue_mb << 20,
         requests=FLAGS.max_requests,
+        log=functools.partial(print, flush=True) if FLAGS.access_log else None,
         limits=Limits(FLAGS.max_batch_tokens, FLAGS.max_queue_tokens),
     )
     app = create_app(embedder, settings)
@@ -156,7 +162,7 @@ def main(argv: list[str]) -> None:
         # Requests are answered before; this is for connections that take no answer.
         timeout_graceful_shutdown=FLAGS.shutdown_seconds + 2,
     )
-    if settings.api_key is None and not _is_local(listening):
+    if not api_keys and not _is_local(listening):
         cli.warn(f"--host={FLAGS.host}: anyone who reaches it may use it; set {_KEY}")
     # uvicorn ends in order, and then sends the signal once more.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -181,17 +187,14 @@ def _opened() -> "Embedder":
     return TextEmbedder(opened)
 
 
-def _api_key(environment: Mapping[str, str]) -> str | None:
-    """Returns the key that requests must carry; None if none is set."""
-    key = environment.get(_KEY)
-    if key is None:
-        return None
-    if not key.strip():
+def _api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the keys of which requests must carry one, divided by white space."""
+    keys = environment.get(_KEY)
+    if keys is not None and not keys.strip():
         raise UserError(
             f"{_KEY}: is set and blank; give it a key, or unset it to serve without one"
         )
-    # A header cannot carry white space around the key, such as a file's last line break.
-    return key.strip()
+    return tuple((keys or "").split())
 
 
 def _server(config: Any, state: Any, what: str) -> Any:

@@ -6,9 +6,11 @@ import contextlib
 import dataclasses
 import hmac
 import json
+import re
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -28,6 +30,7 @@ from .embedder import (
     UnknownPrompt,
     embed_requests,
 )
+from .fields import REQUESTS, openapi
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
 # of one that is larger still the connection is closed.
@@ -35,9 +38,11 @@ _DROPPED_BYTES = 1 << 28
 # Larger bodies are read on another thread, and larger answers are made there, so many rows at a
 # time: what reads and writes JSON lets no other thread run until it is done.
 _LARGE_BODY, _ROWS = 1 << 18, 16
-# Texts of so many characters are tokenised on another thread.
-_LARGE_TEXTS = 1 << 14
+# Texts of more characters are tokenised on another thread, about so many before others' turn.
+_LARGE_TEXTS, _TURN_CHARACTERS = 1 << 14, 1 << 17
 _CLIENT_CLOSED = 499
+# An id of a request that its sender gives is kept in the log.
+_REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
 _READY_SECONDS = 30
 _NO_IDS = (
@@ -54,7 +59,7 @@ class Settings:
 
     Attributes:
       name: of the model, which requests must name.
-      api_key: what `Authorization: Bearer …` must hold; None: nobody is asked.
+      api_keys: one of which `Authorization: Bearer …` must hold; empty: nobody is asked.
       max_inputs: texts a request. Default 2048, OpenAI's.
       max_body_bytes: of a request. Default 8 MiB, 4 KiB for each of 2048 texts.
       max_characters: of a text; longer ones are cut, or refused. Default 100,000.
@@ -64,11 +69,12 @@ class Settings:
       loopback: whether only this machine is served; then `Host` must name it.
       held_bytes: of bodies, texts and vectors in memory. Default 256 MiB.
       requests: at once, from their whole body until their answer is computed. Default 256.
+      log: called with a line of JSON a request. Default: no log.
       limits: of batches and of the queue.
     """
 
     name: str
-    api_key: str | None = None
+    api_keys: tuple[str, ...] = ()
     max_inputs: int = 2048
     max_body_bytes: int = 8 << 20
     max_characters: int = 100_000
@@ -78,6 +84,7 @@ class Settings:
     loopback: bool = False
     held_bytes: int = 256 << 20
     requests: int = 256
+    log: Callable[[str], None] | None = None
     limits: Limits = dataclasses.field(default_factory=Limits)
 
 
@@ -144,7 +151,9 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         return answer({"error": body}, error.status, error.headers)
 
     def authorised(request: Request) -> None:
-        if settings.api_key is None:
+        if request.scope["http_version"] not in ("1.0", "1.1"):
+            raise Refused(505, "the version of HTTP must be 1.0 or 1.1")
+        if not settings.api_keys:
             if settings.loopback and not _names_this_machine(request.headers.get("host", "")):
                 # A page whose name has been pointed at this machine.
                 raise Refused(403, "Host must be localhost or an address of this machine")
@@ -152,8 +161,9 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         # The bytes that were sent, which headers are decoded from as Latin-1; in constant time.
         sent = given.strip().encode("latin-1", "replace")
-        same = hmac.compare_digest(sent, settings.api_key.encode("utf-8", "surrogateescape"))
-        if scheme.lower() != "bearer" or not same:
+        keys = [key.encode("utf-8", "surrogateescape") for key in settings.api_keys]
+        same = [hmac.compare_digest(sent, key) for key in keys]
+        if scheme.lower() != "bearer" or not any(same):
             headers = {"WWW-Authenticate": "Bearer"}
             raise Refused(401, "the API key is missing or wrong", "invalid_api_key", None, headers)
 
@@ -206,9 +216,26 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         # Only now, as those that send no body keep nobody else from being served.
         slot.count()
         if len(body) <= _LARGE_BODY:
-            return _object(body)
-        async with reading:
-            return await asyncio.to_thread(_object, body)
+            given = _object(body)
+        else:
+            async with reading:
+                given = await asyncio.to_thread(_object, body)
+        _check_fields(given, REQUESTS[request.scope["path"]])
+        return given
+
+    async def read(texts: list[str], prompt: Prompt) -> Rows:
+        """Tokenises texts, of many characters some at a time, in turn with other requests."""
+        if sum(map(len, texts)) <= _LARGE_TEXTS:
+            return _read(embedder, texts, prompt, metrics)
+        ends = np.cumsum([len(text) for text in texts]) // _TURN_CHARACTERS
+        parts = np.split(np.arange(len(texts)), np.flatnonzero(np.diff(ends)) + 1)
+        found = []
+        for part in parts:
+            async with reading:
+                some = texts[part[0] : part[-1] + 1]
+                found.append(await asyncio.to_thread(_read, embedder, some, prompt, metrics))
+        items = [item for rows in found for item in rows.items]
+        return Rows(items, np.concatenate([rows.tokens for rows in found]), found[0].exact)
 
     async def embedded(
         request: Request, inputs: list[Any], prompt: Prompt, truncate: bool
@@ -224,12 +251,7 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             size = sum(map(sys.getsizeof, inputs))
             slot.hold(size)
             kept = 0 if isinstance(embedder, TokenEmbedder) else size
-            many = sum(map(len, inputs)) > _LARGE_TEXTS
-            rows = (
-                await asyncio.to_thread(_read, embedder, inputs, prompt)
-                if many
-                else _read(embedder, inputs, prompt)
-            )
+            rows = await read(inputs, prompt)
             cut = len(over)
         else:
             rows = _rows_of_ids(embedder, inputs)
@@ -249,9 +271,9 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         if settings.normalize:
             vectors = unit(vectors, in_place=True)
         total = total if rows.exact else 0
-        metrics.texts.inc(len(vectors))
-        metrics.tokens.inc(total)
-        metrics.cut.inc(cut)
+        counts = {"texts": len(vectors), "tokens": total, "cut_texts": cut}
+        metrics.count(counts)
+        slot.counts = {name: slot.counts.get(name, 0) + n for name, n in counts.items()}
         return vectors, total, cut
 
     async def embeddings(request: Request) -> Response:
@@ -269,14 +291,11 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 
     async def tokenize(request: Request) -> Response:
         given = await read_json(request)
-        _check_fields(given, {"inputs", "add_special_tokens", "prompt_name"})
         if not isinstance(embedder, TokenEmbedder):
             raise Refused(400, "this encoder does not show its tokens")
         texts, prompt = _texts(given.get("inputs"), settings, "inputs"), _prompt(given, settings)
         request.scope["slot"].hold(sum(map(sys.getsizeof, texts)))
-        rows = await asyncio.to_thread(
-            _read, embedder, [text[: settings.max_characters] for text in texts], prompt
-        )
+        rows = await read([text[: settings.max_characters] for text in texts], prompt)
         vocabulary = embedder.encoder.vocabulary
         around = vocabulary.special_ids if given.get("add_special_tokens", True) else {}
         first, last = ([around[name]] if around else [] for name in ("cls", "sep"))
@@ -292,11 +311,11 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 
     async def similarity(request: Request) -> Response:
         given = await read_json(request)
-        _check_fields(given, {"inputs", "parameters"})
         inputs, parameters = given.get("inputs"), given.get("parameters") or {}
         if not isinstance(inputs, dict) or not isinstance(inputs.get("source_sentence"), str):
             raise Refused(400, "must have source_sentence and sentences", None, "inputs")
-        _check_fields(parameters, {"prompt_name", "truncate"})
+        for name, one in (("inputs", inputs), ("parameters", parameters)):
+            _check_fields(one, REQUESTS["/similarity"]["properties"][name])
         texts = [inputs["source_sentence"], *_texts(inputs.get("sentences"), settings, "sentences")]
         vectors, _, _ = await embedded(
             request, texts, _prompt(parameters, settings), _truncate(parameters, settings)
@@ -306,7 +325,6 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 
     async def rerank(request: Request) -> Response:
         given = await read_json(request)
-        _check_fields(given, {"query", "texts", "raw_scores", "return_text", "truncate"})
         if not isinstance(given.get("query"), str):
             raise Refused(400, "query must be a string", None, "query")
         texts, truncate = _texts(given.get("texts"), settings, "texts"), _truncate(given, settings)
@@ -357,6 +375,10 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         addresses = [f"{'|'.join(sorted(r.methods - {'HEAD'}))} {r.path}" for r in routes]
         return answer({"model": settings.name, "addresses": addresses})
 
+    async def schema(_: Request) -> Response:
+        paths = {route.path: route.methods for route in routes}
+        return answer(openapi(settings.name, paths, bool(settings.api_keys)))
+
     async def live(_: Request) -> Response:
         return answer(b'{"status": "ok"}')
 
@@ -385,6 +407,7 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         Route("/similarity", posted(similarity), methods=["POST"]),
         Route("/rerank", posted(rerank), methods=["POST"]),
         Route("/info", info),
+        Route("/openapi.json", schema),
         Route("/health", live),
         Route("/live", live),
         Route("/ready", ready),
@@ -394,7 +417,9 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(_Slots, most=settings.requests, held=_Held(settings.held_bytes))],
+        middleware=[
+            Middleware(_Slots, settings.requests, _Held(settings.held_bytes), settings.log)
+        ],
         exception_handlers={Refused: refused, 404: unknown, 405: unknown},
     )
     app.router.redirect_slashes = False
@@ -405,16 +430,40 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 class _Slots:
     """Gives each request a `_Slot`, and takes it back when its answer is sent."""
 
-    def __init__(self, app: Any, most: int, held: "_Held") -> None:
-        self.app, self.free, self.held = app, most, held
+    def __init__(self, app: Any, most: int, held: "_Held", log: Callable | None) -> None:
+        self.app, self.free, self.held, self.log = app, most, held, log
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         slot = _Slot(self)
+        if self.log and scope["type"] == "http":
+            send = self._logged(scope, send, slot)
         try:
             await self.app(scope | {"slot": slot}, receive, send)
         finally:
             slot.uncount()
             slot.hold(0)
+
+    def _logged(self, scope: Any, send: Any, slot: "_Slot") -> Any:
+        """Returns `send` with an id in the headers, which logs a request whose answer is sent."""
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        name = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        began, status = time.time(), 0
+
+        async def sent(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                client = scope["client"][0] if scope["client"] else None
+                line = {"time": round(began, 3), "id": name, "client": client}
+                line |= {"method": scope["method"], "path": scope["path"][:200], "status": status}
+                self.log(
+                    json.dumps(line | {"seconds": round(time.time() - began, 4)} | slot.counts)
+                )
+
+        return sent
 
 
 @dataclasses.dataclass
@@ -431,6 +480,8 @@ class _Slot:
     slots: _Slots
     size: int = 0
     counted: bool = False
+    # Texts, tokens and texts that were cut, for the log.
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def count(self) -> None:
         """Counts this request until its answer is computed; raises `Overloaded`."""
@@ -455,9 +506,10 @@ def _names_this_machine(host: str) -> bool:
     return name in ("localhost", "[::1]") or name.startswith("127.")
 
 
-def _read(embedder: Embedder, texts: list[str], prompt: Prompt) -> Rows:
+def _read(embedder: Embedder, texts: list[str], prompt: Prompt, metrics: "_Metrics") -> Rows:
     try:
-        return embedder.read(texts, prompt)
+        with metrics.tokenizing.time():
+            return embedder.read(texts, prompt)
     except UnknownPrompt as error:
         raise Refused(400, str(error), None, "prompt_name") from None
 
@@ -538,7 +590,8 @@ def _too_large(settings: Settings) -> Refused:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body)
+        # Strictly, as the module json lets halves of characters pass.
+        given = json.loads(str(body, "utf-8"))
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
     if not isinstance(given, dict):
@@ -546,11 +599,12 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _check_fields(given: Any, known: set[str]) -> None:
+def _check_fields(given: Any, schema: dict[str, Any]) -> None:
     """Refuses what is not read, as it might be meant to change the vectors."""
+    known = schema["properties"]
     if not isinstance(given, dict):
-        raise Refused(400, "parameters must be an object")
-    if unknown := sorted(set(given) - known):
+        raise Refused(400, f"must be an object of {', '.join(sorted(known))}")
+    if unknown := sorted(set(given) - set(known)):
         message = f"no field {unknown[0]!r:.60}; it has {', '.join(sorted(known))}"
         raise Refused(400, message, None, unknown[0][:60])
 
@@ -574,8 +628,6 @@ def _truncate(given: dict[str, Any], settings: Settings) -> bool:
 
 
 def _parsed(given: dict[str, Any], settings: Settings, dimension: int) -> _Wanted:
-    known = {"model", "input", "encoding_format", "dimensions", "user"}
-    _check_fields(given, known | {"prompt_name", "input_type", "truncate"})
     _check_model(given.get("model"), settings)
     form = given.get("encoding_format") or "float"
     if form not in ("float", "base64"):
@@ -686,9 +738,17 @@ class _Metrics:
     """Prometheus's figures of one service."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+        from prometheus_client import (
+            CollectorRegistry,
+            Counter,
+            Gauge,
+            Histogram,
+            ProcessCollector,
+        )
 
         self.registry = CollectorRegistry()
+        # Memory, processor time and open files of this process.
+        ProcessCollector(registry=self.registry)
         here: dict[str, Any] = {"registry": self.registry}
         self._requests = Counter("cmlm_requests", "Requests of embeddings.", ["status"], **here)
         self._seconds = Histogram(
@@ -697,9 +757,12 @@ class _Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             **here,
         )
-        self.texts = Counter("cmlm_texts", "Texts that were embedded.", **here)
-        self.tokens = Counter("cmlm_tokens", "Tokens that were read of them.", **here)
-        self.cut = Counter("cmlm_cut_texts", "Texts of which only the first part was read.", **here)
+        what = {
+            "texts": "Texts that were embedded.",
+            "tokens": "Tokens that were read of them.",
+            "cut_texts": "Texts of which only the first part was read.",
+        }
+        self._counts = {name: Counter(f"cmlm_{name}", text, **here) for name, text in what.items()}
         sizes = tuple(2.0**i for i in range(16))
         self._batch_texts = Histogram("cmlm_batch_texts", "Texts a batch.", buckets=sizes, **here)
         self._batch_tokens = Histogram(
@@ -711,14 +774,23 @@ class _Metrics:
         self._queue_seconds = Histogram(
             "cmlm_queue_seconds", "From a request's whole body to its first batch.", **here
         )
+        self.tokenizing = Histogram("cmlm_tokenize_seconds", "Tokenising of texts.", **here)
+        self._inference = Histogram("cmlm_batch_seconds", "Computing of a batch.", **here)
         self.waiting = Gauge("cmlm_waiting_tokens", "Tokens in the queue.", **here)
         self.oldest = Gauge("cmlm_oldest_seconds", "How long the oldest request waits.", **here)
+
+    def count(self, counts: dict[str, int]) -> None:
+        for name, number in counts.items():
+            self._counts[name].inc(number)
 
     def request(self, status: int, seconds: float) -> None:
         self._requests.labels(status).inc()
         self._seconds.observe(seconds)
 
-    def batch(self, requests: int, texts: int, tokens: int, waits: list[float]) -> None:
+    def batch(
+        self, requests: int, texts: int, tokens: int, waits: list[float], seconds: float
+    ) -> None:
+        self._inference.observe(seconds)
         self._batch_requests.observe(requests)
         self._batch_texts.observe(texts)
         self._batch_tokens.observe(tokens)

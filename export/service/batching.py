@@ -3,7 +3,8 @@
 While a batch is computed, on a thread of its own, the requests that arrive wait in a queue of
 bounded length; the next batch takes from it what fits, counted in tokens. Nothing waits while
 nothing is computed. A request of more tokens than a batch is computed in pieces, between which it
-is the others' turn, and which end when nobody waits for it.
+is the others' turn, and which end when nobody waits for it. A batch has no more tokens than were
+computed in a fraction of a second last, as many at once are no faster on a CPU.
 """
 
 import asyncio
@@ -14,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+
+# Tokens that a batch may have before it is known how long they take.
+_FEW_TOKENS = 64
 
 Work = Callable[[list[Sequence[Any]]], list[Any]]
 """Items of several requests, or pieces of them -> vectors or exception of each."""
@@ -35,12 +39,15 @@ class Limits:
       batch_tokens: most tokens a batch; a request with more is computed in pieces of as many.
       queue_tokens: tokens that may wait. A request is refused when they are more with it, unless
         nothing else waits.
-      delay_seconds: how much longer a piece of a whole batch waits than one of a few tokens.
+      delay_seconds: how much longer a piece of a request of a whole batch, or more, waits than a
+        request of a few tokens.
+      batch_seconds: time of a batch, about.
     """
 
     batch_tokens: int = 16_384
     queue_tokens: int = 2_000_000
-    delay_seconds: float = 2.0
+    delay_seconds: float = 1.0
+    batch_seconds: float = 0.25
 
 
 @dataclasses.dataclass(eq=False)
@@ -67,15 +74,17 @@ class Batcher:
 
     Attributes:
       waiting: tokens in the queue.
-      on_batch: called with the number of requests, of items and of tokens of each batch, and the
-        seconds for which each of its requests has waited.
+      on_batch: called with the number of requests, of items and of tokens of each batch, the
+        seconds for which its new requests have waited, and those that it took.
     """
 
     def __init__(self, work: Work, limits: Limits) -> None:
         self.waiting = 0
-        self.on_batch: Callable[[int, int, int, list[float]], None] = lambda *_: None
+        self.on_batch: Callable[[int, int, int, list[float], float], None] = lambda *_: None
         self._work, self._limits = work, limits
         self._queue: list[_Job] = []
+        # Tokens that were computed in a second of the last batch that was not tiny.
+        self._rate = 0.0
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "encode")
         self._closing = False
@@ -144,11 +153,16 @@ class Batcher:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
-            jobs, pieces = self._take()
+            jobs, pieces, tokens, waits = self._take()
+            began = time.monotonic()
             try:
                 results = await loop.run_in_executor(self._thread, self._work, pieces)
             except Exception as error:
                 results = [error] * len(jobs)
+            seconds = max(time.monotonic() - began, 1e-6)
+            if tokens >= min(_FEW_TOKENS, self._limits.batch_tokens):
+                self._rate = tokens / seconds
+            self.on_batch(len(jobs), sum(map(len, pieces)), tokens, waits, seconds)
             for job, result in zip(jobs, results):
                 self._settle(job, result)
 
@@ -165,25 +179,33 @@ class Batcher:
         if job.taken == len(job.items):
             job.result.set_result(np.concatenate(job.found) if len(job.found) > 1 else result)
 
-    def _take(self) -> tuple[list[_Job], list[Sequence[Any]]]:
-        """Takes the next batch: at least one item, and of each request all or a part."""
+    def _take(self) -> tuple[list[_Job], list[Sequence[Any]], int, list[float]]:
+        """Takes the next batch: at least one item, and of each request all or a part.
+
+        Returns:
+          The requests, the items of each, all of their tokens, and the seconds that requests of
+          which nothing was computed before have waited.
+        """
         jobs: list[_Job] = []
         pieces: list[Sequence[Any]] = []
-        size, waits = 0, []
+        size, waits, now = 0, [], time.monotonic()
+        most = max(_FEW_TOKENS, int(self._rate * self._limits.batch_seconds))
+        most = min(most, self._limits.batch_tokens)
         for job in sorted(self._queue, key=lambda job: job.turn):
-            room = self._limits.batch_tokens - size
+            room = most - size
             last = int(np.searchsorted(job.sums, job.sums[job.taken] + room, "right")) - 1
             if not jobs:
                 # One item may have more tokens than a batch.
                 last = max(last, job.taken + 1)
-            # A request that fits into a batch of its own is not divided.
-            if last < len(job.items) and jobs and job.left <= self._limits.batch_tokens:
+            elif last < len(job.items) and (job.left <= most or job.turn > now):
+                # A request that fits into a batch of its own is not divided, and a longer one does
+                # not delay others before its turn.
                 break
             if last <= job.taken:
                 break
             self._queue.remove(job)
             if not job.taken:
-                waits.append(time.monotonic() - job.arrived)
+                waits.append(now - job.arrived)
             tokens = int(job.sums[last] - job.sums[job.taken])
             pieces.append(job.items[job.taken : last])
             job.taken = last
@@ -192,5 +214,4 @@ class Batcher:
             if job.taken < len(job.items):
                 self._put(job)
         self.waiting -= size
-        self.on_batch(len(jobs), sum(map(len, pieces)), size, waits)
-        return jobs, pieces
+        return jobs, pieces, size, waits

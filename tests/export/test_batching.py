@@ -104,11 +104,24 @@ def test_short_requests_come_before_the_pieces_of_long_ones():
         await asyncio.gather(first, *small)
 
     _run(steps, gate, batch_tokens=3, delay_seconds=60)
-    # A rest that fits into a batch is not divided; one of two has less than a whole piece.
-    assert gate.batches[:2] == [[["a"]], [["d"], ["e"], ["b"]]]
+    # A piece that is not due does not delay them, even where it has room beside them.
+    assert gate.batches[:2] == [[["a"]], [["d"], ["e"]]]
     assert sorted(text for batch in gate.batches for r in batch for text in r) == sorted(
         "a" + "b" * 5 + "c" * 5 + "de"
     )
+
+
+@pytest.mark.parametrize(("seconds", "largest"), [(0, 64), (1e9, 100)])
+def test_a_batch_takes_about_so_many_seconds(seconds, largest):
+    """A few tokens are computed first, then as many as the last ones' speed allows."""
+    gate = Gate()
+
+    async def steps(batcher):
+        assert len(await _submit(batcher, ["a"] * 400)) == 400
+
+    _run(steps, gate, batch_tokens=100, batch_seconds=seconds)
+    sizes = [len(batch[0]) for batch in gate.batches]
+    assert sizes[0] == 64 and max(sizes) == largest and sum(sizes) == 400
 
 
 def test_a_long_request_waits_no_longer_than_the_bound():

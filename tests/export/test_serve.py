@@ -1,10 +1,7 @@
 """The HTTP service, asked by OpenAI's own client over loopback."""
 
-import asyncio
 import base64
 import contextlib
-import functools
-import http.client
 import json
 import os
 import random
@@ -19,78 +16,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export.serve import _api_key, _bound
+from export.serve import _api_keys, _bound
 from export.service import app
-from export.service.app import Settings, create_app
 from export.service.batching import Limits
-from export.service.connections import ConnectionLimits, http_protocol
+from export.service.connections import ConnectionLimits
 from export.service.embedder import Prompt, TextEmbedder, embed_requests
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
+from tests.export.service_helpers import (
+    Encoder,
+    ask,
+    count_tokens,
+    expected,
+    opened,
+    raw,
+    rest,
+    served,
+)
 from tests.search.toy_encoder import WIDTH, Words
 
 openai = pytest.importorskip("openai", reason="needs the package openai")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
 ROOT = Path(__file__).parents[2]
-
-
-class Encoder(Words):
-    """Words, which can be held up, and fails on the text `fail`."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.began, self.texts = threading.Event(), threading.Event(), []
-        self.open.set()
-
-    def encode(self, texts):
-        if "fail" in texts:
-            raise RuntimeError("told to fail")
-        if "hold" in texts:
-            self.began.set()
-            assert self.open.wait(60)
-        self.texts.append(list(texts))
-        return super().encode(texts)
-
-
-def count_tokens(texts):
-    return np.array([len(text.split()) + 2 for text in texts])
-
-
-def opened(encoder, count=count_tokens, length=12):
-    return TextEmbedder(OpenedEncoder("toy", "python", "", encoder.encode, None, {}, length, count))
-
-
-@contextlib.contextmanager
-def served(encoder=None, on_long="cut", connections=None, buffer=None, **settings):
-    """Serves in a thread of this process; yields (port, encoder)."""
-    encoder = encoder or Encoder()
-    embedder = opened(encoder)
-    made = create_app(embedder, Settings(**({"name": "toy", "cut": on_long == "cut"} | settings)))
-    http = http_protocol(connections or ConnectionLimits())
-    config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
-    ready = threading.Event()
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets=None):
-            await super().startup(sockets)
-            loop = asyncio.get_running_loop()
-            encoder.end = functools.partial(loop.call_soon_threadsafe, made.state.end)
-            ready.set()
-
-    server = Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        if buffer:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
-        thread.start()
-        try:
-            assert ready.wait(60)
-            yield listening.getsockname()[1], encoder
-        finally:
-            encoder.open.set()
-            server.should_exit = True
-            thread.join(60)
-    assert not thread.is_alive()
 
 
 def client(port, key="none", **settings):
@@ -124,23 +71,6 @@ def held_up(port, encoder, *more):
     encoder.open.set()
     for thread in threads:
         thread.join(60)
-
-
-def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
-    """Sends a request without OpenAI's client; returns (status, headers, body)."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    body = json.dumps(body) if isinstance(body, dict) else body
-    json_type = {} if body is None else {"Content-Type": "application/json"}
-    connection.request(method, path, body, json_type | (headers or {}))
-    answer = connection.getresponse()
-    found = answer.status, answer.headers, answer.read()
-    connection.close()
-    return found
-
-
-def expected(texts):
-    vectors = Words().encode(texts)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("form", ["float", "base64", None])
@@ -287,6 +217,62 @@ def test_the_root_lists_addresses_that_answer(service):
     assert (described["max_input_length"], described["dimension"]) == (12, WIDTH)
 
 
+def test_the_schema_names_what_is_taken(service):
+    """Each address is described, and a field that it does not name is refused."""
+    status, _, body = ask(service[0], None, path="/openapi.json", method="GET")
+    described = json.loads(body)
+    listed = json.loads(ask(service[0], None, path="/", method="GET")[2])["addresses"]
+    paths = {line.split()[1].replace(":path", "") for line in listed}
+    assert status == 200 and described["openapi"] == "3.1.0" and set(described["paths"]) == paths
+    for path, operations in described["paths"].items():
+        if "post" in operations:
+            content = operations["post"]["requestBody"]["content"]
+            known = content["application/json"]["schema"]["properties"]
+            status, _, body = ask(service[0], dict.fromkeys(known) | {"other": 1}, path=path)
+            assert status == 400 and "no field 'other'" in json.loads(body)["error"]["message"]
+
+
+def test_a_request_is_one_line_of_the_log():
+    lines = []
+    with served(log=lines.append) as (port, _):
+        body = {"model": "toy", "input": ["a b", "w " * 50]}
+        _, headers, _ = ask(port, body, {"X-Request-Id": "mine-1"})
+        assert headers["x-request-id"] == "mine-1"
+        for given in ('a b"{', "x" * 65):
+            status, headers, _ = ask(port, {"model": "other"}, {"X-Request-Id": given})
+            assert status == 404 and re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
+        ask(port, None, path="/no%0A%22where", method="GET")
+    found = [json.loads(line) for line in lines]
+    assert all("\n" not in line for line in lines) and [one["status"] for one in found] == [
+        200,
+        404,
+        404,
+        404,
+    ]
+    first = found[0]
+    assert (first["id"], first["client"], first["path"]) == (
+        "mine-1",
+        "127.0.0.1",
+        "/v1/embeddings",
+    )
+    assert (first["texts"], first["tokens"], first["cut_texts"]) == (2, 16, 1)
+    assert found[-1]["path"] == '/no\n"where'
+
+
+def test_large_texts_are_tokenised_in_turn_with_those_of_others():
+    """A request of many characters is read some of them at a time."""
+    read = []
+
+    def count(texts):
+        read.append(len(texts))
+        return count_tokens(texts)
+
+    with served(count=count) as (port, _):
+        texts = ["x" * 50_000] * 20
+        _embed(port, texts)
+    assert sum(read) == 20 and max(read) == 3
+
+
 def test_similarity_and_rerank_are_cosines(service):
     texts = ["two words", "words two", "other"]
     wanted = expected(texts) @ expected(["two words"])[0]
@@ -341,8 +327,13 @@ def test_health_and_metrics():
         "cmlm_tokens_total 7.0",
         "cmlm_batch_requests_count 1.0",
         "cmlm_waiting_tokens 0.0",
+        "cmlm_queue_seconds_count 1.0",
+        "cmlm_tokenize_seconds_count 1.0",
+        "cmlm_batch_seconds_count 1.0",
+        "cmlm_cut_texts_total 0.0",
     ):
         assert line in lines
+    assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
 
 
 def test_requests_that_come_together_are_encoded_together():
@@ -359,7 +350,7 @@ def test_requests_that_come_together_are_encoded_together():
 def test_a_client_that_goes_away_is_not_computed_for():
     with served() as (port, encoder):
         with held_up(port, encoder):
-            request = _raw(["nobody waits"] * 3)
+            request = raw(["nobody waits"] * 3)
             with socket.create_connection(("127.0.0.1", port)) as gone:
                 gone.sendall(request)
                 _until_waiting(port, 12)
@@ -376,7 +367,7 @@ def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
     with served(limits=Limits(batch_tokens=15)) as (port, encoder):
         encoder.open.clear()
         with socket.create_connection(("127.0.0.1", port)) as gone:
-            gone.sendall(_raw(["hold", *["nobody waits"] * 2047]))
+            gone.sendall(raw(["hold", *["nobody waits"] * 2047]))
             assert encoder.began.wait(60)
             _until_waiting(port, 4 * 2044)
         _until_waiting(port, 0)
@@ -440,7 +431,7 @@ def test_a_connection_without_a_complete_request_is_closed():
         for sent in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n"):
             with socket.create_connection(("127.0.0.1", port), 60) as silent:
                 silent.sendall(sent)
-                assert _rest(silent) == b""
+                assert rest(silent) == b""
         # After an answer, too, where uvicorn's own limit ends with the first byte.
         with socket.create_connection(("127.0.0.1", port), 60) as silent:
             silent.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -448,7 +439,7 @@ def test_a_connection_without_a_complete_request_is_closed():
             while not answer.endswith(b'"ok"}'):
                 answer += silent.recv(1000)
             silent.sendall(b"GET")
-            assert _rest(silent) == b""
+            assert rest(silent) == b""
 
 
 def test_connections_without_a_byte_make_room_for_others_first():
@@ -460,15 +451,15 @@ def test_connections_without_a_byte_make_room_for_others_first():
             return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
 
         upload, silent, between = connected(), connected(), connected()
-        request = _raw(["a"])
+        request = raw(["a"])
         upload.sendall(request[:-9])
         between.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert between.recv(1000).startswith(b"HTTP/1.1 200")
         other = connected()
-        assert _rest(silent) == b""
+        assert rest(silent) == b""
         other.sendall(b"G")
         newest = connected()
-        assert _rest(other) == b"" or _rest(between) == b""
+        assert rest(other) == b"" or rest(between) == b""
         upload.sendall(request[-9:])
         assert upload.recv(1000).startswith(b"HTTP/1.1 200")
         newest.close()
@@ -480,7 +471,7 @@ def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
         b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n"
     )
-    for settings in ({}, {"api_key": "key"}):
+    for settings in ({}, {"api_keys": ("key",)}):
         with served(**settings) as (port, _):
             with socket.create_connection(("127.0.0.1", port), 60) as sender:
                 answer = b""
@@ -492,7 +483,7 @@ def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
                     answer = sender.recv(12)
                 # The system may drop an answer whose client goes on sending.
                 assert answer in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401")
-                assert b"200" not in _rest(sender)
+                assert b"200" not in rest(sender)
 
 
 @pytest.mark.parametrize(
@@ -500,11 +491,11 @@ def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
 )
 def test_a_connection_whose_body_is_not_read_is_closed(request_line):
     """One byte a second would keep it open otherwise."""
-    with served(api_key="key") as (port, _):
+    with served(api_keys=("key",)) as (port, _):
         with socket.create_connection(("127.0.0.1", port), 60) as sender:
             head = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{{"
             sender.sendall(head.encode())
-            assert _rest(sender).startswith(b"HTTP/1.1 ")
+            assert rest(sender).startswith(b"HTTP/1.1 ")
 
 
 def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
@@ -517,7 +508,7 @@ def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
     with served() as (port, _):
         with socket.create_connection(("127.0.0.1", port), 60) as sender:
             sender.sendall(head + chunk + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            answer = _rest(sender)
+            answer = rest(sender)
     assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
 
 
@@ -525,7 +516,7 @@ def test_invalid_http_is_refused_in_openais_form():
     with served() as (port, _):
         with socket.create_connection(("127.0.0.1", port), 60) as sender:
             sender.sendall(b"nonsense\r\n\r\n")
-            answer = _rest(sender)
+            answer = rest(sender)
     assert answer.startswith(b"HTTP/1.1 400")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
 
@@ -539,7 +530,7 @@ def test_a_web_page_cannot_use_a_service_on_localhost(host, status):
         for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
             wrong = {"Host": "localhost", "Content-Type": kind}
             assert ask(port, body, wrong)[0] == 415
-    with served(loopback=True, api_key="key") as (port, _):
+    with served(loopback=True, api_keys=("key",)) as (port, _):
         assert ask(port, body, {"Host": host, "Authorization": "Bearer key"})[0] == 200
 
 
@@ -548,7 +539,7 @@ def test_what_is_open_when_the_service_ends_gets_503():
     with served() as (port, encoder), contextlib.ExitStack() as stack:
         encoder.open.clear()
         asking = []
-        for request in (_raw(["a"])[:-9], _raw(["hold"]), _raw(["b"])):
+        for request in (raw(["a"])[:-9], raw(["hold"]), raw(["b"])):
             asking.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)))
             asking[-1].sendall(request)
             if b"hold" in request:
@@ -570,25 +561,16 @@ def test_a_client_that_reads_nothing_keeps_no_request_out_and_is_left():
     with served(connections=limits, requests=1, buffer=4096) as (port, _), socket.socket() as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect(("127.0.0.1", port))
-        stuck.sendall(_raw(["a b"] * 2048))
+        stuck.sendall(raw(["a b"] * 2048))
         assert stuck.recv(1) == b"H"
         # One request at once is taken, and this one is computed.
         _embed(port, "a")
         # Bytes that the answer holds are given back when it ends.
-        assert not _rest(stuck).endswith(b"}")
-
-
-def _rest(connection):
-    """Returns all that comes until the other side closes."""
-    parts = []
-    with contextlib.suppress(ConnectionResetError):
-        while part := connection.recv(1 << 16):
-            parts.append(part)
-    return b"".join(parts)
+        assert not rest(stuck).endswith(b"}")
 
 
 def test_the_key_is_asked_for():
-    with served(api_key="sécret") as (port, _):
+    with served(api_keys=("old", "sécret")) as (port, _):
         for key in ("wrong", "secret", "s"):
             with pytest.raises(openai.AuthenticationError):
                 client(port, key).embeddings.create(model="toy", input="a")
@@ -597,6 +579,7 @@ def test_the_key_is_asked_for():
         assert ask(port, body)[0] == 401
         assert ask(port, body, {"Authorization": "Basic sécret".encode()})[0] == 401
         assert ask(port, body, right)[0] == 200
+        assert ask(port, body, {"Authorization": "bearer old"})[0] == 200
         for path in ("/v1/models", "/v1/models/toy", "/metrics"):
             assert ask(port, None, path=path, method="GET")[0] == 401
             assert ask(port, None, right, path, "GET")[0] == 200
@@ -609,13 +592,6 @@ def test_what_is_too_long_is_refused_where_that_is_wanted():
         with pytest.raises(openai.BadRequestError, match="input 2 has 13 tokens, at most 12"):
             client(port).embeddings.create(model="toy", input=texts)
         assert len(client(port).embeddings.create(model="toy", input=texts[:2]).data) == 2
-
-
-def _raw(texts, model="toy"):
-    """Returns the bytes of a request."""
-    body = json.dumps({"model": model, "input": texts}).encode()
-    head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _embed(port, texts):
@@ -691,11 +667,11 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         assert ask(port, {"model": "m", "input": "a"})[0] == 401
         slow = socket.create_connection(("127.0.0.1", port), 60)
         key = b"Host: localhost\r\nAuthorization: Bearer key"
-        slow.sendall(_raw(["a"], "m")[:-9].replace(b"Host: x", key))
+        slow.sendall(raw(["a"], "m")[:-9].replace(b"Host: x", key))
         process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read()
-        assert _rest(slow).startswith(b"HTTP/1.1 503")
-        assert process.wait(60) == 0 and rest == "ending …\n"
+        said = process.stderr.read()
+        assert rest(slow).startswith(b"HTTP/1.1 503")
+        assert process.wait(60) == 0 and said == "ending …\n"
     finally:
         process.kill()
         process.wait()
@@ -712,8 +688,8 @@ def test_an_address_that_is_taken_is_one_line():
 
 
 def test_a_blank_key_is_refused_and_white_space_is_not_part_of_one():
-    assert _api_key({}) is None
-    assert _api_key({"CMLM_API_KEY": " secret\n"}) == "secret"
+    assert _api_keys({}) == ()
+    assert _api_keys({"CMLM_API_KEY": " secret\nnew "}) == ("secret", "new")
     for blank in ("", " ", "\n"):
         with pytest.raises(UserError, match="CMLM_API_KEY: is set and blank"):
-            _api_key({"CMLM_API_KEY": blank})
+            _api_keys({"CMLM_API_KEY": blank})

@@ -1,0 +1,114 @@
+"""A service in a thread of the tests, and requests without OpenAI's client."""
+
+import asyncio
+import contextlib
+import functools
+import http.client
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from export.service.app import Settings, create_app
+from export.service.connections import ConnectionLimits, http_protocol
+from export.service.embedder import TextEmbedder
+from official_cmlm.evaluation.encoding import OpenedEncoder
+from tests.search.toy_encoder import Words
+
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
+
+
+class Encoder(Words):
+    """Words, which can be held up, and fails on the text `fail`."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.began, self.texts = threading.Event(), threading.Event(), []
+        self.open.set()
+
+    def encode(self, texts):
+        if "fail" in texts:
+            raise RuntimeError("told to fail")
+        if "hold" in texts:
+            self.began.set()
+            assert self.open.wait(60)
+        self.texts.append(list(texts))
+        return super().encode(texts)
+
+
+def count_tokens(texts):
+    return np.array([len(text.split()) + 2 for text in texts])
+
+
+def opened(encoder, count=count_tokens, length=12):
+    return TextEmbedder(OpenedEncoder("toy", "python", "", encoder.encode, None, {}, length, count))
+
+
+@contextlib.contextmanager
+def served(
+    encoder=None, on_long="cut", connections=None, buffer=None, count=count_tokens, **settings
+):
+    """Serves in a thread of this process; yields (port, encoder)."""
+    encoder = encoder or Encoder()
+    embedder = opened(encoder, count)
+    made = create_app(embedder, Settings(**({"name": "toy", "cut": on_long == "cut"} | settings)))
+    http = http_protocol(connections or ConnectionLimits())
+    config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
+    ready = threading.Event()
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            loop = asyncio.get_running_loop()
+            encoder.end = functools.partial(loop.call_soon_threadsafe, made.state.end)
+            ready.set()
+
+    server = Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        if buffer:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
+        thread.start()
+        try:
+            assert ready.wait(60)
+            yield listening.getsockname()[1], encoder
+        finally:
+            encoder.open.set()
+            server.should_exit = True
+            thread.join(60)
+    assert not thread.is_alive()
+
+
+def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
+    """Sends a request without OpenAI's client; returns (status, headers, body)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    body = json.dumps(body) if isinstance(body, dict) else body
+    json_type = {} if body is None else {"Content-Type": "application/json"}
+    connection.request(method, path, body, json_type | (headers or {}))
+    answer = connection.getresponse()
+    found = answer.status, answer.headers, answer.read()
+    connection.close()
+    return found
+
+
+def expected(texts):
+    vectors = Words().encode(texts)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def rest(connection):
+    """Returns all that comes until the other side closes."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def raw(texts, model="toy"):
+    """Returns the bytes of a request."""
+    body = json.dumps({"model": model, "input": texts}).encode()
+    head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
