@@ -4,7 +4,7 @@ While a batch is computed, on a thread of its own, the requests that arrive wait
 bounded length; the next batch takes from it what fits, counted in tokens. Nothing waits while
 nothing is computed. A request of more tokens than a batch is computed in pieces, between which it
 is the others' turn, and which end when nobody waits for it. A batch has no more tokens than were
-computed in a fraction of a second last, as many at once are no faster on a CPU.
+computed in a fraction of a second last, as more at once do not go faster on a CPU.
 """
 
 import asyncio
