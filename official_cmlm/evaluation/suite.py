@@ -179,15 +179,11 @@ class Summary(Task):
 def with_encoders(
     tasks: Iterable[Task], report: SuiteReport, across: bool = False
 ) -> Iterator[Task]:
-    """Yields the tasks that the encoders can score; a note lists the others.
+    """Yields the tasks that the encoders of `report` can score; a note lists the others.
 
     Where each language has an encoder, these are the tasks of one of these languages: vectors of
-    two encoders cannot be compared. Tasks without languages, such as averages, stay.
-
-    Args:
-      tasks: the tasks of a suite.
-      report: has the languages of the encoders.
-      across: whether the suite maps one space to another, so that tasks of several languages stay.
+    two encoders cannot be compared, unless the suite maps one space to another (`across`). Tasks
+    without languages, such as averages, stay.
 
     Raises:
       UserError: if no task with a language stays.
@@ -211,13 +207,9 @@ def with_encoders(
 
 
 def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
-    """Reads the files of a suite's tasks.
+    """Reads the files of a suite's tasks; each gets its own of `files`, those of the `DataFolder`.
 
     Exceptions stay in `Task.error`, so that they are reported in the order of the tasks.
-
-    Args:
-      tasks: what the suite's `tasks` returns.
-      files: `DataFolder.files`, from which each task gets its own.
     """
     found: deque[Task] = deque()
     try:
@@ -238,25 +230,8 @@ def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
     return found
 
 
-def report_unread(task: Task, report: SuiteReport) -> None:
-    """Reports the files of a task that cannot be read.
-
-    Raises:
-      Exception: the error of a task without a name.
-    """
-    errors = task.unread if task.error is None else {task.name: task.error}
-    for name, error in errors.items():
-        with report.task(name):
-            raise error
-
-
 def score_tasks(tasks: deque[Task], report: SuiteReport, score: Callable[[Task], None]) -> None:
-    """Scores tasks one after the other, and releases each.
-
-    Args:
-      tasks: what `read_tasks` returned; empty afterwards.
-      report: takes notes, and the failures of tasks that have a name.
-      score: adds a task's scores to the report.
+    """Scores what `read_tasks` returned, one task after the other, and releases each.
 
     Raises:
       Exception: the error of a task without a name, or of the encoder.
@@ -264,7 +239,10 @@ def score_tasks(tasks: deque[Task], report: SuiteReport, score: Callable[[Task],
     while tasks:
         task = tasks.popleft()
         report.notes += task.notes
-        report_unread(task, report)
+        errors = task.unread if task.error is None else {task.name: task.error}
+        for name, error in errors.items():
+            with report.task(name):
+                raise error
         if task.error is None:
             with report.task(task.name):
                 score(task)

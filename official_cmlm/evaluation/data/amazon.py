@@ -58,9 +58,6 @@ def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
       folder: contains the languages' files or folders.
       language: as `languages` returns it.
       part: `train` or `test`.
-
-    Raises:
-      UserError: without a file, or without a review in it.
     """
     table = folder / language / f"{part}.tsv"
     records = folder / f"dataset_{language}_{part}.json"

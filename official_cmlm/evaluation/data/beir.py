@@ -74,10 +74,6 @@ def read(data: DataFolder, folder: Path, split: str) -> Collection:
       data: opens the files.
       folder: one of `collections_in`.
       split: of the judgements: `test`, `dev` or `train`.
-
-    Raises:
-      MissingData: if a file is missing.
-      UserError: if a file has another format, or no query is left.
     """
     reader = _Reader(data, folder)
     judgements = reader.judgements(split)

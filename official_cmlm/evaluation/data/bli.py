@@ -45,11 +45,7 @@ class Direction:
 
 
 def discover(folder: Path) -> list[Direction]:
-    """Finds all directions below a folder, sorted by name; the first file of each name counts.
-
-    Raises:
-      UserError: without a dictionary.
-    """
+    """Finds all directions below a folder, sorted by name; the first file of each name counts."""
     found: dict[str, Direction] = {}
     seen: set[str] = set()
     for path in sorted([*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]):
@@ -71,11 +67,7 @@ def discover(folder: Path) -> list[Direction]:
 
 
 def read_pairs(data: DataFolder, path: Path, notes: list[str]) -> list[Pair]:
-    """Reads pairs of words; skips other lines than `word<TAB>word`, counted in a note.
-
-    Raises:
-      UserError: if no line is a pair.
-    """
+    """Reads pairs of words; skips other lines than `word<TAB>word`, counted in a note."""
     lines = data.lines(path, HINT)
     rows = [tuple(word.strip() for word in line.split("\t")) for line in lines]
     pairs = [row for row in rows if len(row) == 2 and all(row)]

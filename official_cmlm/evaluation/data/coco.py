@@ -34,12 +34,7 @@ class Captioned:
 
 
 def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
-    """Reads `train`, `dev` and `test` of a downstream folder.
-
-    Raises:
-      MissingData: if a file is missing.
-      UserError: if it is not a pickle of arrays, lists and strings, or has another structure.
-    """
+    """Reads `train`, `dev` and `test` of a downstream folder."""
     parts = {
         part: _read(data, root / "COCO" / f"{name}.pkl")
         for part, name in (("train", "train"), ("dev", "valid"), ("test", "test"))

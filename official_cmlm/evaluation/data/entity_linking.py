@@ -80,9 +80,6 @@ class Queries:
 
     def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
         """Reads (mentions of each fold, number of lines left out by reason); one fold by default.
-
-        Raises:
-          UserError: if a fold has no mention.
         """
         read, left_out = [], Counter()
         first = ""
@@ -125,11 +122,7 @@ def find_folders(root: Path) -> list[Path]:
 
 
 def find_dictionary(folder: Path, split: str) -> Path:
-    """Returns the file of a folder's names.
-
-    Raises:
-      MissingData: if there is none.
-    """
+    """Returns the file of a folder's names."""
     names = ("entities.txt", f"{split}_dictionary.txt", "COMETA_id_sf_dictionary.txt")
     for name in (*names, "AskAPatient.dict.txt", "umls_onto*.txt"):
         for path in sorted(folder.glob(name)):
@@ -138,11 +131,7 @@ def find_dictionary(folder: Path, split: str) -> Path:
 
 
 def find_queries(folder: Path, split: str) -> list[Queries]:
-    """Finds the files of a part of a folder's data: `test`, `dev` or `train`.
-
-    Raises:
-      MissingData: if it has nothing of that part. Another part is never taken for it.
-    """
+    """Finds the files of a part of a folder's data: `test`, `dev` or `train`."""
     if found := _queries(folder, split):
         return found
     others = [other for other in SPLITS if other != split and _queries(folder, other)]
@@ -189,11 +178,7 @@ def _queries(folder: Path, split: str) -> list[Queries]:
 def parse_dictionary(
     lines: Sequence[str], source: str
 ) -> tuple[list[str], list[frozenset[str]], int]:
-    """Parses a dictionary: (names, ids of each name, number of malformed lines).
-
-    Raises:
-      UserError: if no line is well-formed.
-    """
+    """Parses a dictionary: (names, ids of each name, number of malformed lines)."""
     names, ids, skipped = [], [], 0
     first = next((line for line in lines if line.strip()), "")
     separator = "||" if "||" in first and "\t" not in first else "\t"
@@ -290,9 +275,6 @@ def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Count
 
     Of its columns, which are found by the header, these are read: `Term`, and `General SNOMED ID`,
     or for splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
-
-    Raises:
-      UserError: if a column is missing, or the table cannot be parsed.
     """
     kind = "Specific" if path.parent.name.endswith("_specific") else "General"
     wanted = ("Term", f"{kind} SNOMED ID")

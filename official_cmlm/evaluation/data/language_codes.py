@@ -65,9 +65,6 @@ def chosen(
 
     Returns:
       Some of `there`, in its order, each once.
-
-    Raises:
-      UserError: if one of them is not there, with a report if none is.
     """
     if not wanted:
         return list(there)

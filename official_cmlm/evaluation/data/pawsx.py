@@ -69,10 +69,6 @@ def first_sentences(data: DataFolder, path: Path, hint: str = HINT) -> list[str]
     """Returns the column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
     Rows with another number of columns than the others, or with `NS`, have no sentence.
-
-    Raises:
-      Unsuitable: if the columns are in no known form.
-      UserError: if the file cannot be read.
     """
     header, lines = data.table(path, hint, _is_header)
     if not lines:
@@ -176,9 +172,6 @@ def aligned_distinct(
 
     Returns:
       (language -> sentences, notes on the rows left out).
-
-    Raises:
-      UserError: if the numbers of rows differ or no row is left.
     """
     shortest, longest = (
         extreme(columns, key=lambda name: len(columns[name])) for extreme in (min, max)

@@ -34,11 +34,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(file: BinaryIO) -> Any:
-    """Reads the object of a pickle; strings of Python 2 become `str`, read as Latin-1.
-
-    Raises:
-      Refused: if it names anything but arrays, or is damaged.
-    """
+    """Reads the object of a pickle; strings of Python 2 become `str`, read as Latin-1."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return _Unpickler(file, encoding="latin1").load()

@@ -87,11 +87,7 @@ def parsed(
     parse: Callable[[str], tuple[str, str, float]],
     notes: list[str],
 ) -> list[tuple[str, str, float]]:
-    """Parses lines; malformed ones are skipped and counted in a note.
-
-    Raises:
-      UserError: if all are malformed.
-    """
+    """Parses lines; malformed ones are skipped and counted in a note."""
     rows = []
     for line in lines:
         try:

@@ -82,11 +82,7 @@ def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
 
 
 def read_sts_benchmark(path: Path) -> ScoredPairs:
-    """Reads `sts-dev.csv` or `sts-test.csv`: tab-separated, score and sentences in columns 5-7.
-
-    Raises:
-      UserError: if the file is missing or has another format.
-    """
+    """Reads `sts-dev.csv` or `sts-test.csv`: tab-separated, score and sentences in columns 5-7."""
     if not path.parent.is_dir():
         raise MissingData(path, HINT)
     data = DataFolder(path.parent)
@@ -175,10 +171,6 @@ def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
 
     Pairs without a score are left out. For the years in `SUBSETS` exactly those subsets are read,
     for other folders every subset found.
-
-    Raises:
-      MissingData: if the folder or a subset is missing.
-      UserError: if texts and scores differ in number.
     """
     names = SUBSETS.get(folder.name.partition("-")[0])
     if names is None:
@@ -194,12 +186,7 @@ def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
 
 
 def read_pairs(data: DataFolder, texts_path: Path, scores_path: Path, hint: str) -> ScoredPairs:
-    """Reads SemEval's files: texts, two or more tab-separated columns, and scores apart.
-
-    Raises:
-      MissingData: if one of the files is missing; `hint` says where it belongs.
-      UserError: if they differ in number, or are in another format.
-    """
+    """Reads SemEval's files: texts, two or more tab-separated columns, and scores apart."""
     texts, scores = data.lines(texts_path, hint), data.lines(scores_path, hint)
     # The last score may be empty and without a line end.
     scores += [""] * (len(texts) - len(scores) == 1)
@@ -221,9 +208,6 @@ def scored_pairs(
       rows: what was read of each line.
       lines: the lines, for the error message.
       known: the form that the file should have.
-
-    Raises:
-      UserError: if fewer than two rows are left.
     """
     scored = [(row[0], row[1], _number(row[2])) for row in rows if len(row) == 3]
     scored = [row for row in scored if row[2] is not None]

@@ -105,9 +105,6 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
     Languages have their two-letter code where there is one, those of SimLex-999 the name in the
     file; a pair has its codes in alphabetical order. What is wrong with the two tables of
     Multi-SimLex is reported under `multi_simlex`.
-
-    Raises:
-      MissingData: without files.
     """
     found: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
@@ -144,12 +141,7 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
 
 
 def read(data: DataFolder, file: PairFile) -> WordPairs:
-    """Reads the pairs of a file.
-
-    Raises:
-      MissingData: if a file is missing.
-      UserError: if its columns are in no known form, or fewer than two pairs are left.
-    """
+    """Reads the pairs of a file."""
     if file.column:
         pairs = _from_two_tables(data, file)
     else:
@@ -167,9 +159,6 @@ def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPair
       lines: tab-separated or, without a tab, comma-separated; without the header.
       source: name of the file, for errors.
       header: names of the columns; "" if the file has none.
-
-    Raises:
-      UserError: if the columns are in no known form.
     """
     cells = [_cells(line) for line in lines if line.strip()]
     names = _cells(header) if header else []
@@ -299,12 +288,7 @@ def _mean(cells: Iterator[str]) -> float | None:
 
 
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
-    """Returns the languages of the two tables, as their plain columns name them.
-
-    Raises:
-      MissingData: if there is one table without the other.
-      UserError: if a table has no such columns, or a language has no scores.
-    """
+    """Returns the languages of the two tables, as their plain columns name them."""
     words, scores = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
     found = [name[:-1] for name in words.names if name.endswith("1")]
     found = [name for name in found if name and f"{name}2" in words.names]

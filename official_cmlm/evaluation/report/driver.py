@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from official_cmlm.evaluation.scores import (
     TaskLengths,
     TextLengths,
 )
-from official_cmlm.evaluation.suite import Task, read_tasks, report_unread, score_tasks
+from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
 from official_cmlm.files import atomic_write_text, locked, read_object
 
 
@@ -70,48 +70,37 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
     return {name: suites.options(name, values[name]) for name in names}
 
 
-def read_results(path: Path) -> dict[str, Any]:
+def read_results(path: Path, remedy: str = "") -> dict[str, Any]:
     """Reads a `results.json`, and adds its `folder`.
 
     Raises:
-      UserError: if it is missing or has another format.
+      UserError: if it is missing or has another format; `remedy` ends the message.
     """
     from official_cmlm.evaluation.report.html_report import html_report
+    from official_cmlm.evaluation.report.tables import markdown
 
-    results = read_object(path, "name a results.json of experiments.evaluate")
-    with _malformed(path, ""):
-        _check(results)
-        html_report(results)
-    return results | {"folder": str(path.parent)}
-
-
-@contextlib.contextmanager
-def _malformed(path: Path, remedy: str) -> Iterator[None]:
-    """Turns the errors of reading results of another format into a `UserError`."""
+    results = read_object(path, remedy or "name a results.json of experiments.evaluate")
     try:
-        yield
+        suites_found = list(results["suites"].values())
+        numbers = [score["value"] for suite in suites_found for score in suite["scores"]]
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("a score is not a number")
+        if not math.isfinite(sum(suite["seconds"] for suite in suites_found)):
+            raise ValueError("a duration is not a number")
+        # Results that can be shown alone can be shown with others, which may take hours.
+        markdown(results)
+        html_report(results)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else error
         raise UserError(
-            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]}){remedy}"
+            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]})"
+            + (remedy and f"; {remedy}")
         ) from None
-
-
-def _check(results: dict[str, Any]) -> None:
-    from official_cmlm.evaluation.report.tables import markdown
-
-    for suite in results["suites"].values():
-        if not all(math.isfinite(score["value"]) for score in suite["scores"]):
-            raise ValueError("a score is not a number")
-    # Results that can be shown alone can be shown with others, which may take hours.
-    markdown(results)
+    return results | {"folder": str(path.parent)}
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
-    """Reads the results that `--compare` names.
-
-    Args:
-      values: paths of `results.json`, each perhaps several that are separated by commas.
+    """Reads the results that `--compare` names: paths, each perhaps several between commas.
 
     Raises:
       UserError: for a file that cannot be read, or more than fit into a report.
@@ -250,15 +239,10 @@ def _earlier_suites(path: Path, fingerprint: str) -> dict[str, Any]:
     """Returns the suites of earlier runs of the same encoder."""
     if not path.exists():
         return {}
-    remedy = "remove it, or set another --output_dir"
-    earlier = read_object(path, remedy)
-    with _malformed(path, f"; {remedy}"):
-        if earlier["encoder"]["fingerprint"] != fingerprint:
-            print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
-            return {}
-        _check(earlier)
-        if not math.isfinite(sum(suite["seconds"] for suite in earlier["suites"].values())):
-            raise ValueError("a duration is not a number")
+    earlier = read_results(path, "remove it, or set another --output_dir")
+    if earlier["encoder"]["fingerprint"] != fingerprint:
+        print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
+        return {}
     return earlier["suites"]
 
 
@@ -291,10 +275,12 @@ def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
 
 
 class _TrainedTasks:
-    """The tasks of a suite that earlier runs have trained, in a file."""
+    """The tasks of a suite that earlier runs have trained, in a file.
+
+    Scores depend on `key`, the task's files and the options that it names.
+    """
 
     def __init__(self, path: Path, key: str, options: Any) -> None:
-        """Reads the file; scores depend on `key`, the task's files and options that it names."""
         self._path, self._key, self._options = path, key, dataclasses.asdict(options)
         self._tasks = {}
         with contextlib.suppress(OSError, RecursionError, ValueError):
@@ -352,13 +338,10 @@ class SuiteRun:
         trained: _TrainedTasks | None = None,
         predictions_in: Path | None = None,
     ) -> None:
-        """Prepares a run.
+        """Prepares a run of a suite on a folder of data; see `run`.
 
         Args:
-          name: the suite.
-          data_dir: folder of the evaluation data.
-          options: of the suite.
-          strict: whether data that differs from the published files is an error.
+          name, data_dir, options, strict: see `run`.
           encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded
             and how many it cut. Default: they are not counted.
           encoder_languages: languages, if each has its own encoder.
@@ -473,8 +456,8 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
       UserError: if the whole suite cannot be scored.
     """
     report, data = SuiteReport(), DataFolder(data_dir)
-    for task in read_tasks(suites.suite(name).tasks(data, options, report), data.files):
-        report_unread(task, report)
+    tasks = read_tasks(suites.suite(name).tasks(data, options, report), data.files)
+    score_tasks(tasks, report, lambda task: None)
     return report.unscored
 
 

@@ -46,11 +46,7 @@ SUITES = {
 
 
 def suite(name: str) -> types.ModuleType:
-    """Imports the module of a suite.
-
-    Raises:
-      UserError: for an unknown name.
-    """
+    """Imports the module of a suite."""
     if name not in SUITES:
         raise UserError(f"no suite {name!r}; there are {', '.join(SUITES)}")
     return importlib.import_module(f"{__name__}.{name}")
@@ -70,11 +66,7 @@ def expanded(names: list[str]) -> list[str]:
 
 
 def described(names: list[str]) -> str:
-    """Returns one line for each suite; for suites that are named, the options as well.
-
-    Raises:
-      UserError: for an unknown name.
-    """
+    """Returns one line for each suite; for suites that are named, the options as well."""
     lines = []
     for name in names or SUITES:
         lines.append(f"{name}: {SUITES.get(name, '')}")
@@ -89,9 +81,6 @@ def options(name: str, values: dict[str, Any]) -> Any:
 
     For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. Words of which an
     option takes some may be written in upper or lower case.
-
-    Raises:
-      UserError: for an unknown option or an invalid value.
     """
     kind = suite(name).Options
     hints = typing.get_type_hints(kind, include_extras=True)

@@ -80,10 +80,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks in results: `<language>`, and `mean` over the languages other than the training language.
     Metrics: `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and
     classifier trained together).
-
-    Raises:
-      UserError: if the training reviews are missing or all have the same label, or a language that
-        was chosen has none.
     """
     report.seeds = list(range(options.seeds))
     folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
@@ -160,9 +156,6 @@ def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, 
 
     Returns:
       (training rows, development rows), int, disjoint.
-
-    Raises:
-      UserError: if there is only one label, or a label has only one row.
     """
     generator = np.random.default_rng(seed)
     classes, counts = np.unique(labels, return_counts=True)

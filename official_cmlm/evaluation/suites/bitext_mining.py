@@ -136,9 +136,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     these gold pairs), `_fixed` (at the fixed threshold) and, for other splits of a language pair
     whose `training` split is there, `_training` (at the best threshold of that split: BUCC's
     protocol for the test set). `count` is the number of gold pairs.
-
-    Raises:
-      UserError: without a folder, a gold file in it, or one of a pair that was chosen.
     """
     folder = data.folder("bucc", "bucc2018", "bitext_mining", hint=HINT)
     golds = {path.name: path for path in sorted([*folder.glob("*/*.gold"), *folder.glob("*.gold")])}

@@ -185,10 +185,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     with `_centered` (see the module), and with `_unmapped` without the map (the same for every
     size). A direction without a training dictionary is the task `<src>-<trg>`, with the unmapped
     metrics only. `count` is the number of source words.
-
-    Raises:
-      UserError: without dictionaries, or without one of a direction that was chosen, or between
-        languages that have an encoder.
     """
     folder = data.folder("bli", "bli_datasets", hint=HINT)
     directions = discover(folder)

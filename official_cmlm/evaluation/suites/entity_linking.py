@@ -82,9 +82,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     than the test set `<folder>-dev`. If mentions have types, also `<task>.<type>` (with the same
     dictionary). Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`, over the
     mentions with an id in the dictionary only. The first two count the other mentions as misses.
-
-    Raises:
-      MissingData: without such a folder.
     """
     folders = find_folders(data.root)
     if not folders:

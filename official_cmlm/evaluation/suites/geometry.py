@@ -208,9 +208,6 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
       lines: the first one with the columns' names. Cells are separated by tabs, and quotation marks
         are part of the text; or by commas, and quoted cells may contain commas and line ends.
       source: path of the file: commas separate if it ends with `.csv`.
-
-    Raises:
-      UserError: if a column or one of the two kinds of pairs lacks.
     """
     if source.endswith(".csv"):
         rows = list(csv.reader(f"{line}\n" for line in lines))
@@ -231,11 +228,7 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
-    """Returns the pairs with a score above `min_score`.
-
-    Raises:
-      UserError: if there are none.
-    """
+    """Returns the pairs with a score above `min_score`."""
     kept = np.flatnonzero(pairs.gold > min_score)
     if not len(kept):
         raise UserError(f"no pair has a score above {min_score}; lower geometry.min_score")

@@ -120,9 +120,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Metrics: `share_<lang>`, `share_own`, `accuracy`; after principal component removal the same
     with `_pcr`. `count` is the number of queries. Figure: `language_bias` has the shares. A note
     says which split was taken and of which languages the pool is.
-
-    Raises:
-      UserError: if there are files of fewer than two languages, or their rows do not align.
     """
     folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
     paths, columns = _split(data, folder, options, report)

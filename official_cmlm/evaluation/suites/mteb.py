@@ -60,9 +60,6 @@ class MtebEncoder:
           inputs: strings (mteb 1), or batches with their strings under `text` (mteb 2).
           **kwargs: task, split, whether the texts are queries or documents, and batch size. Texts
             are embedded in the first of the encoder's roles that `role_names` gives.
-
-        Raises:
-          UserError: for inputs other than text.
         """
         texts = texts_of(inputs)
         self.encoded += len(texts)
@@ -103,11 +100,7 @@ def role_names(kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> list[str]:
-    """Returns all strings of a list of strings or of batches, in order.
-
-    Raises:
-      UserError: for a batch without `text`, e.g. of images.
-    """
+    """Returns all strings of a list of strings or of batches, in order."""
     texts: list[str] = []
     for item in inputs:
         if isinstance(item, str):
@@ -133,9 +126,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Task `<name>`, metric `main_score` (times 100): the mean over the task's splits and subsets; if
     there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of
     texts that the task requested.
-
-    Raises:
-      UserError: if no task is named or mteb is not installed.
     """
     if not options.tasks:
         raise UserError(f"no task is named; {_NAMES}")
@@ -181,11 +171,7 @@ class _MtebTask(Task):
 
 
 def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """Returns (split, subset, main score) from the `scores` of mteb's result of a task.
-
-    Raises:
-      UserError: if there are none.
-    """
+    """Returns (split, subset, main score) from the `scores` of mteb's result of a task."""
     found = [
         (split, str(row.get("hf_subset", "default")), float(row["main_score"]))
         for split, rows in scores.items()

@@ -40,9 +40,6 @@ def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
     Args:
       scores: float `[n]`.
       labels: int `[n]`, 1 or 0.
-
-    Raises:
-      UserError: if one of the labels does not occur.
     """
     if len(np.unique(labels)) < 2:
         raise UserError("all pairs have the same label; need entailment and not_entailment")
@@ -105,9 +102,6 @@ def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
       lines: index, question, sentence, label, tab-separated, without the header; quotation marks
         are part of the text.
       source: name of the file, for errors.
-
-    Raises:
-      UserError: if no pair is left.
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     good = [row for row in rows if len(row) == 4 and row[3].strip() in _LABELS]

@@ -79,9 +79,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     are there. All with the suffix `-dev` or `-train` for other judgements than `test`. Metrics,
     times 100: `ndcg_at_10`, `mrr_at_10`, `mrr` (over all `k`), `map_at_100`, `recall_at_1`, 5, 10
     and 100. `count` is the number of queries, for means the number of data sets.
-
-    Raises:
-      MissingData: without a data set.
     """
     found = beir.collections_in(data.root)
     if not found and not options.tasks:

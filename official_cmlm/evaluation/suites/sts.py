@@ -294,11 +294,7 @@ def _read_sick(data: DataFolder) -> ScoredPairs:
 
 
 def _english(data: DataFolder) -> Path:
-    """Returns SentEval's folder.
-
-    Raises:
-      MissingData: if it is not there.
-    """
+    """Returns SentEval's folder."""
     return data.folder(
         "senteval/downstream", "downstream", ".", hint=sts.HINT, holding=("STS", "SICK")
     )

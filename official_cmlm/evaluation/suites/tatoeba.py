@@ -88,9 +88,6 @@ def accuracies_removed(
 
     The components are computed from the compared sentences themselves (CMLM §5.2: "computed with
     texts in language l1 in Tatoeba"); English ones from the English side of this language's file.
-
-    Raises:
-      UserError: if there are more components to remove than rows or dimensions.
     """
     vectors = {"English": english, "foreign": foreign}
     removed = _removed(vectors, options)
@@ -133,9 +130,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Figures: `tatoeba_accuracy`; `embedding_map`, of the paper's four languages, or of the first
     four scored if the data has none of these: task -> `before` and, after removal, `after` -> `en`
     and the task -> [x, y] of up to 100 sentences, row i of both translating each other.
-
-    Raises:
-      UserError: without files, or without one of a language that was chosen.
     """
     folder = data.folder("tatoeba/v1", "tatoeba", ".", hint=HINT)
     matches = [_FILE.fullmatch(path.name) for path in sorted(folder.glob("tatoeba.*"))]

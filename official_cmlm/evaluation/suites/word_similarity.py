@@ -93,9 +93,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks: `<data set>.<language>`, `cross_lingual_simlex.<language>-<language>` with the codes in
     alphabetical order, and `<data set>.average`, the unweighted mean over what was scored of the
     data set. Metric: `spearman`.
-
-    Raises:
-      UserError: without data, or without any of a language that was chosen or has an encoder.
     """
     yield from with_encoders(_chosen(data, options, report), report)
 
