@@ -93,11 +93,9 @@ def requests_by_role(
 
 
 def prepare(encode: Encode, texts: Mapping[str, Iterable[str]]) -> None:
-    """Lets an encoder that caches embed texts together, so that similar lengths share a batch.
+    """Lets an encoder that caches embed the texts of each role together.
 
-    Args:
-      encode: the encoder; a plain function is left alone.
-      texts: role -> texts that the next calls will ask for; the role is "" for `encode` itself.
+    So similar lengths share a batch. A plain function is left alone.
     """
     if hasattr(encode, "prepare"):
         encode.prepare(requests_by_role(texts, roles_of(encode)).items())

@@ -147,13 +147,7 @@ class SuiteReport:
         return np.array(found[0].by_seed or [found[0].value]) if found else None
 
     def predict(self, task: str, pairs: Any, values: np.ndarray) -> None:
-        """Keeps the predictions of a task's pairs.
-
-        Args:
-          task: its name.
-          pairs: n pairs of texts, `first` and `second`, and their `gold` scores or labels.
-          values: float `[n]`.
-        """
+        """Keeps the predictions `[n]` of a task's n pairs, which have scores or labels."""
         gold, predicted = pairs.gold.tolist(), np.asarray(values).tolist()
         self.predictions[task] = list(zip(pairs.first, pairs.second, gold, predicted))
 
@@ -215,12 +209,7 @@ class TextLengths:
         self.tasks: dict[str, TaskLengths] = {}
 
     def add(self, task: str, texts: Mapping[str, Iterable[str]]) -> None:
-        """Counts a task's texts, each once.
-
-        Args:
-          task: its name.
-          texts: role -> texts; the role is "" for texts without one.
-        """
+        """Counts a task's texts, by role, each once."""
         encoder = self._encoder
         if encoder is None or encoder.count_tokens is None or encoder.max_seq_length is None:
             return

@@ -51,14 +51,7 @@ def languages(folder: Path) -> list[str]:
 
 
 def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
-    """Reads a language's reviews of all categories, in whichever format is found.
-
-    Args:
-      data: reads the files.
-      folder: contains the languages' files or folders.
-      language: as `languages` returns it.
-      part: `train` or `test`.
-    """
+    """Reads a language's reviews, `train` or `test`, of all categories, in any of the formats."""
     table = folder / language / f"{part}.tsv"
     records = folder / f"dataset_{language}_{part}.json"
     marked_up = sorted((folder / language).glob(f"*/{part}.review"))

@@ -66,14 +66,9 @@ def collections_in(root: Path) -> dict[str, Path]:
 
 
 def read(data: DataFolder, folder: Path, split: str) -> Collection:
-    """Reads a data set.
+    """Reads a data set and its judgements of a split: `test`, `dev` or `train`.
 
     Malformed lines, and judgements of queries that are not there, are left out and counted.
-
-    Args:
-      data: opens the files.
-      folder: one of `collections_in`.
-      split: of the judgements: `test`, `dev` or `train`.
     """
     reader = _Reader(data, folder)
     judgements = reader.judgements(split)

@@ -79,8 +79,7 @@ class Queries:
     cased: bool = False
 
     def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
-        """Reads (mentions of each fold, number of lines left out by reason); one fold by default.
-        """
+        """Reads (mentions of each fold, lines left out by reason); one fold by default."""
         read, left_out = [], Counter()
         first = ""
         for path in self.paths:
@@ -197,88 +196,110 @@ def parse_dictionary(
     return names, ids, skipped
 
 
+Row = tuple[str, str, str, str]
+"""A mention's text, ids, type, and the parts of a composite mention between `|`."""
+
+
+def _parsed(
+    rows: Iterable[Sequence[str]], read: Callable[[Sequence[str]], Row | None]
+) -> tuple[list[Mention], Counter[str]]:
+    """Returns (mentions, lines left out by reason); `read` returns None if malformed."""
+    mentions, left_out = [], Counter()
+    for cells in rows:
+        cells = [cell.strip() for cell in cells]
+        found = read(cells)
+        if found is None:
+            left_out["malformed"] += any(cells)
+            continue
+        text, ids, kind, parts = found
+        if ids.lower() in _UNLINKED or not split_ids(ids):
+            left_out["unlinked"] += 1
+            continue
+        names = tuple(part.strip() for part in parts.split("|") if part.strip())
+        mentions.append(Mention(names or (text,), split_ids(ids), kind))
+    return mentions, left_out
+
+
+def _parts_by_ids(text: str, ids: str) -> str:
+    """Splits a mention with several ids at `|` and `+`; with one they belong to it."""
+    return text.replace("+", "|") if len(split_ids(ids)) > 1 else ""
+
+
 def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads (mentions, lines left out by reason) of a file in PubTator format.
+    """Reads a file in PubTator format: (mentions, lines left out by reason).
 
     Its lines are `pmid|t|title`, `pmid|a|abstract`, relations (four columns) and mentions: pmid,
     start, end, text, type, ids, and for composite mentions a seventh column with the parts,
     separated by `|`.
     """
-    mentions, left_out = [], Counter()
-    for line in lines:
-        cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) < 5 or not (cells[1].isdigit() and cells[2].isdigit()):
-            # Titles, abstracts, relations and empty lines hold no mention.
-            is_text = not line.strip() or re.match(r"[^|\t]+\|[ta]\|", line)
-            is_relation = len(cells) == 4 and not cells[1].isdigit()
-            left_out["malformed"] += 0 if is_text or is_relation else 1
-        elif not cells[3] or len(cells) > 7:
-            left_out["malformed"] += 1
-        else:
-            cell = cells[5] if len(cells) > 5 else ""
-            parts = cells[6] if len(cells) == 7 else ""
-            _add(mentions, left_out, cells[3], cell, cells[4], parts)
-    return mentions, left_out
+
+    def has_mention(cells: Sequence[str]) -> bool:
+        is_text = re.match(r"[^|]+\|[ta]\|", cells[0])
+        is_relation = len(cells) == 4 and not cells[1].strip().isdigit()
+        return not (is_text or is_relation)
+
+    def read(cells: Sequence[str]) -> Row | None:
+        if not 5 <= len(cells) <= 7 or not (cells[1].isdigit() and cells[2].isdigit() and cells[3]):
+            return None
+        _, _, _, text, kind, ids, parts = [*cells, "", ""][:7]
+        return text, ids, kind, parts
+
+    return _parsed(filter(has_mention, (line.split("\t") for line in lines)), read)
 
 
 def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads (mentions, lines left out by reason) of a file with columns mention and ids.
+    """Reads a file with columns mention and ids: (mentions, lines left out by reason).
 
     In a mention with several ids, `|` and `+` separate the parts of a composite mention; with a
     single id they belong to the name ("CD4+").
     """
-    mentions, left_out = [], Counter()
-    for line in lines:
-        cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) == 2 and cells[0]:
-            parts = cells[0].replace("+", "|") if len(split_ids(cells[1])) > 1 else ""
-            _add(mentions, left_out, cells[0], cells[1], "", parts)
-        elif line.strip():
-            left_out["malformed"] += 1
-    return mentions, left_out
+
+    def read(cells: Sequence[str]) -> Row | None:
+        if len(cells) != 2 or not cells[0]:
+            return None
+        return *cells, "", _parts_by_ids(*cells)
+
+    return _parsed((line.split("\t") for line in lines), read)
 
 
 def parse_concepts(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads (mentions, lines left out by reason) of BioSyn's `*.concept` files.
+    """Reads BioSyn's `*.concept` files: (mentions, lines left out by reason).
 
     Lines are `pmid||start|end||type||mention||ids`; the parts of a composite mention are separated
     by `|`, and punctuation is gone from all of them, so that `|` and `+` are separators only.
     """
-    mentions, left_out = [], Counter()
-    for line in lines:
-        cells = [cell.strip() for cell in line.split("||")]
-        if len(cells) == 5 and cells[3]:
-            _add(mentions, left_out, cells[3], cells[4], cells[2], cells[3].replace("+", "|"))
-        elif line.strip():
-            left_out["malformed"] += 1
-    return mentions, left_out
+
+    def read(cells: Sequence[str]) -> Row | None:
+        if len(cells) != 5 or not cells[3]:
+            return None
+        return cells[3], cells[4], cells[2], cells[3].replace("+", "|")
+
+    return _parsed((line.split("||") for line in lines), read)
 
 
 def parse_id_mention(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads (mentions, lines left out by reason) of lines `id||mention`, or with a sentence.
+    """Reads lines `id||mention`, or with a sentence: (mentions, lines left out by reason).
 
     XL-BEL's ids are joined by `|`; its second version has a third column, the sentence.
     """
-    mentions, left_out = [], Counter()
-    for line in lines:
-        cells = [cell.strip() for cell in line.split("||", 2)]
-        if len(cells) >= 2 and cells[1] and (len(cells) == 2 or "<tgt>" in cells[2]):
-            parts = cells[1].replace("+", "|") if len(split_ids(cells[0])) > 1 else ""
-            _add(mentions, left_out, cells[1], cells[0], "", parts)
-        elif line.strip():
-            left_out["malformed"] += 1
-    return mentions, left_out
+
+    def read(cells: Sequence[str]) -> Row | None:
+        ids, text, sentence = [*cells, "", ""][:3]
+        if not text or (len(cells) == 3 and "<tgt>" not in sentence):
+            return None
+        return text, ids, "", _parts_by_ids(text, ids)
+
+    return _parsed((line.split("||", 2) for line in lines), read)
 
 
 def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
-    """Reads (mentions, lines left out by reason) of COMETA's tab-separated table.
+    """Reads COMETA's tab-separated table: (mentions, lines left out by reason).
 
     Of its columns, which are found by the header, these are read: `Term`, and `General SNOMED ID`,
     or for splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
     """
     kind = "Specific" if path.parent.name.endswith("_specific") else "General"
     wanted = ("Term", f"{kind} SNOMED ID")
-    mentions, left_out = [], Counter()
     rows = csv.reader(lines, delimiter="\t")
     try:
         header = [cell.strip() for cell in next(rows, [])]
@@ -288,21 +309,12 @@ def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Count
                 f"{' and '.join(wanted)}, separated by tabs; download it again"
             )
         term, identity = map(header.index, wanted)
-        for row in rows:
-            if len(row) == len(header) and row[term].strip():
-                _add(mentions, left_out, row[term].strip(), row[identity].strip(), "", "")
-            elif row:
-                left_out["malformed"] += 1
+
+        def read(cells: Sequence[str]) -> Row | None:
+            if len(cells) != len(header) or not cells[term]:
+                return None
+            return cells[term], cells[identity], "", ""
+
+        return _parsed(rows, read)
     except csv.Error as error:
         raise UserError(f"{path}: line {rows.line_num}: {error}; download it again") from None
-    return mentions, left_out
-
-
-def _add(
-    mentions: list[Mention], left_out: Counter[str], text: str, ids: str, kind: str, parts: str
-) -> None:
-    if ids.lower() in _UNLINKED or not split_ids(ids):
-        left_out["unlinked"] += 1
-        return
-    names = tuple(part.strip() for part in parts.split("|") if part.strip())
-    mentions.append(Mention(names or (text,), split_ids(ids), kind))

@@ -60,11 +60,8 @@ def chosen(
     Args:
       option: e.g. `tatoeba.languages`, for the message.
       wanted: codes, in any case, as they are there or another code of the same language.
-      there: codes as the data has them.
+      there: codes as the data has them; the result is in this order.
       report: gets those that are not there as missing, if any is. Default: none may lack.
-
-    Returns:
-      Some of `there`, in its order, each once.
     """
     if not wanted:
         return list(there)

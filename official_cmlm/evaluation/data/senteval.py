@@ -61,9 +61,7 @@ class Task:
 def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Examples:
     """Sorts rows (sentence, second sentence, label) into the toolkit's order.
 
-    Args:
-      rows: in the order of the file, which decides between rows of equal lengths and labels.
-      by_second: sort by the second sentence's length first.
+    The order of the file decides between rows of equal lengths and labels.
     """
     split = [(first.split(), second.split(), label) for first, second, label in rows]
     lengths = (1, 0) if by_second else (0, 1)

@@ -130,11 +130,10 @@ def find_translations(root: Path, split: str) -> dict[str, Path]:
 
 
 def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
-    """Returns the tracks of SemEval-2017 below the data folder `root`.
+    """Returns the tracks of SemEval-2017 below the data folder `root`: (texts, scores).
 
-    Returns:
-      e.g. `es-es`, or `es-en-4a`, as two tracks have that pair -> (texts, scores), of which the
-      second may be missing.
+    They are called e.g. `es-es`, or `es-en-4a`, as two tracks have that pair. Scores may be
+    missing.
     """
     for base in ("STS17", "sts17", "STS2017", "senteval/downstream/STS/STS17", "STS/STS17", "."):
         folders = [root / base, *sorted((root / base).glob("STS2017.*"))]
@@ -203,11 +202,7 @@ def scored_pairs(
 ) -> ScoredPairs:
     """Makes pairs of rows (first, second, score); malformed rows are left out and counted.
 
-    Args:
-      path: the file, for the error message.
-      rows: what was read of each line.
-      lines: the lines, for the error message.
-      known: the form that the file should have.
+    Messages have the path, its first line and the form that is known.
     """
     scored = [(row[0], row[1], _number(row[2])) for row in rows if len(row) == 3]
     scored = [row for row in scored if row[2] is not None]

@@ -153,13 +153,7 @@ def read(data: DataFolder, file: PairFile) -> WordPairs:
 
 
 def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPairs:
-    """Parses word pairs from the lines of a file.
-
-    Args:
-      lines: tab-separated or, without a tab, comma-separated; without the header.
-      source: name of the file, for errors.
-      header: names of the columns; "" if the file has none.
-    """
+    """Parses word pairs from lines, separated by tabs or else by commas, without their header."""
     cells = [_cells(line) for line in lines if line.strip()]
     names = _cells(header) if header else []
     width = len(names) or Counter(map(len, cells or [[]])).most_common(1)[0][0]
@@ -181,13 +175,7 @@ def crossed(first: Rows, second: Rows) -> ScoredPairs:
 
     Vulić et al. (2020), after Camacho-Collados et al. (2015): two translations (a, b) and (c, d) of
     a pair give (a, d) and (b, c) with the mean of both scores, unless the scores differ by more
-    than `MAX_DIFFERENCE`.
-
-    Args:
-      first, second: rows of two languages; rows with the same number translate each other.
-
-    Returns:
-      Each pair once, in the order of the first language's rows.
+    than `MAX_DIFFERENCE`. Each pair comes once.
     """
     pairs: dict[tuple[str, str], float] = {}
     for number in first:

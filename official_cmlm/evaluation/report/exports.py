@@ -19,9 +19,6 @@ def csv_table(*parts: Results) -> str:
     """Returns a row for each score of the first encoder's suites, with the other encoders'.
 
     Columns of an encoder: value, deviation over seeds, ends of the 95 % interval; empty if unknown.
-
-    Args:
-      *parts: for each encoder the content of a `results.json`.
     """
     names = tables.encoder_names(*parts)
     text = io.StringIO(newline="")
@@ -42,11 +39,7 @@ def csv_table(*parts: Results) -> str:
 
 
 def latex(*parts: Results) -> str:
-    """Returns LaTeX tables (package booktabs): the summary, and the papers' tables with own rows.
-
-    Args:
-      *parts: as of `csv_table`.
-    """
+    """Returns LaTeX tables (package booktabs): the summary, and the papers' with own rows."""
     summary = tables.summary(*parts)
     found = [_tabular("Summary", summary)] if summary else []
     for suite in suite_names(*parts):

@@ -221,10 +221,7 @@ def _number(value: float, decimals: int) -> str:
 def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRST) -> Chart:
     """Draws one panel per query language: the languages of the nearest neighbours.
 
-    Args:
-      title: of the chart.
-      color: of the encoder.
-      shares: `before` and perhaps `after`: query's language -> neighbour's language -> percent.
+    `shares` has `before` and perhaps `after`: query's language -> neighbour's language -> percent.
     """
     sides = {name: shares[key] for key, name in SIDES.items() if shares.get(key)}
     first = next(iter(sides.values()), {})
@@ -257,15 +254,11 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
 
 
 def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
-    """Returns a range, for both axes, in which all points of several maps lie.
-
-    Args:
-      maps: `before` and perhaps `after`: language -> [x, y] of each sentence.
-    """
+    """Returns a range, for both axes, in which all points of several maps (`embedding_map`) lie."""
     sides = [one.get(key) or {} for one in maps for key in SIDES]
-    points = [point for side in sides for points in side.values() for point in points]
-    found = [value for point in points for value in point]
-    low, high = min(found, default=0.0), max(found, default=0.0)
+    rows = [row for side in sides for rows in side.values() for row in rows]
+    found = [value for row in rows for value in row] or [0.0]
+    low, high = min(found), max(found)
     room = 0.05 * (high - low) or 1.0
     return low - room, high + room
 
@@ -277,10 +270,9 @@ def embedding_map(
 ) -> Chart:
     """Draws sentences as points, coloured by language: a row of panels for each of the maps.
 
-    Args:
-      title: of the chart.
-      maps: name -> `before` and perhaps `after`: language -> [x, y] of each sentence.
-      limits: of both axes of every panel. Default: those that hold these maps.
+    `maps` has names -> `before` and perhaps `after`: language -> [x, y] of each sentence. By
+    default
+    the limits of both axes are those that hold these maps.
     """
     limits = limits or map_range(maps.values())
     panels = [
@@ -319,13 +311,9 @@ def embedding_map(
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
-    """Draws one panel per set of texts: cosines of random pairs and of positive pairs.
+    """Draws one panel per set of texts: cosines of random, negative and positive pairs.
 
-    Args:
-      title: of the chart.
-      histograms: set -> `edges` of n bins (n + 1 values), shares `random` and `positive` (n values
-        each, or none).
-      color: of the encoder, for positive pairs.
+    `histograms` has for each set the `edges` of n bins, and the shares of each kind (n, or none).
     """
 
     def draw(figure: Figure) -> None:
@@ -354,13 +342,7 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FI
 def roc_curves(
     title: str, curves: Mapping[str, Mapping[str, Sequence[float]]], colors: Sequence[str]
 ) -> Chart:
-    """Draws ROC curves.
-
-    Args:
-      title: of the chart.
-      curves: name -> `false_positive` and `true_positive` rates; the diagonal is chance.
-      colors: one per curve.
-    """
+    """Draws ROC curves, one a name: rates of `false_positive` and `true_positive`."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()

@@ -27,10 +27,6 @@ def html_report(*parts: Results) -> str:
     """Returns the whole evaluation as an HTML document without external resources.
 
     It has the suites of the first encoder; those that only others have are named.
-
-    Args:
-      *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
-        by name, `suites`.
     """
     names = tables.encoder_names(*parts)
     suites = suite_names(*parts)

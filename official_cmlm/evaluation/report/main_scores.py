@@ -143,9 +143,7 @@ def _mean(
 def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]]:
     """Returns the papers' rows that are marked at bars: those with a value for any of them.
 
-    Returns:
-      row, with paper and table -> one value per bar, in the unit of the suite's scores; None where
-      the paper has none.
+    Each has one value per bar, in the unit of the suite's scores; None where the paper has none.
     """
     bars, lines = declared(suite).bars, {}
     for paper, table, model in bars.references if bars else ():

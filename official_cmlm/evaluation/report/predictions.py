@@ -67,12 +67,6 @@ def add_differences(
     """Sets the intervals of differences to another encoder: `differences`, by its fingerprint.
 
     Those of an earlier comparison are removed. A file that cannot be read becomes a note.
-
-    Args:
-      suite: its name.
-      results: of the suite, with `scores` and `notes`, which are changed.
-      folder: of these results.
-      other: the other encoder's results, with their `folder`.
     """
     fingerprint = other["encoder"]["fingerprint"]
     for score in results["scores"]:

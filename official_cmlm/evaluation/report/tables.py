@@ -247,11 +247,9 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 def markdown(*parts: Results) -> str:
     """Renders the whole evaluation as Markdown: own scores first, the papers' tables last.
 
-    It has the suites of the first encoder; those that only others have are named.
-
-    Args:
-      *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
-        by name, `suites`. Of two encoders differences are first minus second.
+    It has the suites of the first encoder; those that only others have are named. Each of `parts`
+    is
+    the content of a `results.json`. Of two encoders differences are first minus second.
     """
     names = encoder_names(*parts)
     suites = suite_names(*parts)

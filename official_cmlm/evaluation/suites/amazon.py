@@ -147,16 +147,7 @@ class _Sentiment(Task):
 
 
 def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a random stratified split into training and development rows.
-
-    Args:
-      labels: int `[n]`.
-      dev_share: share of the development rows; at least one row of each label.
-      seed: of the split.
-
-    Returns:
-      (training rows, development rows), int, disjoint.
-    """
+    """Splits at random into training and development rows, at least one of each label."""
     generator = np.random.default_rng(seed)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:

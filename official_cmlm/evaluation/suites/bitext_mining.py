@@ -98,11 +98,8 @@ def unify(rows: list[tuple[str, str]]) -> Corpus:
 def judge(
     found: Candidates, source: Corpus, target: Corpus, gold: set[tuple[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the candidates with a single id on each side, and whether they are gold pairs.
-
-    Returns:
-      (float64 `[c]`, bool `[c]`).
-    """
+    """Returns the scores of candidates with one id on each side, and whether they are gold
+    pairs."""
     names = [(source.ids[i], target.ids[j]) for i, j in found.pairs.tolist()]
     single = np.array([bool(i and j) for i, j in names], bool)
     correct = np.array([pair in gold for pair in names], bool)

@@ -108,13 +108,7 @@ class Questions:
 
 
 def questions(pairs: list[Pair], source: Space, target: Space) -> Questions:
-    """Groups the pairs of a dictionary by source word; each of its translations is correct.
-
-    Args:
-      pairs: (source word, target word); all words are in the spaces.
-      source: contains the source words.
-      target: contains the target words.
-    """
+    """Groups the pairs of a dictionary by source word; each of its translations is correct."""
     gold: dict[int, set[int]] = {}
     for word, translation in pairs:
         gold.setdefault(source.index[word], set()).add(target.index[translation])
@@ -124,13 +118,7 @@ def questions(pairs: list[Pair], source: Space, target: Space) -> Questions:
 def precisions(
     source: np.ndarray, target: np.ndarray, asked: Questions, options: Options
 ) -> dict[str, float]:
-    """Computes `p@1` and `p@5`, times 100.
-
-    Args:
-      source, target: float32 `[n, dim]`, `[m, dim]`: unit rows in a common space.
-      asked: queries and correct translations.
-      options: of the retrieval.
-    """
+    """Computes `p@1` and `p@5`, times 100, of unit rows in a common space."""
     found = translations(
         source[asked.queries], target, source, max(_AT), options.retrieval, options.csls_k
     )
@@ -147,12 +135,7 @@ def mapped_precisions(
 ) -> dict[str, float]:
     """Computes `precisions` after mapping the source space by the map learned from `train`.
 
-    Args:
-      source, target: words and vectors; of the same width.
-      train: pairs of words to learn from.
-      asked: queries and correct translations.
-      options: of the retrieval.
-      center: subtract each language's mean before learning the map.
+    With `center`, each language's mean is subtracted before the map is learned.
     """
     first, second = source.vectors, target.vectors
     if center:

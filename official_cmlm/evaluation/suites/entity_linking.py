@@ -163,13 +163,7 @@ def first_hits(
 ) -> np.ndarray:
     """Returns the rank, from 0, of the first retrieved name that shares an id with the query.
 
-    Args:
-      found: int `[n, k]`, indices of names, nearest first.
-      name_ids: ids of each name in the dictionary.
-      gold: ids of each of the n queries.
-
-    Returns:
-      int `[n]`; k if no retrieved name shares an id.
+    `found` has the indices of names, nearest first; the rank is k if none of them shares an id.
     """
     count, k = found.shape
     ranks = np.full(count, k)
@@ -180,16 +174,7 @@ def first_hits(
 
 
 def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
-    """Returns the rank at which all parts of a mention have hit: the maximum over its parts.
-
-    Args:
-      part_ranks: int `[parts]`.
-      owners: int `[parts]`, the mention of each part; every mention has at least one part.
-      count: number of mentions.
-
-    Returns:
-      int `[count]`.
-    """
+    """Returns the rank at which all parts of a mention have hit: the maximum over its parts."""
     ranks = np.zeros(count, part_ranks.dtype)
     np.maximum.at(ranks, owners, part_ranks)
     return ranks

@@ -204,10 +204,9 @@ class _Questions(Task):
 def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
     """Parses (pairs of questions, number of malformed lines); `gold` is 1 for duplicates.
 
-    Args:
-      lines: the first one with the columns' names. Cells are separated by tabs, and quotation marks
-        are part of the text; or by commas, and quoted cells may contain commas and line ends.
-      source: path of the file: commas separate if it ends with `.csv`.
+    The first line has the columns' names. Cells of a source `*.csv` are separated by commas, and
+    quoted
+    cells may contain commas and line ends; else by tabs, and quotation marks are part of the text.
     """
     if source.endswith(".csv"):
         rows = list(csv.reader(f"{line}\n" for line in lines))

@@ -58,9 +58,7 @@ class Options(RemovalOptions):
 def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
     """Returns the nearest neighbour of every sentence among all other sentences of the pool.
 
-    Args:
-      queries, candidates: embeddings of the pool as queries and as candidates; they differ if
-        components are removed from the queries only. The same languages and rows.
+    Queries and candidates differ if components are removed from the queries only.
 
     Returns:
       (language int64 `[languages, n]`, an index into `queries`; row int64 `[languages, n]`) of
@@ -79,9 +77,6 @@ def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
 
 def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
     """Computes shares of the neighbours' languages, times 100, for each query language.
-
-    Args:
-      queries, candidates: as in `hits`.
 
     Returns:
       language -> `share_<lang>` for every language, `share_own`, and `accuracy`: the share of

@@ -54,12 +54,9 @@ class MtebEncoder:
     def encode(
         self, inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]], **kwargs: Any
     ) -> np.ndarray:
-        """Embeds texts: float32 `[n, dim]`.
+        """Embeds strings (mteb 1), or batches with their strings under `text` (mteb 2).
 
-        Args:
-          inputs: strings (mteb 1), or batches with their strings under `text` (mteb 2).
-          **kwargs: task, split, whether the texts are queries or documents, and batch size. Texts
-            are embedded in the first of the encoder's roles that `role_names` gives.
+        They are embedded in the first of the encoder's roles that `role_names` gives.
         """
         texts = texts_of(inputs)
         self.encoded += len(texts)
@@ -82,11 +79,8 @@ class MtebEncoder:
 
 
 def role_names(kwargs: Mapping[str, Any]) -> list[str]:
-    """Names of roles for texts of a task, the best first: those of prompts in mteb, in its order.
-
-    Args:
-      kwargs: of `encode`: `task_metadata` (mteb 2) or `task_name` (mteb 1), and `prompt_type`.
-    """
+    """Names of roles for texts of a task, the best first: those of prompts in mteb, in its
+    order."""
     metadata, kind = kwargs.get("task_metadata"), kwargs.get("prompt_type")
     tasks = [kwargs.get("task_name"), getattr(metadata, "name", None)]
     tasks.append(getattr(metadata, "type", None))

@@ -35,12 +35,7 @@ class Options:
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the percentage of positive-negative pairs in the right order; ties count half.
-
-    Args:
-      scores: float `[n]`.
-      labels: int `[n]`, 1 or 0.
-    """
+    """Returns the percentage of positive-negative pairs in the right order; ties count half."""
     if len(np.unique(labels)) < 2:
         raise UserError("all pairs have the same label; need entailment and not_entailment")
     return 100.0 * float(metrics.roc_auc_score(labels, scores))
@@ -98,10 +93,7 @@ def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]
 def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
     """Parses (pairs, number of malformed lines); `gold` is 1 for entailment.
 
-    Args:
-      lines: index, question, sentence, label, tab-separated, without the header; quotation marks
-        are part of the text.
-      source: name of the file, for errors.
+    Lines have index, question, sentence and label; quotation marks are part of the text.
     """
     rows = [line.split("\t") for line in lines if line.strip()]
     good = [row for row in rows if len(row) == 4 and row[3].strip() in _LABELS]

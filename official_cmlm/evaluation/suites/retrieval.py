@@ -177,14 +177,8 @@ def _suffix(options: Options) -> str:
 def _add_means(
     data_sets: list[_DataSet], found: list[str], options: Options, report: SuiteReport
 ) -> None:
-    """Adds means over the parts of a data set, over NanoBEIR and over all.
-
-    Args:
-      data_sets: the tasks.
-      found: all data sets and parts that are there.
-      options: of the suite.
-      report: takes the means.
-    """
+    """Adds means over the parts of a data set, of those that are there, over NanoBEIR and over
+    all."""
     suffix = _suffix(options)
     scored = {one.part: one.metrics for one in data_sets if one.metrics}
     whole = dict(scored)

@@ -333,13 +333,7 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
 def _lacking(
     options: Options, files: Sequence[str], covered: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yields (task, path, hint) of tasks that were named and have no data.
-
-    Args:
-      options: the choice.
-      files: tasks of the files that are there.
-      covered: languages that have a task.
-    """
+    """Yields (task, path, hint) of tasks that were named and have no data."""
     tracks = "STS17/STS2017.eval.v1.1"
     for task, path, hint in (
         ("STS17", tracks, sts.TRACKS_HINT),

@@ -69,15 +69,8 @@ class Options(RemovalOptions):
 
 
 def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
-    """Returns the retrieval accuracy, times 100, in both directions and their mean.
-
-    Args:
-      english, foreign: float `[n, dim]`, row i of one translates row i of the other.
-
-    Returns:
-      `accuracy_from_english` (English queries, as in XTREME), `accuracy_to_english` and
-      `accuracy_mean`.
-    """
+    """Returns the retrieval accuracy of translations, times 100, in both directions and their
+    mean."""
     return _both_directions(finds_own_row(english, foreign), finds_own_row(foreign, english))
 
 
@@ -200,14 +193,7 @@ class _Language(Task):
 
 
 def _summarize(languages: list[_Language], there: int, is_part: bool, report: SuiteReport) -> None:
-    """Adds unweighted means over languages, a note on what they are not over, and the figures.
-
-    Args:
-      languages: the tasks.
-      there: number of languages in the folder.
-      is_part: whether some of these were chosen.
-      report: takes means and figures.
-    """
+    """Adds unweighted means over languages, a note on what they are not over, and the figures."""
     results = {one.name: one.metrics for one in languages if one.metrics}
     report.figures["tatoeba_accuracy"] = results
     if maps := {one.name: one.maps for one in languages if one.maps}:

@@ -78,10 +78,7 @@ def own_values(
 ) -> list[float | None]:
     """Returns an encoder's value for each column of a table; None where it was not scored.
 
-    Args:
-      table: the table.
-      found: `task/metric` -> value.
-      variant: replacement of `*` in ids.
+    `found` has values by `task/metric`; `variant` takes the place of `*` in ids.
     """
     values: list[float | None] = []
     for _, column in table.columns:
@@ -98,9 +95,6 @@ def own_values(
 
 def row_values(paper: str, table: str, row: str) -> dict[str, float]:
     """Returns `suite/task/metric` -> the printed figure of a row, in the unit of our scores.
-
-    Args:
-      paper, table, row: names as the files of this package have them.
 
     Raises:
       UserError: for an unknown table or row.
