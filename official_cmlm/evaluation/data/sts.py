@@ -69,6 +69,11 @@ class ScoredPairs:
         """All sentences."""
         return [*self.first, *self.second]
 
+    def take(self, rows: np.ndarray) -> "ScoredPairs":
+        """Returns the pairs with these indices, in this order."""
+        first, second = ([side[i] for i in rows] for side in (self.first, self.second))
+        return dataclasses.replace(self, first=first, second=second, gold=self.gold[rows])
+
 
 def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
     """Returns the pairs of all subsets as one list."""

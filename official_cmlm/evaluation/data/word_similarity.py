@@ -91,6 +91,7 @@ class WordPairs:
             [row[1] for row in self.rows],
             [row[2] for row in self.rows],
             np.array([row[3] for row in self.rows], np.float64),
+            self.skipped,
         )
 
     @property

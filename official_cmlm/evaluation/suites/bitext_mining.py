@@ -23,7 +23,6 @@ from official_cmlm.evaluation.metrics.margin import (
     MARGINS,
     RETRIEVALS,
     Candidates,
-    Extraction,
     best_extraction,
     extract,
     mine,
@@ -175,14 +174,46 @@ class _Split(Task):
 
     @functools.cached_property
     def _read(self) -> tuple[set[tuple[str, str]], Corpus, Corpus]:
-        data, path, task, notes = self.data, self.path, self.name, self.notes
-        gold = _read_gold(data, path, task, notes)
+        path = self.path
+        gold = set(self._rows(path, "gold pair"))
         source, target = (
-            _read_corpus(data, path.with_name(f"{task}.{language}"), task, notes)
-            for language in self.languages
+            self._corpus(path.with_name(f"{self.name}.{language}")) for language in self.languages
         )
-        _check_ids(path, gold, source, target, task, notes)
+        known = sum(first in source.known and second in target.known for first, second in gold)
+        if not known:
+            raise UserError(
+                f"{path}: none of its {len(gold)} pairs has both ids in the sentences beside it; "
+                "fetch all three files of one split"
+            )
+        if known < len(gold):
+            self.notes.append(
+                f"{self.name}: {len(gold) - known} of {len(gold)} gold pairs have ids that are in "
+                "no sentence file; they count as not found"
+            )
         return gold, source, target
+
+    def _corpus(self, path: Path) -> Corpus:
+        rows = self._rows(path, "sentence")
+        corpus = unify(rows)
+        if repeated := len(rows) - sum(map(bool, corpus.ids)):
+            self.notes.append(
+                f"{self.name}: {repeated} of {len(rows)} lines of {path.name} have a sentence that "
+                "occurs more than once; candidates with it are not scored"
+            )
+        return corpus
+
+    def _rows(self, path: Path, what: str) -> list[tuple[str, str]]:
+        lines = self.data.lines(path, HINT)
+        split = [tuple(part.strip() for part in line.split("\t")) for line in lines]
+        rows = [row for row in split if len(row) == 2 and all(row)]
+        if len(rows) < len(lines):
+            self.notes.append(
+                f"{self.name}: {len(lines) - len(rows)} of {len(lines)} lines of {path.name} "
+                "skipped: not two columns"
+            )
+        if not rows:
+            raise UserError(f"{path}: no {what} in it; {HINT}")
+        return rows
 
     def texts(self) -> TextsByRole:
         _, source, target = self._read
@@ -191,85 +222,24 @@ class _Split(Task):
     def score(self, encode: Encode, report: SuiteReport) -> None:
         gold, source, target = self._read
         options, count = self.options, len(gold)
-        total = len(source.sentences) + len(target.sentences)
         candidates = mine(
             unit(encode(source.sentences), in_place=True),
             unit(encode(target.sentences), in_place=True),
             options.k,
             options.margin,
             options.retrieval,
-            report.progress(f"mining {self.name}", total),
+            report.progress(f"mining {self.name}", len(source.sentences) + len(target.sentences)),
         )
         scores, correct = judge(candidates, source, target, gold)
         best = best_extraction(scores, correct, count)
         self.threshold = best.threshold
-        report.add_all(self.name, _metrics("best", best), count)
+        found = {"best": best}
+        trained = self.training and self.training.threshold
+        for condition, threshold in (("fixed", options.fixed), ("training", trained)):
+            if threshold is not None:
+                found[condition] = extract(scores, correct, count, threshold)
+        for condition, one in found.items():
+            for name in ("precision", "recall", "f1"):
+                report.add(self.name, f"{name}_{condition}", 100.0 * getattr(one, name), count)
         if np.isfinite(best.threshold):
             report.add(self.name, "threshold_best", best.threshold, count)
-        if options.fixed is not None:
-            fixed = extract(scores, correct, count, options.fixed)
-            report.add_all(self.name, _metrics("fixed", fixed), count)
-        if self.training is not None and self.training.threshold is not None:
-            transferred = extract(scores, correct, count, self.training.threshold)
-            report.add_all(self.name, _metrics("training", transferred), count)
-
-
-def _metrics(condition: str, found: Extraction) -> dict[str, float]:
-    return {
-        f"precision_{condition}": 100.0 * found.precision,
-        f"recall_{condition}": 100.0 * found.recall,
-        f"f1_{condition}": 100.0 * found.f1,
-    }
-
-
-def _read_gold(data: DataFolder, path: Path, task: str, notes: list[str]) -> set[tuple[str, str]]:
-    rows = _rows(data, path, task, notes)
-    if not rows:
-        raise UserError(f"{path}: no gold pair in it; {HINT}")
-    return set(rows)
-
-
-def _read_corpus(data: DataFolder, path: Path, task: str, notes: list[str]) -> Corpus:
-    rows = _rows(data, path, task, notes)
-    if not rows:
-        raise UserError(f"{path}: no sentence in it; {HINT}")
-    corpus = unify(rows)
-    if repeated := len(rows) - sum(map(bool, corpus.ids)):
-        notes.append(
-            f"{task}: {repeated} of {len(rows)} lines of {path.name} have a sentence that "
-            f"occurs more than once; candidates with it are not scored"
-        )
-    return corpus
-
-
-def _rows(data: DataFolder, path: Path, task: str, notes: list[str]) -> list[tuple[str, str]]:
-    lines = data.lines(path, HINT)
-    split = [tuple(part.strip() for part in line.split("\t")) for line in lines]
-    rows = [row for row in split if len(row) == 2 and all(row)]
-    if len(rows) < len(lines):
-        notes.append(
-            f"{task}: {len(lines) - len(rows)} of {len(lines)} lines of {path.name} skipped: not "
-            f"two columns"
-        )
-    return rows
-
-
-def _check_ids(
-    path: Path,
-    gold: set[tuple[str, str]],
-    source: Corpus,
-    target: Corpus,
-    task: str,
-    notes: list[str],
-) -> None:
-    known = sum(first in source.known and second in target.known for first, second in gold)
-    if not known:
-        raise UserError(
-            f"{path}: none of its {len(gold)} pairs has both ids in the sentences beside it; fetch "
-            f"all three files of one split"
-        )
-    if known < len(gold):
-        notes.append(
-            f"{task}: {len(gold) - known} of {len(gold)} gold pairs have ids that are in no "
-            f"sentence file; they count as not found"
-        )

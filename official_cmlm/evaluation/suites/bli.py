@@ -77,76 +77,6 @@ class Options:
     pairs: list[str] = dataclasses.field(default_factory=list)
 
 
-@dataclasses.dataclass(frozen=True)
-class Space:
-    """The words of a language and their vectors.
-
-    Attributes:
-      index: word -> row of `vectors`.
-      vectors: float32 `[n, dim]`, unit rows.
-    """
-
-    index: dict[str, int]
-    vectors: np.ndarray
-
-    def rows(self, words: list[str]) -> np.ndarray:
-        """Returns the rows of words: int64 `[len(words)]`."""
-        return np.array([self.index[word] for word in words], np.int64)
-
-
-@dataclasses.dataclass(frozen=True)
-class Questions:
-    """The source words of a test dictionary with their correct translations.
-
-    Attributes:
-      queries: int64 `[n]`, rows of distinct source words.
-      gold: for each query, the rows of its translations.
-    """
-
-    queries: np.ndarray
-    gold: list[set[int]]
-
-
-def questions(pairs: list[Pair], source: Space, target: Space) -> Questions:
-    """Groups the pairs of a dictionary by source word; each of its translations is correct."""
-    gold: dict[int, set[int]] = {}
-    for word, translation in pairs:
-        gold.setdefault(source.index[word], set()).add(target.index[translation])
-    return Questions(np.array(list(gold), np.int64), list(gold.values()))
-
-
-def precisions(
-    source: np.ndarray, target: np.ndarray, asked: Questions, options: Options
-) -> dict[str, float]:
-    """Computes `p@1` and `p@5`, times 100, of unit rows in a common space."""
-    found = translations(
-        source[asked.queries], target, source, max(_AT), options.retrieval, options.csls_k
-    )
-    return {f"p@{k}": precision_at(found, asked.gold, k) for k in _AT}
-
-
-def mapped_precisions(
-    source: Space,
-    target: Space,
-    train: list[Pair],
-    asked: Questions,
-    options: Options,
-    center: bool,
-) -> dict[str, float]:
-    """Computes `precisions` after mapping the source space by the map learned from `train`.
-
-    With `center`, each language's mean is subtracted before the map is learned.
-    """
-    first, second = source.vectors, target.vectors
-    if center:
-        first, second = centred(first), centred(second)
-    weights = procrustes(
-        first[source.rows([word for word, _ in train])],
-        second[target.rows([word for _, word in train])],
-    )
-    return precisions(unit(first @ weights.astype(np.float32)), second, asked, options)
-
-
 _METRICS = tuple(Metric(f"p@{k}", f"precision at {k}", "%", main=k == 1) for k in _AT)
 RESULTS = SuiteResults(
     (
@@ -221,38 +151,47 @@ class _Translation(Task):
     def score(self, encode: Encode, report: SuiteReport) -> None:
         options = self.options
         tests, training, words = self._dictionaries
-        source, target = self._spaces(encode, words)
-        asked = questions(tests, source, target)
+        source, target = self._vectors(encode, words)
+        index = [{word: i for i, word in enumerate(side)} for side in words]
+        gold: dict[int, set[int]] = {}
+        for word, translation in tests:
+            gold.setdefault(index[0][word], set()).add(index[1][translation])
+
+        def precisions(source: np.ndarray, target: np.ndarray, suffix: str) -> dict[str, float]:
+            asked, most = source[list(gold)], max(_AT)
+            how = options.retrieval, options.csls_k
+            found = translations(asked, target, source, most, *how)
+            return {f"p@{k}{suffix}": precision_at(found, list(gold.values()), k) for k in _AT}
+
         with_map = options.mapping == "procrustes" and training
-        maps = {"": False, "_centered": True} if with_map else {}
+        maps = {"": lambda vectors: vectors, "_centered": centred} if with_map else {}
         # Spaces of two encoders have nothing in common before they are mapped.
         shared = not isinstance(encode, LanguageEncoders)
         if not maps and not shared:
             raise UserError(
                 "two encoders cannot be compared without a map and a training dictionary"
             )
-        plain = precisions(source.vectors, target.vectors, asked, options) if shared else {}
+        unmapped = precisions(source, target, "_unmapped") if shared else {}
         for size in training or [""]:
-            task = f"{self.name}.{size}" if size else self.name
-            scores = {f"{name}_unmapped": value for name, value in plain.items()}
-            for suffix, center in maps.items():
-                mapped = mapped_precisions(source, target, training[size], asked, options, center)
-                scores |= {f"{name}{suffix}": value for name, value in mapped.items()}
-            report.add_all(task, scores, len(asked.gold))
+            scores = dict(unmapped)
+            for suffix, prepared in maps.items():
+                first, second = prepared(source), prepared(target)
+                rows, others = zip(*((index[0][a], index[1][b]) for a, b in training[size]))
+                weights = procrustes(first[list(rows)], second[list(others)])
+                mapped = unit(first @ weights.astype(np.float32))
+                scores |= precisions(mapped, second, suffix)
+            report.add_all(f"{self.name}.{size}" if size else self.name, scores, len(gold))
 
-    def _spaces(self, encode: Encode, words: list[list[str]]) -> list[Space]:
-        """Returns the spaces of both languages, each by the language's encoder."""
+    def _vectors(self, encode: Encode, words: list[list[str]]) -> list[np.ndarray]:
+        """Returns unit vectors of the words of both languages, each by the language's encoder."""
+        encoders = [encode, encode]
         if isinstance(encode, LanguageEncoders):
-            vectors = [encode.of(n)(side) for n, side in zip(self.direction.languages, words)]
-        else:
-            vectors = [encode(side) for side in words]
+            encoders = [encode.of(language) for language in self.direction.languages]
+        vectors = [one(side) for one, side in zip(encoders, words)]
         widths = [array.shape[1] for array in vectors]
         if widths[0] != widths[1]:
             raise UserError(
                 f"the encoders of {self.name} are {widths[0]} and {widths[1]} wide; an orthogonal "
                 "map needs equal widths"
             )
-        return [
-            Space({word: i for i, word in enumerate(side)}, unit(array))
-            for side, array in zip(words, vectors)
-        ]
+        return list(map(unit, vectors))

@@ -30,6 +30,7 @@ from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suites.sts import PairTask
 from official_cmlm.validation import at_least
 
 _TEXT_HINT = (
@@ -118,7 +119,11 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     for path in paths:
         yield _Texts(path.stem, data, path, options)
     yield _PositivePairs("sts-dev", data, options)
-    yield _Questions("qqp", data, options)
+    read, note = (
+        functools.partial(_read_questions, data, options),
+        "{skipped} malformed lines skipped",
+    )
+    yield _Questions("qqp", read, left_out=note)
 
 
 @dataclasses.dataclass(eq=False)
@@ -166,47 +171,37 @@ class _PositivePairs(Task):
         report.add(self.name, "alignment", alignment, len(positive.first))
 
 
-@dataclasses.dataclass(eq=False)
-class _Questions(Task):
+class _Questions(PairTask):
     """Cosines of QQP's duplicates and of its other pairs."""
 
-    data: DataFolder
-    options: Options
-
-    @functools.cached_property
-    def _pairs(self) -> ScoredPairs:
-        folder = self.data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT)
-        # Mirror-BERT, appendix F, has Kaggle's file.
-        path = folder / ("train.csv" if (folder / "train.csv").is_file() else "dev.tsv")
-        pairs, skipped = parse_questions(self.data.lines(path, _QUESTIONS_HINT), str(path))
-        if skipped:
-            self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
-        rows = np.random.default_rng(_SEED).permutation(len(pairs.gold))
-        rows = rows[: self.options.question_pairs]
-        gold = pairs.gold[rows]
-        if len(set(gold.tolist())) < 2:
-            raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
-        return ScoredPairs([pairs.first[i] for i in rows], [pairs.second[i] for i in rows], gold)
-
-    def texts(self) -> TextsByRole:
-        return {"": self._pairs.texts}
-
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = cosines(encode, self._pairs)
+        found = cosines(encode, self.pairs)
         histograms: dict[str, Any] = {"edges": _edges()}
         for kind, label in (("positive", 1), ("negative", 0)):
-            mine = found[self._pairs.gold == label]
+            mine = found[self.pairs.gold == label]
             report.add(self.name, f"cosine_{kind}", float(mine.mean()), len(mine))
             histograms[kind] = geometry.histogram(mine, _BINS)
         report.figures["cosine_histogram"][self.name] = histograms
 
 
-def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
-    """Parses (pairs of questions, number of malformed lines); `gold` is 1 for duplicates.
+def _read_questions(data: DataFolder, options: Options) -> ScoredPairs:
+    """Draws pairs of QQP."""
+    folder = data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT)
+    # Mirror-BERT, appendix F, has Kaggle's file.
+    path = folder / ("train.csv" if (folder / "train.csv").is_file() else "dev.tsv")
+    pairs = parse_questions(data.lines(path, _QUESTIONS_HINT), str(path))
+    rows = np.random.default_rng(_SEED).permutation(len(pairs.gold))
+    drawn = pairs.take(rows[: options.question_pairs])
+    if len(set(drawn.gold.tolist())) < 2:
+        raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
+    return drawn
+
+
+def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
+    """Parses pairs of questions; `gold` is 1 for duplicates.
 
     The first line has the columns' names. Cells of a source `*.csv` are separated by commas, and
-    quoted
-    cells may contain commas and line ends; else by tabs, and quotation marks are part of the text.
+    quoted ones may contain commas and line ends; else by tabs, and quotation marks are text.
     """
     if source.endswith(".csv"):
         rows = list(csv.reader(f"{line}\n" for line in lines))
@@ -222,8 +217,8 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
     labels = np.array([int(row[2]) for row in good])
     if len(set(labels.tolist())) < 2:
         raise UserError(f"{source}: needs duplicates (1) and other pairs (0); {_QUESTIONS_HINT}")
-    pairs = ScoredPairs([row[0] for row in good], [row[1] for row in good], labels)
-    return pairs, len(rows) - len(good)
+    first, second = [row[0] for row in good], [row[1] for row in good]
+    return ScoredPairs(first, second, labels, len(rows) - len(good))
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
@@ -231,9 +226,7 @@ def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
     kept = np.flatnonzero(pairs.gold > min_score)
     if not len(kept):
         raise UserError(f"no pair has a score above {min_score}; lower geometry.min_score")
-    return ScoredPairs(
-        [pairs.first[i] for i in kept], [pairs.second[i] for i in kept], pairs.gold[kept]
-    )
+    return pairs.take(kept)
 
 
 def _text_files(folder: Path) -> list[Path]:

@@ -17,7 +17,8 @@ from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task
+from official_cmlm.evaluation.suites.sts import PairTask
 
 _HINT = (
     "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
@@ -52,31 +53,22 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> rates of false and true
     positives (Mirror-BERT's Figure 4).
     """
-    yield _Questions("dev", data)
+    read, note = functools.partial(_read, data), "{skipped} malformed lines skipped"
+    yield _Questions("dev", read, {"auc": area_under_curve}, note)
 
 
-@dataclasses.dataclass(eq=False)
-class _Questions(Task):
-    """Questions and sentences that may answer them."""
-
-    data: DataFolder
-
-    @functools.cached_property
-    def _pairs(self) -> ScoredPairs:
-        path = self.data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
-        pairs, skipped = parse_pairs(self.data.lines(path, _HINT, header="index"), str(path))
-        if skipped:
-            self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
-        return pairs
-
-    def texts(self) -> TextsByRole:
-        return {"": self._pairs.texts}
+class _Questions(PairTask):
+    """Questions and sentences that may answer them; also the figure of the curve."""
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        scores, gold = cosines(encode, self._pairs), self._pairs.gold
-        report.predict(self.name, self._pairs, scores)
-        report.add(self.name, "auc", area_under_curve(scores, gold), len(gold))
-        report.figures["roc_curve"] = {self.name: roc_points(scores, gold)}
+        super().score(encode, report)
+        points = roc_points(cosines(encode, self.pairs), self.pairs.gold)
+        report.figures["roc_curve"] = {self.name: points}
+
+
+def _read(data: DataFolder) -> ScoredPairs:
+    path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
+    return parse_pairs(data.lines(path, _HINT, header="index"), str(path))
 
 
 def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
@@ -90,8 +82,8 @@ def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]
     }
 
 
-def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
-    """Parses (pairs, number of malformed lines); `gold` is 1 for entailment.
+def parse_pairs(lines: Sequence[str], source: str) -> ScoredPairs:
+    """Parses pairs; `gold` is 1 for entailment.
 
     Lines have index, question, sentence and label; quotation marks are part of the text.
     """
@@ -100,5 +92,5 @@ def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
     if not good:
         raise UserError(f"{source}: no pair with a label; {_HINT}")
     labels = np.array([_LABELS[row[3].strip()] for row in good])
-    pairs = ScoredPairs([row[1] for row in good], [row[2] for row in good], labels)
-    return pairs, len(rows) - len(good)
+    first, second = [row[1] for row in good], [row[2] for row in good]
+    return ScoredPairs(first, second, labels, len(rows) - len(good))

@@ -14,7 +14,7 @@ Each language can have an encoder of its own, as Mirror-BERT's monolingual BERTs
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -176,11 +176,11 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 
 def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
-    english: list[Task] = [_Year(year, data, options) for year in filter(options.has, YEARS)]
+    english: list[Task] = [_Year(n, data, options.subsets) for n in filter(options.has, YEARS)]
     for split in options.splits if options.has("STS-B") else ():
-        english.append(_Pairs(_benchmark(split), functools.partial(_read_benchmark, data, split)))
+        english.append(PairTask(_benchmark(split), functools.partial(_read_benchmark, data, split)))
     if options.has("SICK-R"):
-        english.append(_Pairs("SICK-R", functools.partial(_read_sick, data)))
+        english.append(PairTask("SICK-R", functools.partial(_read_sick, data)))
     for task in english:
         # A choice of languages alone does not ask for the English sets.
         task.is_optional = bool(options.languages and not options.tasks)
@@ -191,39 +191,58 @@ def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
     yield Summary("", functools.partial(_average, options))
 
 
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+
+
 @dataclasses.dataclass(eq=False)
-class _Pairs(Task):
-    """Sentence pairs of one file."""
+class PairTask(Task):
+    """Scores of the cosines of pairs.
+
+    Attributes:
+      read: the pairs.
+      statistics: metric -> its function of cosines and human scores or labels.
+      left_out: the note on lines that are no pairs.
+    """
 
     read: Callable[[], ScoredPairs]
+    statistics: Mapping[str, Callable] = dataclasses.field(default_factory=CORRELATIONS.copy)
+    left_out: str = "{skipped} of {lines} pairs have no score; left out"
 
     @functools.cached_property
-    def _pairs(self) -> ScoredPairs:
+    def pairs(self) -> ScoredPairs:
+        """The pairs, read once."""
         pairs = self.read()
-        self.notes += _skipped_notes(self.name, pairs)
+        if pairs.skipped:
+            lines = pairs.skipped + len(pairs.gold)
+            note = self.left_out.format(skipped=pairs.skipped, lines=lines)
+            self.notes.append(f"{self.name}: {note}")
         return pairs
 
     def texts(self) -> TextsByRole:
-        return {"": self._pairs.texts}
+        return {"": self.pairs.texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = cosines(encode, self._pairs)
-        report.predict(self.name, self._pairs, found)
-        _add_correlations(report, self.name, found, self._pairs.gold)
+        found = cosines(encode, self.pairs)
+        report.predict(self.name, self.pairs, found)
+        self.add(report, self.name, found, self.pairs.gold)
+
+    def add(self, report: SuiteReport, task: str, found: np.ndarray, gold: np.ndarray) -> None:
+        """Adds the statistics of cosines."""
+        for metric, statistic in self.statistics.items():
+            report.add(task, metric, statistic(found, gold), len(gold))
 
 
-@dataclasses.dataclass(eq=False)
-class _Year(Task):
+class _Year(PairTask):
     """The subsets of a SemEval year."""
 
-    data: DataFolder
-    options: Options
+    def __init__(self, name: str, data: DataFolder, with_subsets: bool) -> None:
+        super().__init__(name, lambda: sts.together(self._subsets))
+        self._data, self._with_subsets = data, with_subsets
 
     @functools.cached_property
     def _subsets(self) -> dict[str, ScoredPairs]:
-        folder = _english(self.data) / "STS" / f"{self.name}-en-test"
-        subsets = sts.read_subsets(self.data, folder)
-        self.notes += _skipped_notes(self.name, sts.together(subsets))
+        folder = _english(self._data) / "STS" / f"{self.name}-en-test"
+        subsets = sts.read_subsets(self._data, folder)
         scored = {f"STS.input.{name}.txt" for name in subsets}
         if extra := {path.name for path in folder.glob("STS.input.*.txt")} - scored:
             self.notes.append(
@@ -232,18 +251,12 @@ class _Year(Task):
             )
         return subsets
 
-    def texts(self) -> TextsByRole:
-        return {"": sts.together(self._subsets).texts}
-
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        every = sts.together(self._subsets)
-        for metric, value in subset_correlations(encode, self._subsets).items():
-            report.add(self.name, metric, value, len(every.gold))
-        report.predict(self.name, every, cosines(encode, every))
-        if self.options.subsets:
-            for name, pairs in self._subsets.items():
-                found = cosines(encode, pairs)
-                _add_correlations(report, f"{self.name}.{name}", found, pairs.gold)
+        found = subset_correlations(encode, self._subsets)
+        report.add_all(self.name, found, len(self.pairs.gold))
+        report.predict(self.name, self.pairs, cosines(encode, self.pairs))
+        for name, pairs in self._subsets.items() if self._with_subsets else ():
+            self.add(report, f"{self.name}.{name}", cosines(encode, pairs), pairs.gold)
 
 
 def _average(options: Options, report: SuiteReport) -> None:
@@ -267,20 +280,6 @@ def _average(options: Options, report: SuiteReport) -> None:
         report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
     if len(scored) > 1:
         report.add(f"average of {'+'.join(scored)}", "spearman_average", mean, len(scored))
-
-
-def _add_correlations(
-    report: SuiteReport, name: str, similarity: np.ndarray, gold: np.ndarray
-) -> None:
-    report.add(name, "spearman", spearman(similarity, gold), len(gold))
-    report.add(name, "pearson", pearson(similarity, gold), len(gold))
-
-
-def _skipped_notes(name: str, pairs: ScoredPairs) -> list[str]:
-    if not pairs.skipped:
-        return []
-    asked = pairs.skipped + len(pairs.gold)
-    return [f"{name}: {pairs.skipped} of {asked} pairs have no score; left out"]
 
 
 def _read_benchmark(data: DataFolder, split: str) -> ScoredPairs:
@@ -320,7 +319,7 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
             note = f"{name} repeats {english}: left out; sts.languages=en scores it"
             yield Task("", notes=[note])
         else:
-            yield _Pairs(name, read, text_languages=frozenset(languages))
+            yield PairTask(name, read, text_languages=frozenset(languages))
     if not files and not options.tasks and not options.languages:
         yield Task("", notes=[f"no STS in other languages: {sts.LANGUAGES_HINT}"])
     # The English sets are English, SemEval-2017's tracks need not be.

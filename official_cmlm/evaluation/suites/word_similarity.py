@@ -30,8 +30,7 @@ from official_cmlm.evaluation.data.word_similarity import (
     discover,
     read,
 )
-from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.evaluation.metrics.similarity import cosines, spearman
+from official_cmlm.evaluation.metrics.similarity import spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
@@ -39,10 +38,10 @@ from official_cmlm.evaluation.suite import (
     SuiteResults,
     Summary,
     Task,
-    TextsByRole,
     paper_rows,
     with_encoders,
 )
+from official_cmlm.evaluation.suites.sts import PairTask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +110,7 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
     kept = {language for language in every if two_letters(language) in codes}
     rows: dict[str, Rows] = {}
     for name in DATA_SETS:
-        scored: list[_Words] = []
+        scored: list[Task] = []
         for key, file in found[name].items():
             # Cross-lingual pairs are built from languages that need no score of their own.
             built_from = name == MULTILINGUAL and CROSS_LINGUAL in names
@@ -127,42 +126,25 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
             if name == MULTILINGUAL:
                 rows[key] = pairs.numbered
             if name in names:
-                skipped = [f"{title}: {pairs.skipped} malformed lines skipped"]
-                notes = skipped if pairs.skipped else []
-                scored.append(_Words(title, pairs.scored, notes=notes, text_languages=_codes(key)))
+                scored.append(_task(title, pairs.scored, key))
         if name == CROSS_LINGUAL and name in names:
             crossings = all_crossed(rows).items()
             scored += [
-                _Words(f"{name}.{k}", pairs, text_languages=_codes(k))
-                for k, pairs in crossings
-                if k not in found[name]
+                _task(f"{name}.{k}", pairs, k) for k, pairs in crossings if k not in found[name]
             ]
         yield from scored
         is_part = bool(options.languages)
         yield Summary("", functools.partial(_average, name, scored, is_part))
 
 
-@dataclasses.dataclass(eq=False)
-class _Words(Task):
-    """Word pairs of one language, or of two."""
-
-    pairs: ScoredPairs
-
-    def texts(self) -> TextsByRole:
-        return {"": self.pairs.texts}
-
-    def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = cosines(encode, self.pairs)
-        report.predict(self.name, self.pairs, found)
-        report.add(self.name, "spearman", spearman(found, self.pairs.gold), len(found))
+def _task(name: str, pairs: ScoredPairs, key: str) -> PairTask:
+    """Returns the task of a language's pairs, or of those of a pair of languages."""
+    languages = frozenset(map(two_letters, key.split("-")))
+    note = "{skipped} malformed lines skipped"
+    return PairTask(name, lambda: pairs, {"spearman": spearman}, note, text_languages=languages)
 
 
-def _codes(key: str) -> frozenset[str]:
-    """Returns the codes of a language, or of a pair of languages, of two letters if possible."""
-    return frozenset(map(two_letters, key.split("-")))
-
-
-def _average(data_set: str, words: list[_Words], is_part: bool, report: SuiteReport) -> None:
+def _average(data_set: str, words: list[Task], is_part: bool, report: SuiteReport) -> None:
     """Adds the mean over what was scored of a data set; `is_part`: languages were chosen."""
     names = {word.name for word in words}
     scored = [score for score in report.scores if score.task in names]
