@@ -201,7 +201,7 @@ class PairTask(Task):
     Attributes:
       read: the pairs.
       statistics: metric -> its function of cosines and human scores or labels.
-      left_out: the note on lines that are no pairs.
+      left_out: the note on lines without a pair.
     """
 
     read: Callable[[], ScoredPairs]
