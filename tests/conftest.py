@@ -168,6 +168,16 @@ def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
     )
 
 
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
+    """Writes documents, long documents, bitext and inference pairs, a folder each."""
+    from tests.training.all_objectives import write_folders
+
+    return shared_folder(
+        tmp_path_factory, "all_records", lambda folder: write_folders(folder, vocabulary)
+    )
+
+
 def tiny_encoder_config(**overrides):
     """Makes a config of 2 layers × 16, without dropout, 48 positions."""
     from official_cmlm.configs.encoder import EncoderConfig

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored, reorder_words
-from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
+from tests.inputs.blocks import DOCUMENTS, SLOW, make_block
 
 
 # Ids up to 99, as the blocks have them; every third of the added entries continues a word.
@@ -50,14 +50,6 @@ def _views(view, block):
 def _sentences(sizes):
     """Builds one document of sentences of so many tokens, no token twice in one."""
     return [[list(range(10, 10 + size)) for size in sizes]]
-
-
-def test_nothing_changed(vocabulary):
-    """`none` leaves every difference to dropout: both views are the segment."""
-    block = make_block(random_documents(5, 7))
-    pairs = _views(_view(vocabulary, "none"), block)
-    assert len(pairs) == 35
-    assert all(first == second for first, second in pairs)
 
 
 @SLOW
@@ -187,17 +179,3 @@ def test_views_fit_into_the_sequence_length(vocabulary, documents, segment, limi
         assert 1 <= len(first) <= limit and 1 <= len(second) <= limit
         if augmentation == "word_repetition":
             assert second == [token for token in first for _ in range(2)][:limit]
-
-
-@pytest.mark.long
-def test_rate_of_repetition(vocabulary):
-    """The paper's 32% (Table 3) of all tokens, every place as often as any other."""
-    view = _view(vocabulary, "word_repetition")
-    pairs = _views(view, make_block(_sentences([25]) * 2000))
-    counts = np.zeros(25)
-    for first, second in pairs:
-        times = collections.Counter(second)
-        counts += [times[token] - 1 for token in first]
-    assert counts.sum() == 0.32 * 25 * 2000
-    assert stats.chisquare(counts).pvalue > 1e-3
-    assert len({tuple(second) for _, second in pairs}) > 1900

@@ -127,15 +127,3 @@ def test_tracker_against_a_plain_loop():
             oldest = min([b for each in waiting for b, _ in each], default=block)
             skip = [sum(b >= oldest and j == k for b, j in batched) for k in range(3)]
             assert found[i].numpy().tolist() == [7, oldest, *skip]
-
-
-def test_the_worked_example_of_the_tracker():
-    """Two buckets of two examples a batch; the numbers are those of `Tracker.step`'s docstring."""
-    tracker = data_position.Tracker([2, 2], (), 7)
-    state, found = tracker.initial_state(0), []
-    for block, buckets in enumerate([[0, 1, 0], [1, 0]]):
-        bucket = tf.constant(buckets, tf.int64)
-        state, is_new, positions = tracker.step(state, tf.constant(block, tf.int64), bucket)
-        assert is_new.numpy().all()
-        found.extend(positions.numpy().tolist())
-    assert found == [[7, 0, 0, 0], [7, 0, 0, 0], [7, 0, 2, 0], [7, 1, 0, 1], [7, 1, 0, 1]]

@@ -6,13 +6,6 @@ import tensorflow as tf
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 
 
-def _vectors(rows=6):
-    """Pairs that are alike, but not so alike that each finds the other."""
-    rng = np.random.default_rng(2)
-    first = rng.normal(size=[rows, 5])
-    return first.astype(np.float32), (first + rng.normal(size=[rows, 5])).astype(np.float32)
-
-
 def test_recall_is_without_margin():
     """A hit is the nearest candidate, even where the margin puts another one first."""
     anchors = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
@@ -21,17 +14,6 @@ def test_recall_is_without_margin():
     losses, hits = additive_margin_softmax(anchors, candidates, **settings)
     np.testing.assert_array_equal(hits, [1.0, 1.0])
     assert losses[0] > np.log(2.0)
-
-
-def test_offset_says_where_the_own_candidates_begin():
-    """Anchors of the second replica have the losses of their rows in the whole batch."""
-    first, second = _vectors()
-    settings = {"margin": 0.3, "logit_scale": 5.0}
-    losses, hits = additive_margin_softmax(first, second, **settings)
-    for offset in (0, 3):
-        part = additive_margin_softmax(first[offset : offset + 3], second, offset, **settings)
-        np.testing.assert_allclose(part[0], losses[offset : offset + 3], rtol=1e-6)
-        np.testing.assert_array_equal(part[1], hits[offset : offset + 3])
 
 
 def test_zero_vectors_have_finite_losses_and_gradients():

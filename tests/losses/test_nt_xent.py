@@ -38,20 +38,6 @@ def test_a_tie_is_no_hit(negatives):
 
 
 @pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
-def test_offset_says_where_the_own_rows_begin(negatives, positive):
-    """Anchors of the second replica have the losses of their rows in the whole batch."""
-    first, second = _views()
-    settings = _settings(negatives, positive)
-    losses, hits = nt_xent(first, first, second, **settings)
-    assert 0 < float(tf.reduce_sum(hits)) < 6
-    for offset in (0, 3):
-        rows = slice(offset, offset + 3)
-        part = nt_xent(first[rows], first, second, tf.constant(offset), **settings)
-        np.testing.assert_allclose(part[0], losses[rows], rtol=1e-5)
-        np.testing.assert_array_equal(part[1], hits[rows])
-
-
-@pytest.mark.parametrize(("negatives", "positive"), VARIANTS)
 def test_batch_of_one_has_no_loss(negatives, positive):
     """Without negatives the loss is 0 and nothing is learned; no gradient is NaN."""
     anchor = tf.Variable([[1.0, 2.0]])

@@ -72,21 +72,6 @@ def test_extractor_is_the_first_layers_of_the_encoder(lexical_layers, overrides)
         np.testing.assert_array_equal(hidden[:, 1:], expected[:, 1:])
 
 
-def test_extractor_keeps_the_weights_that_it_was_given():
-    """It is a copy: what the encoder learns later does not reach it, until it is copied again."""
-    encoder, auxiliary = _build()
-    tokens = make_tokens(LENGTHS, 9)
-    before = auxiliary.extractor(tokens)["sequence_output"].numpy()
-    ours = {weight.ref() for weight in auxiliary.weights}
-    assert not ours & {weight.ref() for weight in encoder.weights}
-    randomize(encoder, seed=8)
-    np.testing.assert_array_equal(auxiliary.extractor(tokens)["sequence_output"], before)
-    auxiliary.copy_from(encoder)
-    expected = encoder(tokens)["encoder_outputs"][1]
-    np.testing.assert_array_equal(auxiliary.extractor(tokens)["sequence_output"], expected)
-    assert np.abs(expected - before).max() > 0.1
-
-
 def test_copy_takes_every_weight():
     """No weight of the extractor keeps its initial value; the fusion has its own throughout."""
     encoder, auxiliary = _build(lexical_layers=1, pooling="cls_pooler")
@@ -188,13 +173,3 @@ def test_in_half_precision(bfloat16):
     exact.set_weights(auxiliary.get_weights())
     difference = tf.cast(outputs, tf.float32) - exact(tokens, vectors)
     assert 0 < np.abs(difference).mean() < 0.1
-
-
-def test_in_a_graph_of_unknown_shape():
-    """A traced function without static shapes gives what eager execution gives."""
-    _, auxiliary = _build()
-    tokens = make_tokens(LENGTHS, 9)
-    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in tokens}
-    graph = tf.function(auxiliary, input_signature=[spec, tf.TensorSpec([None, 16])])
-    expected = auxiliary(tokens, _vectors())
-    np.testing.assert_allclose(graph(tokens, _vectors()), expected, rtol=0, atol=1e-5)

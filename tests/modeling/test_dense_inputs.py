@@ -68,16 +68,6 @@ def test_dense_inputs_equal_the_reference(encoder):
         np.testing.assert_allclose(outputs["default"][row], vector, 1e-4, 1e-5)
 
 
-def test_dense_inputs_in_a_graph_of_unknown_shape(encoder):
-    """A traced function without static shapes gives what eager execution gives."""
-    tokens, dense = make_tokens([6, 2, 9], 9), tf.constant(_dense())
-    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in tokens}
-    spec["dense_inputs"] = tf.TensorSpec([None, None, 16])
-    inputs = {**tokens, "dense_inputs": dense}
-    graph = tf.function(lambda x: encoder(x)["sequence_output"], input_signature=[spec])
-    np.testing.assert_allclose(graph(inputs), encoder(inputs)["sequence_output"], rtol=0, atol=1e-5)
-
-
 def test_gradient_of_the_position_table(model, table):
     """Exactly the rows of real tokens and the last N learn."""
     with tf.GradientTape() as tape:

@@ -216,16 +216,6 @@ def test_views_may_be_different():
     assert (one[2:] != two[2:]).all()
 
 
-def test_dense_inputs_of_two_views():
-    """Extra elements of the sequence take part in the sharing."""
-    model, tokens = _encoder(**ON), _same_rows(8)
-    dense = np.random.default_rng(0).normal(size=[1, 3, 16]).astype(np.float32)
-    inputs = {**tokens, "dense_inputs": tf.repeat(dense, 8, axis=0)}
-    outputs = model(inputs, training=True, views=2, shared_masks=True)
-    np.testing.assert_array_equal(*_halves(outputs["sequence_output"]))
-    assert _distinct(outputs["default"][:4]) == 4
-
-
 def _pooler_output(model, tokens):
     """Calls the network inside, which knows no views."""
     return model.bert(tokens, training=True)["pooled_output"]

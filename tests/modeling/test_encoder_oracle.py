@@ -60,13 +60,6 @@ def test_every_layer_equals_the_reference(encoders, tokens, activation):
     np.testing.assert_array_equal(outputs["sequence_output"], last)
 
 
-def test_activations_differ(encoders, tokens):
-    """The tests above can tell the activations apart, even the two GELUs."""
-    default = {name: model(tokens)["default"].numpy() for name, model in encoders.items()}
-    for name in ("gelu_exact", "relu"):
-        assert np.abs(default[name] - default["gelu"]).max() > 2e-4
-
-
 @pytest.mark.parametrize("width", [6, 24])
 def test_tables_of_another_width_equal_the_reference(tokens, width):
     """As ALBERT's: normalised at their width, then a linear layer to the encoder's."""

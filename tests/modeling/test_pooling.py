@@ -7,7 +7,6 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.errors import UserError
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
@@ -78,27 +77,12 @@ def test_half_precision_is_pooled_in_full(inputs, pooling):
     np.testing.assert_array_equal(vectors, expected)
 
 
-def test_first_last_of_one_block_is_its_mean():
-    """With a single block the first and the last are one."""
-    layer, mask = tf.constant(_random(0, 2, 4, 6)), tf.constant([[1, 1, 0, 0], [1, 1, 1, 1]])
-    poolings = (POOLINGS["first_last"], POOLINGS["mean"])
-    layers = [layer + 1, layer]
-    one = [sentence_vector(layers, layer[:, 0], mask, pooling) for pooling in poolings]
-    np.testing.assert_allclose(*one, rtol=1e-6)
-
-
 def test_first_last_of_a_row_without_tokens():
     """The mean of nothing is 0, not NaN."""
     layer = tf.constant(_random(0, 2, 4, 6))
     mask = tf.zeros([2, 4], tf.int32)
     vectors = sentence_vector([layer] * 2, layer[:, 0], mask, POOLINGS["first_last"])
     np.testing.assert_array_equal(vectors, np.zeros([2, 6]))
-
-
-def test_unknown_pooling_is_an_error():
-    """Nothing else is taken for a pooling that does not exist."""
-    with pytest.raises(UserError, match="encoder.pooling must be one of .*first_last.* 'first"):
-        SentenceEncoderModel(tiny_encoder_config(pooling="first_mean"))
 
 
 @functools.cache
@@ -160,21 +144,3 @@ def test_only_cls_pooler_trains_the_pooler(pooling):
         assert gradient is not None, variable.name
         if variable.ref() in pooler:
             assert np.abs(gradient).max() > 1e-3
-
-
-def test_pooling_leaves_the_weights_alone():
-    """Names and shapes are those of every encoder, so that checkpoints fit whatever is pooled."""
-    shapes = [[(w.name, w.shape) for w in _encoder(p).weights] for p in POOLINGS]
-    assert all(one == shapes[0] for one in shapes)
-
-
-@pytest.mark.parametrize("pooling", OF_REAL)
-def test_dense_inputs_are_not_pooled(pooling):
-    """Extra elements move the vector through attention alone; they are not pooled."""
-    model, tokens = _encoder(pooling), make_tokens(LENGTHS, 9)
-    outputs = model({**tokens, "dense_inputs": tf.constant(_random(3, 4, 2, 16))})
-    assert [layer.shape for layer in outputs["encoder_outputs"]] == [[4, 9, 16]] * 3
-    pooled = model.bert.pooler_layer(outputs["encoder_outputs"][-1][:, 0])
-    layers = [model.bert(tokens)["embedding_output"], *outputs["encoder_outputs"]]
-    expected = sentence_vector(layers, pooled, tokens["input_mask"], POOLINGS[pooling])
-    np.testing.assert_allclose(outputs["default"], expected, rtol=1e-5, atol=1e-6)

@@ -107,21 +107,17 @@ def test_an_objective(folders):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("chunk_size", [0, 3])
-def test_the_sum_of_all_objectives(folders, chunk_size):
+@pytest.mark.parametrize(
+    ("kind", "rate", "chunk_size"),
+    [("sgd", 0.05, 0), ("sgd", 0.05, 3), ("adamw", 1e-3, 0), ("lamb", 1e-3, 0)],
+)
+def test_the_sum_of_all_objectives(folders, kind, rate, chunk_size):
     """20 steps with dropout: every objective's loss and figures, and the weights.
 
-    In chunks on JAX's device too, against TensorFlow's whole batches.
+    In chunks on JAX's device too, against TensorFlow's whole batches; by the two optimizers of the
+    experiments.
     """
-    _assert_equal_training(folders, list(SETTINGS), "sgd", 0.05, chunk_size=chunk_size)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SETTINGS)
-def test_every_objective(folders, name):
-    """Each alone, by the two optimizers of the experiments."""
-    for kind in ("adamw", "lamb"):
-        _assert_equal_training(folders, [name], kind, 1e-3)
+    _assert_equal_training(folders, list(SETTINGS), kind, rate, chunk_size=chunk_size)
 
 
 @pytest.mark.long

@@ -12,9 +12,8 @@ from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import build, make_pairs, output_of
-from tests.training.helpers import by_objective, data, task_config
+from tests.training.helpers import by_objective, task_config
 
 
 def _task(folder, **objectives):
@@ -136,25 +135,6 @@ def test_step_from_the_pipeline_encodes_each_sequence_once(step, passes):
     passes.clear()
     model(element)
     assert len(passes) == 4
-
-
-def test_objective_with_its_own_records(records_dir, vocabulary, tmp_path):
-    """An objective's own `train_data` feeds it alone, though others have the same view.
-
-    `test_task.py` has batches of two such groups.
-    """
-    write_records(tmp_path / "own", make_documents(40, seed=5), vocabulary)
-    own = data(tmp_path / "own", seq_length=16, global_batch_size=4)
-    task = _task(
-        records_dir,
-        cmlm=CmlmConfig(num_projections=3),
-        quick_thought=QuickThoughtConfig(train_data=own),
-    )
-    read = {name: (each.input_path, each.seq_length) for name, each in task.training_data().items()}
-    assert read == {"cmlm": (str(records_dir), 24), "quick_thought": (str(tmp_path / "own"), 16)}
-    sizes = {name: each.global_batch_size for name, each in task.training_data().items()}
-    assert sizes == {"cmlm": 8, "quick_thought": 4}
-    assert task.input_folders() == [str(records_dir), str(tmp_path / "own")]
 
 
 def test_validation_is_one_pass(records_dir):

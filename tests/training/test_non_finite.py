@@ -17,6 +17,7 @@ from official_cmlm.training.non_finite import Failure, failed_step
 from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.training.all_objectives import batch_of, task_of
 from tests.training.helpers import data
+from tests.training.step_values import halves_of
 
 _ADAM = {
     "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
@@ -46,10 +47,6 @@ def _with_rare_token(batch):
             for name, v in batch[NAME].items()
         }
     }
-
-
-def _halves(batch):
-    return [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], batch) for i in (0, 1)]
 
 
 class Training:
@@ -90,7 +87,7 @@ class Training:
 
     def train(self, batch):
         if self.strategy.num_replicas_in_sync > 1:
-            halves = _halves(batch)
+            halves = halves_of(batch)
             batch = self.strategy.experimental_distribute_values_from_function(
                 lambda context: halves[context.replica_id_in_sync_group]
             )

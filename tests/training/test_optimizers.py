@@ -55,52 +55,6 @@ def _train(optimizer, variables, steps, apply=apply_summed):
     return [variable.numpy() for variable in variables]
 
 
-def _adafactor(values, steps):
-    """Computes Shazeer and Stern 2018, algorithms 4 and 5 with §6's relative steps, by sums."""
-    values = [value.astype(np.float64) for value in values]
-    state = [{} for _ in values]
-    for step in range(steps):
-        number = step + 1
-        decay = 1 - number**-0.8
-        rate = min(RATE * (1 - step / 10), number**-0.5)
-        for value, kept, gradient in zip(values, state, _gradients(step, values)):
-            squares = np.square(gradient.numpy(), dtype=np.float64) + 1e-30
-            if value.ndim == 1:
-                kept["all"] = decay * kept.get("all", 0) + (1 - decay) * squares
-                second = kept["all"]
-            else:
-                for axis in (-1, -2):
-                    sums = squares.sum(axis=axis, keepdims=True)
-                    kept[axis] = decay * kept.get(axis, 0) + (1 - decay) * sums
-                second = kept[-1] * kept[-2] / kept[-1].sum(axis=-2, keepdims=True)
-            update = gradient.numpy() / np.sqrt(second)
-            update /= max(1, np.sqrt(np.mean(update**2)))
-            value -= max(1e-3, np.sqrt(np.mean(value**2))) * rate * update
-    return values
-
-
-def test_adafactor_is_the_papers():
-    variables = _variables()
-    expected = _adafactor([variable.numpy() for variable in variables], 4)
-    before = [variable.numpy() for variable in variables]
-    found = _train(_optimizer("adafactor_keras"), variables, range(4))
-    for got, value, start in zip(found, expected, before, strict=True):
-        assert np.abs(value - start).max() > 0.1
-        np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
-
-
-def test_adafactor_goes_on_where_it_was_saved(tmp_path):
-    optimizer, variables = _optimizer("adafactor_keras"), _variables()
-    _train(optimizer, variables, range(2))
-    prefix = tf.train.Checkpoint(optimizer=optimizer, model=variables).write(str(tmp_path / "c"))
-    expected = _train(optimizer, variables, range(2, 4))
-    other, others = _optimizer("adafactor_keras"), _variables()
-    other.build(others)
-    tf.train.Checkpoint(optimizer=other, model=others).read(prefix).assert_consumed()
-    for got, value in zip(_train(other, others, range(2, 4)), expected, strict=True):
-        np.testing.assert_array_equal(got, value)
-
-
 def test_adafactor_on_two_replicas():
     """Both apply the same summed gradients, in a graph as a training has them."""
     expected = _train(_optimizer("adafactor_keras"), _variables(), range(3))
@@ -115,18 +69,6 @@ def test_adafactor_on_two_replicas():
     for variable, value in zip(variables, expected, strict=True):
         for local in strategy.experimental_local_results(variable):
             np.testing.assert_allclose(local, value, rtol=1e-5, atol=1e-6)
-
-
-def test_adafactor_compiled():
-    expected = _train(_optimizer("adafactor_keras"), _variables(), range(3))
-    optimizer, variables = _optimizer("adafactor_keras"), _variables()
-    optimizer.build(variables)
-    step = tf.function(
-        lambda *gradients: apply_summed(optimizer, list(gradients), variables), jit_compile=True
-    )
-    found = _train(optimizer, variables, range(3), lambda _, gradients, variables: step(*gradients))
-    for got, value in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

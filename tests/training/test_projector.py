@@ -154,17 +154,6 @@ def test_tokens_of_sentencepiece_are_spelled_as_text():
     assert spelled([4, 5, 6, 7], vocabulary) == "A twos."
 
 
-def test_a_damaged_shard_is_named(model_dir, tmp_path, vocabulary):
-    """As in training."""
-    manifest = write_records(tmp_path, make_documents(30), vocabulary)
-    shard = tmp_path / manifest.shards[0].name
-    data = bytearray(shard.read_bytes())
-    data[40] ^= 255
-    shard.write_bytes(data)
-    with pytest.raises(UserError, match=shard.name):
-        write_projector(model_dir, [str(tmp_path)], vocabulary, 5)
-
-
 def test_needs_validation_records(tmp_path):
     """The message comes before the training, not after it."""
     with pytest.raises(UserError, match=r"set task\.validation_data\.input_path"):

@@ -10,6 +10,7 @@ from tensorflow.python.framework import config
 from official_cmlm.objectives import objectives
 from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import batch_of, task_of
+from tests.training.step_values import halves_of
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 _ADAM = {
@@ -100,7 +101,7 @@ def test_deterministic_ops_on_two_replicas(folders):
     """TensorFlow's switch, dropout and several replicas go together, and give the same bits."""
     task = task_of(folders, "contrastive", DROPOUT)
     batch, strategy = batch_of(task, "contrastive"), mirrored_strategy()
-    halves = [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2)[i], batch) for i in range(2)]
+    halves = halves_of(batch)
     shares = strategy.experimental_distribute_values_from_function(
         lambda context: halves[context.replica_id_in_sync_group]
     )

@@ -4,7 +4,6 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.training.step import FiniteMean, batch_counts
-from tests.training.all_objectives import batch_of, task_of
 
 
 def test_counts_by_hand():
@@ -18,17 +17,6 @@ def test_counts_by_hand():
     views = {"a+b": ("first",), "c": ("one",)}
     counts = {name: float(value) for name, value in batch_counts(features, views).items()}
     assert counts == {"examples": 3, "tokens": 7, "positions": 10}
-
-
-def test_counts_of_a_real_batch(folders):
-    """The pipeline pads with an id that no token of these records has."""
-    task = task_of(folders, "cmlm")
-    batch = batch_of(task, "cmlm")
-    ids = [batch["cmlm"][name]["input_word_ids"].numpy() for name in ("first", "second")]
-    counts = batch_counts(batch, {"cmlm": ("first", "second")})
-    assert float(counts["tokens"]) == sum(np.count_nonzero(part) for part in ids)
-    assert float(counts["positions"]) == sum(part.size for part in ids)
-    assert float(counts["examples"]) == 8
 
 
 def test_the_mean_norm_leaves_out_what_overflowed():

@@ -8,16 +8,13 @@ import pytest
 import tensorflow as tf
 from official.modeling import optimization
 
-from data_prep.counts import Counts
-from data_prep.output.documents import RecordOptions, document_records
-from data_prep.output.folder import ShardWriter
 from data_prep.readers import Document
 from official_cmlm.checkpoints.weights import restore_objectives
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import make_documents
+from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import output_of, randomize
 from tests.training.all_objectives import SETTINGS, records_of
 from tests.training.helpers import by_objective, data, task_config
@@ -210,24 +207,12 @@ def test_validation_batches_are_checked_too(folders):
     assert _refusal(SentenceEncoderTask(config)).startswith("task.validation_data.global_batch")
 
 
-def _write(folder, vocabulary, documents):
-    """Writes a folder of records; returns its manifest."""
-    writer, statistics = ShardWriter(folder, "documents", 1 << 20), Counts()
-    options = RecordOptions(one_sentence_a_line=True)
-    for language, record in document_records(documents, vocabulary, options, statistics):
-        writer.write(language, record)
-    writer.close()
-    vocabulary.save(folder)
-    manifest = statistics.manifest(vocabulary, writer.shards, False)
-    manifest.save(folder)
-    return manifest
-
-
 @pytest.mark.parametrize("name", ["cmlm", "quick_thought"])
 def test_records_without_pairs_are_counted(vocabulary, tmp_path, name):
     """One line before training; plain MLM, which reads them all, has none."""
     texts = [["a"]] * 3 + [["a b", "c"]] * 4 + [["a b c d e f g h i j k l"] * 4] * 2
-    _write(tmp_path, vocabulary, [Document(f"d{i}", "en", text) for i, text in enumerate(texts)])
+    documents = [Document(f"d{i}", "en", text) for i, text in enumerate(texts)]
+    write_records(tmp_path, documents, vocabulary, one_sentence_a_line=True)
     line = f"{name}: 3 of 9 records of task.train_data have one sentence and are skipped"
     for segment in ("sentence", "packed"):
         train = data(tmp_path, segment=segment)
@@ -238,7 +223,7 @@ def test_records_without_pairs_are_counted(vocabulary, tmp_path, name):
 
 def test_records_that_would_join_sentences_without_a_space(tmp_path):
     """Byte-level BPE records of an older release are refused where sentences are joined."""
-    manifest = _write(tmp_path, load_vocabulary(ROBERTA), make_documents(5))
+    manifest = write_records(tmp_path, make_documents(5), load_vocabulary(ROBERTA))
     packed = {"train_data": data(tmp_path, segment="packed")}
     config = task_config(tmp_path, {"mlm": SETTINGS["mlm"]}, **packed)
     SentenceEncoderTask(config)
