@@ -104,7 +104,7 @@ def _measure(side: str) -> dict[str, float]:
         from official_cmlm.training.jax_loop import compiled_memory
 
         try:
-            found["xla_MiB"] = round(compiled_memory(step, batch).temporary / 2**20)
+            found["xla_MiB"] = round(compiled_memory(step, batch) / 2**20)
         except UserError as error:
             cli.warn(str(error))
     return found

@@ -258,13 +258,7 @@ def concerning(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_common(stages: list[Stage], common: dict[str, Any], what: str = "stage") -> None:
-    """Raises `UserError` if the common overrides name an objective that no stage has.
-
-    Args:
-      stages: all that share the overrides.
-      common: the overrides.
-      what: word for a stage in messages.
-    """
+    """Raises `UserError` if the common overrides name an objective that no stage has."""
     # null switches an objective off, which is valid even if no stage has it.
     named = [name for name, value in _named_objectives(common).items() if value is not None]
     used = {name: None for stage in stages if named for name in sorted(_own_objectives(stage))}

@@ -38,11 +38,6 @@ class _Row:
 def write_report(study: Study, work_dir: Path, name: str) -> str:
     """Writes `study.md` and `study.png`.
 
-    Args:
-      study: the comparison.
-      work_dir: its folder.
-      name: the value of `--study`.
-
     Returns:
       A line that says what was written and what is missing.
 

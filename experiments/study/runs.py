@@ -78,11 +78,7 @@ class Runner:
         return given | {step.name: str(self.work_dir / "data" / step.name) for step in steps}
 
     def run(self, wanted: Collection[str] = ()) -> None:
-        """Checks the study, makes its records, and trains and scores what has no result yet.
-
-        Args:
-          wanted: see `plan`.
-        """
+        """Checks the study, makes its records, and trains and scores what has no result yet."""
         self.check_settings()
         self.check_evaluation()
         self.make_data()

@@ -163,11 +163,7 @@ class DataConfig(base_config.Config):
         return ", ".join(self.folders())
 
     def setting(self, where: str) -> str:
-        """Returns the setting that names the folders, as `task.train_data.input_path=records`.
-
-        Args:
-          where: the field, e.g. `task.train_data`.
-        """
+        """Returns the setting that names the folders, as `task.train_data.input_path=records`."""
         name = "sources" if self.sources else "input_path"
         return f"{where}.{name}={self.named_folders}"
 

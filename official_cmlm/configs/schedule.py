@@ -131,11 +131,7 @@ class ScheduleConfig(base_config.Config):
 
 
 def check_schedule(trainer: Any) -> None:
-    """Raises `UserError` unless one thing says what the learning rate is.
-
-    Args:
-      trainer: a `SentenceEncoderTrainerConfig`.
-    """
+    """Raises `UserError` unless one thing says what the learning rate is."""
     own, where = trainer.optimizer_config, "trainer.optimizer_config"
     if trainer.schedule is None:
         if own.learning_rate.type is None:
@@ -157,9 +153,6 @@ def check_schedule(trainer: Any) -> None:
 
 def with_schedule(trainer: Any) -> optimization.OptimizationConfig:
     """Returns optimizer, learning rate and warm-up as Model Garden's fields, the schedule included.
-
-    Args:
-      trainer: a `SentenceEncoderTrainerConfig`; it is not changed.
 
     Raises:
       UserError: as `check_schedule`.
@@ -224,10 +217,6 @@ def schedule_notes(trainer: Any) -> list[str]:
 
 def resume_notes(before: Any, now: Any, step: int) -> list[str]:
     """Returns a line if a resumed training has another learning rate than was planned.
-
-    Args:
-      before, now: the `trainer` of the run until here, and of the run from here.
-      step: number of steps that are trained already.
 
     Raises:
       UserError: as `check_schedule`.

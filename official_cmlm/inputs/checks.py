@@ -1,7 +1,6 @@
 """Checks of records against a view's needs, and counts of the records that it cannot use."""
 
-from collections.abc import Callable
-
+import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
@@ -19,9 +18,6 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
     """Checks that the records give examples of a view: of training, a batch of them in an epoch.
 
     With fewer, training would read epoch after epoch, hold all examples and get no whole batch.
-
-    Args:
-      config, manifest, view: see `Plan`.
 
     Raises:
       UserError: if the records give no example of this view, fewer than a batch of a training, or
@@ -103,29 +99,14 @@ _MOST_COUNTED = 200_000
 _MOST_SHARDS_COUNTED = 64
 
 
-def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int) -> tuple[int, int]:
-    """Counts documents records of fewer than `min_tokens` tokens; returns (short, records read).
+def unusable_records(config: DataConfig, manifest: Manifest, view: View, where: str) -> list[str]:
+    """Returns a line for each reason for which a view makes no example of some records.
+
+    `where` names the settings of the records.
 
     Reads only the lengths, of at most 200,000 records of 64 shards, which are spread evenly over
     the folders.
     """
-    return _count(config, manifest, lambda batch: documents.token_counts(batch) < min_tokens)
-
-
-def count_single_sentences(config: DataConfig, manifest: Manifest) -> tuple[int, int]:
-    """Counts documents records of one sentence; returns (these, records read), as above."""
-
-    def is_single(batch: tf.Tensor) -> tf.Tensor:
-        lengths, _, _ = documents.parse_lengths(batch)
-        return lengths.row_lengths() < 2
-
-    return _count(config, manifest, is_single)
-
-
-def _count(
-    config: DataConfig, manifest: Manifest, condition: Callable[[tf.Tensor], tf.Tensor]
-) -> tuple[int, int]:
-    """Returns how many of a sample of the records `condition` holds for, and the records read."""
     paths = shard_paths(config, manifest)
     number = min(len(paths), _MOST_SHARDS_COUNTED)
     chosen = [paths[len(paths) * i // number] for i in range(number)]
@@ -134,9 +115,20 @@ def _count(
     records = tf.data.Dataset.from_tensor_slices(chosen).flat_map(
         lambda path: tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).take(most)
     )
-    batches = records.batch(4096)
-    found = read = 0
-    for holds in batches.map(condition).as_numpy_iterator():
-        found += int(holds.sum())
-        read += len(holds)
-    return found, read
+    is_unusable = {}
+    if view.pairs_segments:
+        is_unusable["have one sentence"] = lambda batch: (
+            documents.parse_lengths(batch)[0].row_lengths() < 2
+        )
+    if least := view.min_record_tokens:
+        is_unusable[f"have fewer than {least} tokens"] = lambda batch: (
+            documents.token_counts(batch) < least
+        )
+    lines = []
+    for reason, condition in is_unusable.items():
+        batches = records.batch(4096).map(condition).as_numpy_iterator()
+        found = np.concatenate([np.zeros(0, bool), *batches])
+        if found.any():
+            counts = f"{found.sum()} of {len(found)} records of {where}"
+            lines.append(f"{counts} {reason} and are skipped")
+    return lines

@@ -122,11 +122,6 @@ def fingerprint(
 def decoded(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | None:
     """Decodes a stored data position.
 
-    Args:
-      stored: int64 `[SIZE]`.
-      mark: the `fingerprint` of the training to resume.
-      num_buckets: its number of buckets.
-
     Returns:
       The data position; None if it is empty, or of other records, settings or batch sizes.
     """
@@ -168,22 +163,13 @@ class Tracker:
     """
 
     def __init__(self, batch_sizes: Sequence[int], skip: Sequence[int], mark: int) -> None:
-        """Sets up the counts.
-
-        Args:
-          batch_sizes: examples per batch of each bucket.
-          skip: see `DataPosition`.
-          mark: see `fingerprint`.
-        """
+        """Sets up the counts."""
         self._sizes = np.array(batch_sizes, np.int64)
         self._skip = np.array(skip or [0] * len(batch_sizes), np.int64)
         self._mark = mark
 
     def initial_state(self, first: int | tf.Tensor) -> State:
         """Returns the state before the first block.
-
-        Args:
-          first: the first block's `block_number`.
 
         Returns:
           int64 `[buckets]`, `[buckets]` and `[buckets, buckets]`, see `Tracker`.

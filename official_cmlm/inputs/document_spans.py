@@ -171,13 +171,6 @@ class Spans(View):
     ) -> tf.Tensor:
         """Draws lengths ⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
 
-        Args:
-          keys: int64 `[documents]`.
-          count: how many of each document.
-          salt: of the random numbers.
-          beta: its α and β.
-          longest: in tokens, or int32 `[documents, 1]`.
-
         Returns:
           int32 `[documents, count]`.
         """

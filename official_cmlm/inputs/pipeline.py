@@ -112,12 +112,7 @@ def check_batches(
     num_replicas: int,
     static_shapes: bool = False,
 ) -> None:
-    """Raises `UserError` if a validation pass would have no batch.
-
-    Args:
-      config, manifest, view, static_shapes: see `Plan`.
-      num_replicas: number of replicas that share each batch.
-    """
+    """Raises `UserError` if a validation pass would have no batch."""
     if num_replicas == 1 and not (static_shapes or config.drop_remainder):
         return
     plan = Plan.of(config, manifest, view, num_replicas, static_shapes=static_shapes)

@@ -106,10 +106,6 @@ class Plan:
     def steps(self, epochs: int, num_replicas: int) -> int:
         """Returns the number of batches of so many epochs of random batches.
 
-        Args:
-          epochs: passes over the records.
-          num_replicas: replicas that share each batch.
-
         Raises:
           UserError: the manifest does not tell how many examples an epoch has, or batches do not
             end with it.

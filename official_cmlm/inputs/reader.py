@@ -284,12 +284,7 @@ def parse_block(
     with_text: bool,
     vocab_size: int | None = None,
 ) -> Block:
-    """Parses the records of a block.
-
-    Args:
-      kind: kind of the records, `documents` or `pairs`.
-      serialized, keys, with_text, vocab_size: see `documents.parse`.
-    """
+    """Parses the records of a block."""
     if kind == pairs.KIND:
         return pairs.parse(serialized, keys, vocab_size)
     return documents.parse(serialized, keys, with_text, vocab_size)

@@ -15,7 +15,8 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.plan import shard_repetitions
-from official_cmlm.records.manifest import Manifest, join, parts_of
+from official_cmlm.inputs.reader import shard_paths
+from official_cmlm.records.manifest import Manifest
 
 # How many example indices are tried: first as many as nearly all records have, then the most.
 _EXAMPLES = (64, 4096)
@@ -28,21 +29,14 @@ class RecordName:
     """A record of a folder.
 
     Attributes:
-      folder: the folder, as the settings name it.
-      shard: name of its file.
+      path: its file, in the folder as the settings name it.
       number: number of the record in the file, from 0.
       epoch: epoch in which it was read, from 0.
     """
 
-    folder: str
-    shard: str
+    path: str
     number: int
     epoch: int
-
-    @property
-    def path(self) -> str:
-        """The path of its file."""
-        return join(self.folder, self.shard)
 
     def __str__(self) -> str:
         return f"{self.path}#{self.number}"
@@ -67,11 +61,7 @@ def record_names(
     # Repetitions of a record within an epoch are numbered after the last record.
     most = manifest.records * (1 + int(max(shard_repetitions(config, manifest))))
     found: list[RecordName | None] = []
-    places = [
-        (folder, shard.name)
-        for folder, part in parts_of(config.folders(), manifest)
-        for shard in part.shards
-    ]
+    paths = shard_paths(config, manifest)
     ends = np.cumsum([shard.records for shard in manifest.shards])
     around = np.arange(max(0, epoch - _EPOCHS), epoch + _EPOCHS + 1)
     # The examples of a batch come from few epochs.
@@ -87,7 +77,7 @@ def record_names(
         # Shards without records end where they begin.
         shard = int(np.searchsorted(ends, number, side="right"))
         start = int(ends[shard]) - manifest.shards[shard].records
-        found.append(RecordName(*places[shard], number - start, epoch_read))
+        found.append(RecordName(paths[shard], number - start, epoch_read))
     return found
 
 
@@ -96,14 +86,7 @@ def _near(epoch: int) -> np.ndarray:
 
 
 def _record(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, int] | None:
-    """Finds (epoch, number of the record) of a key that belongs to one of the epochs.
-
-    Args:
-      key: the example's key.
-      seed: the seed of the training.
-      epochs: the epochs that are tried.
-      most: numbers of records are below it.
-    """
+    """Finds (epoch, number of the record) of a key that belongs to one of the epochs."""
     epoch_keys = hashing.fold(tf.constant(seed, tf.int64), tf.constant(epochs)).numpy()
     for count in _EXAMPLES:
         # Views whose records are single examples use the records' own keys.

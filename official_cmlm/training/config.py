@@ -37,9 +37,6 @@ def objective_notes(before: base_config.Config, now: base_config.Config) -> list
     """Returns a line if a resumed training has other objectives than were trained until here.
 
     Their records are not compared: `SentenceEncoderTask.resume_notes` tells what restarts.
-
-    Args:
-      before, now: the `ObjectivesConfig` of the run until here, and of the run from here.
     """
     old, new = chosen_objectives(before), chosen_objectives(now)
     changes = [f"{name} was removed" for name in old if name not in new]

@@ -37,11 +37,7 @@ Lines = dict[tuple[str, str], list[tuple[int, float]]]
 
 
 def comparable(metrics: Iterable[str]) -> set[str]:
-    """Returns the metrics that measure the same in training and validation.
-
-    Args:
-      metrics: names as in the history, e.g. `quick_thought/recall_at_1`, `training_loss`.
-    """
+    """Returns the metrics that measure the same in training and validation."""
     known = objectives()
     of_objectives = {name for name in metrics if "/" in name}
     same = set()

@@ -64,11 +64,7 @@ class StartingEncoder:
         return {name: value for name, value in self.encoder.as_dict().items() if name not in own}
 
     def reset_fields(self, result: EncoderConfig) -> dict:
-        """Returns fields to reset: they belong to an inherited vector that a setting replaced.
-
-        Args:
-          result: the encoder after all settings.
-        """
+        """Returns fields to reset: they belong to an inherited vector that a setting replaced."""
         values: dict = {}
         own = self.encoder
         if result.pooling != own.pooling and result.padded_length == own.padded_length:

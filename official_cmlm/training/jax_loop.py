@@ -31,61 +31,43 @@ class DeviceFailed(Exception):
     """The device, or JAX, could not execute a step; the weights on the device are lost."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Jax:
-    """The names of JAX that are used here; all public."""
+def _load() -> Any:
+    """Imports JAX and enables 64-bit integers, the type of example keys.
 
-    api: Any
-    export: Callable[..., Any]
-    hlo_to_stablehlo: Callable[[bytes], bytes]
-    serialize: Callable[[bytes, str], bytes]
-    stablehlo_version: str
+    Raises:
+      UserError: if JAX is missing, or its version lacks a function that is needed.
+    """
+    try:
+        import jax
+    except ImportError:
+        raise UserError(
+            f"runtime.distribution_strategy is pjrt, which needs JAX; {INSTALL}"
+        ) from None
+    try:
+        import jax.export
+        from jax.extend.mlir import hlo_to_stablehlo, serialize_portable_artifact  # noqa: F401
+        from jax.extend.mlir.dialects.stablehlo import get_current_version  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            f"runtime.distribution_strategy pjrt: JAX {jax.__version__} lacks a function that is "
+            f"needed ({error}); install version 0.10 or newer ({INSTALL})"
+        ) from None
+    jax.config.update("jax_enable_x64", True)
+    return jax
 
-    @classmethod
-    def load(cls) -> "_Jax":
-        """Imports JAX and enables 64-bit integers, the type of example keys.
 
-        Raises:
-          UserError: if JAX is missing, or its version lacks a function that is needed.
-        """
-        try:
-            import jax
-        except ImportError:
-            raise UserError(
-                f"runtime.distribution_strategy is pjrt, which needs JAX; {INSTALL}"
-            ) from None
-        try:
-            import jax.export
-            from jax.extend import mlir
-            from jax.extend.mlir.dialects import stablehlo
+def _devices(jax: Any) -> list[Any]:
+    """Returns all devices of JAX's default backend.
 
-            names = cls(
-                jax,
-                jax.export.export,
-                mlir.hlo_to_stablehlo,
-                mlir.serialize_portable_artifact,
-                stablehlo.get_current_version(),
-            )
-        except (ImportError, AttributeError) as error:
-            raise UserError(
-                f"runtime.distribution_strategy pjrt: JAX {jax.__version__} lacks a function that "
-                f"is needed ({error}); install version 0.10 or newer ({INSTALL})"
-            ) from None
-        jax.config.update("jax_enable_x64", True)
-        return names
-
-    def devices(self) -> list[Any]:
-        """Returns all devices of JAX's default backend.
-
-        Raises:
-          UserError: if there is none.
-        """
-        try:
-            return self.api.devices()
-        except RuntimeError as error:
-            raise UserError(
-                f"runtime.distribution_strategy pjrt: JAX found no device ({_first_line(error)})"
-            ) from None
+    Raises:
+      UserError: if there is none.
+    """
+    try:
+        return jax.devices()
+    except RuntimeError as error:
+        raise UserError(
+            f"runtime.distribution_strategy pjrt: JAX found no device ({_first_line(error)})"
+        ) from None
 
 
 def describe_device() -> str:
@@ -94,10 +76,10 @@ def describe_device() -> str:
     Raises:
       UserError: if JAX or its device is missing.
     """
-    jax = _Jax.load()
-    first, *others = jax.devices()
+    jax = _load()
+    first, *others = _devices(jax)
     more = f", the first of {len(others) + 1}" if others else ""
-    return f"{first.device_kind} by JAX {jax.api.__version__}{more}"
+    return f"{first.device_kind} by JAX {jax.__version__}{more}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,18 +116,19 @@ class JaxLoop:
         Args:
           step, variables: see `step_module.lower`.
           host_variables: see the class.
-          report: called with a line of text before each compilation. Default: prints it.
+          report: called with a line of text before each compilation. Default: prints it above the
+            progress bar.
 
         Raises:
           UserError: if JAX or its device is missing.
         """
-        self._jax = _Jax.load()
-        self._device = self._jax.devices()[0]
+        self._jax = _load()
+        self._device = _devices(self._jax)[0]
         self.device = describe_device()
         self._step, self._variables = step, variables
         self._host_variables = list(host_variables)
         self._host = {variable.ref() for variable in self._host_variables}
-        self._report = report or (lambda line: print(line, file=sys.stderr))
+        self._report = report or (lambda line: tqdm.write(line, file=sys.stderr))
         self._executables: dict[Any, _Executable] = {}
         # Variable's reference -> array on the device.
         self._state: dict[Any, Any] = {}
@@ -162,7 +145,7 @@ class JaxLoop:
         """
         try:
             self._run(iterator, int(num_steps))
-        except self._jax.api.errors.JaxRuntimeError as error:
+        except self._jax.errors.JaxRuntimeError as error:
             raise DeviceFailed(f"{self._device.device_kind}: {_first_line(error)}") from error
 
     def _run(self, iterator: Any, num_steps: int) -> None:
@@ -176,7 +159,7 @@ class JaxLoop:
                 executable = self._executable(batch)
                 features = [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
                 # The copy overlaps with the previous step.
-                features = self._jax.api.device_put(features, self._device)
+                features = self._jax.device_put(features, self._device)
                 end = self._take(executable, features)
                 ends.append((arrived, watcher.submit(self._wait_for, end)))
                 if len(ends) > _AHEAD:
@@ -195,7 +178,7 @@ class JaxLoop:
 
     def _wait_for(self, array: Any) -> float:
         """Waits for an array; returns the host's time at which it was ready."""
-        self._jax.api.block_until_ready(array)
+        self._jax.block_until_ready(array)
         return time.monotonic()
 
     def _count(self, step: tuple[float, concurrent.futures.Future], before: float | None) -> float:
@@ -226,13 +209,13 @@ class JaxLoop:
     def _push(self, refs: list[Any]) -> None:
         # Copies: on a CPU the device may use the host's own memory.
         values = [np.array(ref.deref().numpy()) for ref in refs]
-        self._state.update(zip(refs, self._jax.api.device_put(values, self._device)))
+        self._state.update(zip(refs, self._jax.device_put(values, self._device)))
 
     def _pull(self, refs: list[Any]) -> None:
         arrays = [self._state[ref] for ref in refs]
         try:
-            values = self._jax.api.device_get(arrays)
-        except self._jax.api.errors.JaxRuntimeError as error:
+            values = self._jax.device_get(arrays)
+        except self._jax.errors.JaxRuntimeError as error:
             raise DeviceFailed(f"{self._device.device_kind}: {_first_line(error)}") from error
         for ref, value in zip(refs, values):
             ref.deref().assign(value)
@@ -260,41 +243,16 @@ class JaxLoop:
         jax, module = self._jax, lower(self._step, batch, self._known_variables)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
         constants = {
-            i: jax.api.device_put(value, self._device)
-            for i, value in enumerate(module.captured)
-            if isinstance(value, np.ndarray)
+            i: jax.device_put(value, self._device) for i, value in module.constants.items()
         }
-        updated, read = _updated_and_read(module)
         return _Executable(
             _donating(jax, module, exported, constants),
-            [module.captured[i].ref() for i in updated],
-            [module.captured[i].ref() for i in read],
+            [module.captured[i].ref() for i in module.updated],
+            [module.captured[i].ref() for i in module.read],
         )
 
 
-def loop_of(trainer: Any) -> JaxLoop:
-    """Makes the loop of a `Trainer`: its `make_device_loop` where the strategy is `pjrt`."""
-    return JaxLoop(
-        trainer.step_on_replicas,
-        trainer.host_variables(),
-        trainer.all_variables,
-        # Above the progress bar.
-        lambda line: tqdm.write(line, file=sys.stderr),
-    )
-
-
-def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
-    """Returns indices in `captured` of the variables that a step updates and that it only reads."""
-    updated = list(module.updated)
-    read = [
-        i
-        for i, value in enumerate(module.captured)
-        if i not in updated and not isinstance(value, np.ndarray)
-    ]
-    return updated, read
-
-
-def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
+def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
     """Returns the step as a compiled function that reuses the memory of updated variables.
 
     Its arguments are three lists: values of the updated variables, of those that are only read, and
@@ -305,47 +263,34 @@ def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int,
       jax, module, exported: the step, see `_as_exported`.
       constants: index in `captured` -> array.
     """
-    updated, read = _updated_and_read(module)
+    updated, read = module.updated, module.read
 
     def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
         known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
         results = exported.call(*features, *(known[i] for i in range(len(module.captured))))
         # A separate result: the memory of all others is donated to the next step.
-        return list(results), jax.api.numpy.ravel(results[0])[:1]
+        return list(results), jax.numpy.ravel(results[0])[:1]
 
-    return jax.api.jit(run, donate_argnums=0)
-
-
-@dataclasses.dataclass(frozen=True)
-class CompiledMemory:
-    """Memory of the device that a compiled step needs, by XLA's account, in bytes.
-
-    Attributes:
-      arguments: batch and variables, which stay on the device.
-      temporary: what is allocated within the step.
-    """
-
-    arguments: int
-    temporary: int
+    return jax.jit(run, donate_argnums=0)
 
 
 def compiled_memory(
     step: Callable[[Any], None],
     batch: Any,
     variables: Callable[[], Iterable[tf.Variable]] = tuple,
-) -> CompiledMemory:
-    """Compiles a step for JAX's device, without running it.
+) -> int:
+    """Returns the bytes that a step compiled for JAX's device allocates, by XLA's account.
 
-    Args: see `step_module.lower`.
+    Batch and variables, which stay on the device, are not counted. The step is not run.
 
     Raises:
       UserError: if JAX or its device is missing.
     """
-    jax = _Jax.load()
+    jax = _load()
     exported = _as_exported(jax, lower(step, batch, variables), tf.nest.flatten(batch))
-    arguments = [jax.api.ShapeDtypeStruct(each.shape, each.dtype) for each in exported.in_avals]
-    found = jax.api.jit(exported.call).lower(*arguments).compile().memory_analysis()
-    return CompiledMemory(found.argument_size_in_bytes, found.temp_size_in_bytes)
+    arguments = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in exported.in_avals]
+    compiled = jax.jit(exported.call).lower(*arguments).compile()
+    return compiled.memory_analysis().temp_size_in_bytes
 
 
 def portable_step(
@@ -366,41 +311,46 @@ def portable_step(
     Raises:
       UserError: if JAX is missing.
     """
-    jax = _Jax.load()
+    jax = _load()
     module, features = lower(step, batch, variables), tf.nest.flatten(batch)
-    updated, read = _updated_and_read(module)
-    constants = {i: v for i, v in enumerate(module.captured) if isinstance(v, np.ndarray)}
     exported = _as_exported(jax, module, features, [platform])
-    run = _donating(jax, module, exported, constants)
+    run = _donating(jax, module, exported, module.constants)
     arguments = (
-        [_shape_of(jax, module.captured[i]) for i in updated],
-        [_shape_of(jax, module.captured[i]) for i in read],
+        [_shape_of(jax, module.captured[i]) for i in module.updated],
+        [_shape_of(jax, module.captured[i]) for i in module.read],
         [_shape_of(jax, feature) for feature in features],
     )
-    return bytes(jax.export(run, platforms=[platform])(*arguments).serialize())
+    return bytes(jax.export.export(run, platforms=[platform])(*arguments).serialize())
 
 
-def _shape_of(jax: _Jax, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
+def _shape_of(jax: Any, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
     dtype = tf.as_dtype(value.dtype).as_numpy_dtype
-    return jax.api.ShapeDtypeStruct(tuple(value.shape), dtype)
+    return jax.ShapeDtypeStruct(tuple(value.shape), dtype)
 
 
 def _as_exported(
-    jax: _Jax, module: StepModule, batch: list[tf.Tensor], platforms: list[str] | None = None
+    jax: Any, module: StepModule, batch: list[tf.Tensor], platforms: list[str] | None = None
 ) -> Any:
     """Returns a step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
     JAX exports a placeholder with the same arguments and results; its code is then replaced by the
     step's. `platforms`: JAX's names of the devices that it may be compiled for; default: this one.
     """
+    from jax.extend import mlir
+    from jax.extend.mlir.dialects import stablehlo
+
     arguments = [_shape_of(jax, value) for value in (*batch, *module.captured)]
     results = [_shape_of(jax, module.captured[i]) for i in module.updated]
 
     def nothing(*_: Any) -> list[Any]:
-        return [jax.api.numpy.zeros(result.shape, result.dtype) for result in results]
+        return [jax.numpy.zeros(result.shape, result.dtype) for result in results]
 
-    exported = jax.export(jax.api.jit(nothing, keep_unused=True), platforms=platforms)(*arguments)
-    code = jax.serialize(jax.hlo_to_stablehlo(module.hlo), jax.stablehlo_version)
+    exported = jax.export.export(jax.jit(nothing, keep_unused=True), platforms=platforms)(
+        *arguments
+    )
+    code = mlir.serialize_portable_artifact(
+        mlir.hlo_to_stablehlo(module.hlo), stablehlo.get_current_version()
+    )
     return dataclasses.replace(exported, mlir_module_serialized=code)
 
 

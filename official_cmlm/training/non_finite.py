@@ -150,12 +150,6 @@ def failed_step(
 
     Each worker knows only its own share of the batch and writes its own file. The file of a
     non-chief worker has the worker's number in its name, e.g. `failed_step.worker1.json`.
-
-    Args:
-      failure: the step.
-      trainer: the trainer that ran it.
-      data: group -> the data config of its batches.
-      model_dir: the folder.
     """
     rate = trainer.optimizer.learning_rate
     rate = float(rate(failure.step - 1) if callable(rate) else rate)

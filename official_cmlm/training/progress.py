@@ -6,7 +6,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,11 @@ _LONG_SECONDS = 86_400.0
 
 
 class TrainingProgress:
-    """Train and eval actions of Orbit's controller that report progress.
+    """Train and eval actions of Orbit's controller that report progress, within a `with` block.
 
-    Each report is also a line of `history.jsonl` in the model directory: `step`, `seconds` since
-    the start, `split` and the metrics, for figures and comparisons.
+    There Orbit's less readable line per loop is suppressed. Each report is also a line of
+    `history.jsonl` in the model directory: `step`, `seconds` since the start, `split` and the
+    metrics, for figures and comparisons.
 
     Attributes:
       last: metrics of the last training loop; empty before the first.
@@ -67,16 +67,26 @@ class TrainingProgress:
         self._run_started = self._started if started is None else started
         self.seconds_to_first_step: float | None = None
         self._total_steps = total_steps
-        self._bar = None
         self._estimated = False
         self.last: dict[str, float] = {}
 
-    def start(self) -> None:
+    def __enter__(self) -> "TrainingProgress":
         """Draws the bar, which starts at the restored step."""
+        import orbit
+
+        self._restore = contextlib.ExitStack()
+        module, log = orbit.controller, orbit.controller._log
+        module._log = lambda message: None
+        self._restore.callback(setattr, module, "_log", log)
         done = min(int(self._global_step.numpy()), self._total_steps)
         self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
         if done < self._total_steps:
             tqdm.write("tracing the first step, which may take a minute or two …", file=sys.stderr)
+        self._restore.callback(self._bar.close)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore.close()
 
     def on_train(self, output: dict[str, Any]) -> None:
         """Reports the metrics of a loop of `steps_per_loop` steps."""
@@ -114,10 +124,6 @@ class TrainingProgress:
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
         tqdm.write(f"step {step}: {text}", file=sys.stderr)
 
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
     def _write(self, split: str, step: int, values: dict[str, float]) -> None:
         if not self._path:
             return
@@ -153,28 +159,6 @@ def evaluated_steps(model_dir: str | Path) -> dict[int, dict[str, Any]]:
     }
 
 
-@contextlib.contextmanager
-def progress_reports(
-    total_steps: int, model_dir: str | None, trainer: Any, started: float | None = None
-) -> Iterator[TrainingProgress]:
-    """Reports the progress of one run; Orbit's less readable line per loop is suppressed.
-
-    Arguments are those of `TrainingProgress`, whose `global_step` is the trainer's.
-    """
-    import orbit
-
-    module = orbit.controller
-    original = module._log
-    module._log = lambda message: None
-    reports = TrainingProgress(total_steps, model_dir, trainer.global_step, started)
-    try:
-        reports.start()
-        yield reports
-    finally:
-        reports.close()
-        module._log = original
-
-
 def _floats(output: dict[str, Any]) -> dict[str, float]:
     import tensorflow as tf
 
@@ -199,12 +183,6 @@ def write_summary(
 
     `steps` … `waiting_share` count this run alone; `step` is the global step. Rates and shares
     leave out the first piece of the run, in which the step is traced and compiled.
-
-    Args:
-      model_dir: the folder.
-      trainer: an `official_cmlm.training.trainer.Trainer`.
-      reports: those of the run.
-      checkpoint: prefix of the newest checkpoint.
     """
     step, aim = int(trainer.global_step.numpy()), trainer.config.trainer.train_steps
     totals, first_step = trainer.totals, reports.seconds_to_first_step

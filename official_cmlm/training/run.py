@@ -52,12 +52,10 @@ from official_cmlm.training.inherited_fields import (
     source_of_weights,
 )
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
-from official_cmlm.training.jax_loop import loop_of as jax_loop_of
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
     TrainingProgress,
     evaluated_steps,
-    progress_reports,
     write_summary,
 )
 from official_cmlm.training.projector import validation_folders, write_projector
@@ -222,7 +220,7 @@ class Run:
             if step >= total:
                 print(f"{self.model_dir}: all {total} steps are trained already", file=sys.stderr)
         history = self.model_dir if self.chief else None
-        with progress_reports(total, history, trainer, started) as reports:
+        with TrainingProgress(total, history, trainer.global_step, started) as reports:
             runner = self._runner(trainer, reports, checkpoint)
             with self._step_errors(trainer):
                 stopped = _run_until_stop(runner, trainer)
@@ -256,7 +254,7 @@ class Run:
         Raises:
           UserError: if the checkpoint does not fit.
         """
-        params, on_jax = self.params, self.params.runtime.distribution_strategy == PJRT
+        params = self.params
         optimization = params.trainer.replace(optimizer_config=params.trainer.optimization())
         with self.strategy.scope():
             try:
@@ -272,7 +270,6 @@ class Run:
                         Trainer,
                         stop=stop,
                         reached=reached,
-                        make_device_loop=jax_loop_of if on_jax else None,
                     ),
                 )
             except UserError as error:
@@ -451,9 +448,6 @@ def with_counted_steps(
 ) -> SentenceEncoderExperimentConfig:
     """Returns an experiment with the steps of its `trainer.train_epochs`, if any, as `train_steps`.
 
-    Args:
-      params, task, num_replicas: see `check_run`.
-
     Raises:
       UserError: see `SentenceEncoderTask.steps_of`.
     """
@@ -470,14 +464,7 @@ def check_run(
     mode: str,
     num_replicas: int,
 ) -> None:
-    """Raises `UserError` for settings that would fail, or spoil the result, during the run.
-
-    Args:
-      params: the whole experiment.
-      task: the task of `params`.
-      mode: what the run does, e.g. `train_and_eval`.
-      num_replicas: number of replicas that share each batch.
-    """
+    """Raises `UserError` for settings that would fail, or spoil the result, during the run."""
     if "train" in mode:
         check_trainer(params)
         task.check_padding()

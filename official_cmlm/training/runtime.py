@@ -120,11 +120,7 @@ def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> Xl
 
 
 def step_shapes(data: list[DataConfig]) -> int:
-    """Returns the most shapes that a step is compiled for: a bucket of each pipeline.
-
-    Args:
-      data: records of each objective; equal ones share a pipeline.
-    """
+    """Returns the most shapes that a step is compiled for: a bucket of each pipeline."""
     different = {repr(config.as_dict()): config for config in data}
     return math.prod(max(1, len(config.bucket_boundaries)) for config in different.values())
 

@@ -30,6 +30,17 @@ class StepModule:
     captured: tuple[tf.Variable | np.ndarray, ...]
     updated: tuple[int, ...]
 
+    @property
+    def constants(self) -> dict[int, np.ndarray]:
+        """Index in `captured` -> constant."""
+        return {i: v for i, v in enumerate(self.captured) if isinstance(v, np.ndarray)}
+
+    @property
+    def read(self) -> list[int]:
+        """Indices in `captured` of the variables that the step does not update."""
+        known = {*self.updated, *self.constants}
+        return [i for i in range(len(self.captured)) if i not in known]
+
 
 def lower(
     step: Callable[[Any], None],

@@ -20,8 +20,7 @@ from official_cmlm.inputs.checks import (
     check_examples,
     check_running_text,
     check_text,
-    count_short_records,
-    count_single_sentences,
+    unusable_records,
 )
 from official_cmlm.inputs.data_position import DataPositions
 from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_batches
@@ -118,9 +117,8 @@ class SentenceEncoderTask(base_task.Task):
         self._sts_pairs = self._open_sts()
         for name, where, data in params.used_data():
             manifest = self.manifest(data)
-            facts = self._facts(manifest)
-            self.chosen[name].check_records(data, facts, where)
-            view = self.chosen[name].view(data, facts)
+            self.chosen[name].check_records(data, self._facts(data), where)
+            view = self._view(name, data)
             check_running_text(data, manifest, view, self.vocabulary)
             check_text(data, manifest, view)
 
@@ -144,7 +142,12 @@ class SentenceEncoderTask(base_task.Task):
             )
         return pairs
 
-    def _facts(self, manifest: Manifest) -> RecordFacts:
+    def _view(self, name: str, data: DataConfig) -> View:
+        """Returns the view of an objective."""
+        return self.chosen[name].view(data, self._facts(data))
+
+    def _facts(self, data: DataConfig) -> RecordFacts:
+        manifest = self.manifest(data)
         return RecordFacts(
             self.vocabulary,
             manifest.row_size,
@@ -201,19 +204,16 @@ class SentenceEncoderTask(base_task.Task):
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
-        for name, folders in self._validation_folders().items():
-            if not folders:
-                raise UserError(
-                    f"objective {name} has no validation records; set "
-                    "task.validation_data.input_path, or choose --mode=train"
-                )
+        for name in self._without_validation():
+            raise UserError(
+                f"objective {name} has no validation records; set "
+                "task.validation_data.input_path, or choose --mode=train"
+            )
 
-    def _validation_folders(self) -> dict[str, list]:
-        """Returns each objective's folders of validation records."""
-        return {
-            name: self.task_config.data_of(config, is_training=False).folders()
-            for name, config in self.chosen.items()
-        }
+    def _without_validation(self) -> list[str]:
+        """Returns the objectives without validation records."""
+        validated = {name for name, _, data in self.task_config.used_data() if not data.is_training}
+        return [name for name in self.chosen if name not in validated]
 
     def check_batch_sizes(self, num_replicas: int) -> None:
         """Raises `UserError` unless all batches divide by the replicas and have enough examples."""
@@ -248,43 +248,20 @@ class SentenceEncoderTask(base_task.Task):
                 manifest = self.manifest(group.data)
                 check_examples(group.data, manifest, group.view)
                 if not is_training:
-                    static = self._static_validation
-                    check_batches(group.data, manifest, group.view, num_replicas, static)
-
-    def _static(self, is_training: bool) -> bool:
-        return self._static_shapes if is_training else self._static_validation
+                    shape = (num_replicas, self._static_validation)
+                    check_batches(group.data, manifest, group.view, *shape)
 
     def notes(self) -> list[str]:
         """Returns lines to print before training: how many records an objective cannot use."""
-        lines = []
-        for name, where, data in self.task_config.used_data():
-            manifest = self.manifest(data)
-            view = self.chosen[name].view(data, self._facts(manifest))
-            if not data.is_training:
-                continue
-            if view.pairs_segments:
-                single, read = count_single_sentences(data, manifest)
-                if single:
-                    lines.append(
-                        f"{name}: {single} of {read} records of {where} have one sentence and are "
-                        "skipped"
-                    )
-            if view.min_record_tokens:
-                short, read = count_short_records(data, manifest, view.min_record_tokens)
-                if short:
-                    lines.append(
-                        f"{name}: {short} of {read} records of {where} have fewer than "
-                        f"{view.min_record_tokens} tokens and are skipped"
-                    )
-        return lines
+        return [
+            f"{name}: {line}"
+            for name, where, data in self.task_config.used_data()
+            if data.is_training
+            for line in unusable_records(data, self.manifest(data), self._view(name, data), where)
+        ]
 
     def resume_notes(self, reached: dict[str, np.ndarray], num_replicas: int) -> list[str]:
-        """Returns lines to print: the groups whose data restart from the beginning, and why.
-
-        Args:
-          reached: data positions of a checkpoint by group, see `read_positions`.
-          num_replicas: number of replicas that share each batch.
-        """
+        """Returns lines to print: the groups whose data restart from the beginning, and why."""
         lines = []
         for group in self.train_groups:
             data, position = group.data, reached.get(group.name)
@@ -301,7 +278,7 @@ class SentenceEncoderTask(base_task.Task):
         """Builds the encoder and the objectives with initial weights."""
         # Objectives that share records in training may have validation records of their own.
         groups = [*self.train_groups]
-        if all(self._validation_folders().values()):
+        if not self._without_validation():
             groups += self.groups(is_training=False)
         return MultiObjectiveModel(
             SentenceEncoderModel(self.encoder_config),
@@ -343,7 +320,8 @@ class SentenceEncoderTask(base_task.Task):
           input_context: the replicas of this host. Default: one replica.
           reached: group -> data position at which a resumed training goes on. Default: none.
         """
-        replicas, static = Replicas.of(input_context), self._static(params.is_training)
+        replicas = Replicas.of(input_context)
+        static = self._static_shapes if params.is_training else self._static_validation
         batches = {}
         for group in self.groups(params.is_training):
             position = (reached or {}).get(group.name)
@@ -362,9 +340,7 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[Group] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
-            facts = self._facts(self.manifest(data))
-            view = config.view(data, facts)
-            augments = config.augments(facts.special)
+            view, augments = self._view(name, data), config.augments(self._facts(data).special)
             for i, other in enumerate(groups):
                 if other.view == view and other.data.as_dict() == data.as_dict():
                     more = tuple(a for a in augments if a not in other.augments)

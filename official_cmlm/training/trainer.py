@@ -9,7 +9,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import orbit
@@ -19,6 +19,8 @@ from official.modeling.optimization import ema_optimizer
 
 from official_cmlm.checkpoints.encoder_weights import named
 from official_cmlm.checkpoints.weights import non_finite
+from official_cmlm.training.config import PJRT
+from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.non_finite import Failure
 from official_cmlm.training.runtime import is_compiled
 from official_cmlm.training.step import NAMES, optimizer_variables
@@ -134,29 +136,6 @@ class StopRequested(Exception):
     """A training or evaluation ends early because a stop was requested."""
 
 
-class DeviceLoop(Protocol):
-    """Loop that runs training steps outside of TensorFlow; `jax_loop.JaxLoop` is the only one.
-
-    Attributes:
-      device: readable name of the device that computes the steps.
-      waited: seconds in which the device was idle because the next batch had not arrived.
-      compiling: seconds spent on lowering and compiling steps.
-    """
-
-    device: str
-    waited: float
-    compiling: float
-
-    def run(self, iterator: Any, num_steps: int) -> None:
-        """Runs `num_steps` steps on the batches of an iterator."""
-
-    def pull(self) -> None:
-        """Copies the device's variables to TensorFlow, if they are newer."""
-
-    def forget(self) -> None:
-        """Discards the device's variables; the next step starts from TensorFlow's."""
-
-
 class Trainer(base_trainer.Trainer):
     """Computes the same steps as its base class, in pieces between which it can stop and report.
 
@@ -179,7 +158,6 @@ class Trainer(base_trainer.Trainer):
         *,
         stop: Callable[[], bool],
         reached: dict[str, np.ndarray] | None = None,
-        make_device_loop: Callable[["Trainer"], DeviceLoop] | None = None,
         train: bool = True,
         evaluate: bool = True,
         **kwargs: Any,
@@ -190,7 +168,6 @@ class Trainer(base_trainer.Trainer):
           config, task, train, evaluate, **kwargs: as in the base class.
           stop: returns whether a stop was requested.
           reached: data positions at which a resumed training goes on, see `build_inputs`.
-          make_device_loop: makes the `device_loop` of a training. Default: it has none.
         """
         self._stop = stop
         self._reported = -math.inf
@@ -212,11 +189,14 @@ class Trainer(base_trainer.Trainer):
         super().__init__(config, task, train=train, evaluate=evaluate, **kwargs)
         self._watch = Stopwatch()
         self._sts_scorer = task.sts_scorer(self.model) if evaluate else None
-        self.device_loop = make_device_loop(self) if train and make_device_loop else None
+        self.device_loop = None
+        if train and config.runtime.distribution_strategy == PJRT:
+            variables = self._host_variables()
+            self.device_loop = JaxLoop(self._step_on_replicas, variables, self._all_variables)
         # Workers must run the same number of steps, so they have to stop together.
         self._several_workers = self.strategy.extended._in_multi_worker_mode()
 
-    def host_variables(self) -> list[tf.Variable]:
+    def _host_variables(self) -> list[tf.Variable]:
         """Returns the variables that the host reads or resets between two pieces of a loop."""
         metrics = [self._train_loss, *self.train_metrics]
         return [
@@ -227,7 +207,7 @@ class Trainer(base_trainer.Trainer):
             *self.model.data_positions.all(),
         ]
 
-    def all_variables(self) -> list[tf.Variable]:
+    def _all_variables(self) -> list[tf.Variable]:
         """Returns the variables of the model and of the optimizer, slots included."""
         return [*self.model.variables, *optimizer_variables(self.optimizer)]
 
@@ -251,7 +231,7 @@ class Trainer(base_trainer.Trainer):
         """
         if self.device_loop:
             self.device_loop.pull()
-        wrong = non_finite(self.all_variables())
+        wrong = non_finite(self._all_variables())
         if wrong:
             raise WeightsFailed(
                 f"step {int(self.global_step.numpy())}: an update made weights non-finite "
@@ -325,9 +305,9 @@ class Trainer(base_trainer.Trainer):
 
     def train_step(self, iterator: Any) -> None:
         """Computes a step as the base class does, but with XLA on all devices, not only on GPUs."""
-        self.step_on_replicas(self.next_train_inputs(iterator))
+        self._step_on_replicas(self.next_train_inputs(iterator))
 
-    def step_on_replicas(self, inputs: Any) -> None:
+    def _step_on_replicas(self, inputs: Any) -> None:
         """Computes a step of one batch, each replica its share."""
         self.strategy.run(self._replica_step, args=(inputs,), options=self._runtime_options)
 

@@ -43,11 +43,11 @@ def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
         for number in range(shard.records):
             record_key = hashing.fold(epoch_key, start + number)
             for key in hashing.fold(record_key, tf.range(20)).numpy():
-                expected[int(key)] = (shard.name, number, epoch)
+                expected[int(key)] = (f"{records_dir}/{shard.name}", number, epoch)
         start += shard.records
     assert len(keys) > 100
     for key, name in zip(keys, names):
-        assert (name.shard, name.number, name.epoch) == expected[key]
+        assert (name.path, name.number, name.epoch) == expected[key]
 
 
 def test_records_that_give_single_examples(records_dir):
@@ -58,7 +58,7 @@ def test_records_that_give_single_examples(records_dir):
     first, second = record_names(keys, config, manifest, 0)
     assert str(first) == f"{records_dir}/{manifest.shards[0].name}#0" and first.epoch == 2
     assert str(second) == f"{records_dir}/{manifest.shards[1].name}#0"
-    stored = next(iter(tf.data.TFRecordDataset(str(records_dir / second.shard)))).numpy()
+    stored = next(iter(tf.data.TFRecordDataset(second.path))).numpy()
     wanted = tf.train.Example.FromString(stored).features.feature["id"].bytes_list.value[0]
     assert document_ids([second])[second] == wanted.decode() != ""
 
@@ -67,13 +67,11 @@ def test_where_the_text_came_from(records_dir, monkeypatch):
     """Records of two shards, in any order and twice: each shard is opened once."""
     manifest = load_manifest(records_dir)
     numbers = [(1, 3), (0, 2), (1, 0), (0, 2), (1, manifest.shards[1].records - 1)]
-    folder = str(records_dir)
-    names = [
-        RecordName(folder, manifest.shards[shard].name, number, 7) for shard, number in numbers
-    ]
+    paths = [f"{records_dir}/{shard.name}" for shard in manifest.shards]
+    names = [RecordName(paths[shard], number, 7) for shard, number in numbers]
     expected = {}
     for name in names:
-        stored = list(tf.data.TFRecordDataset(str(records_dir / name.shard)).as_numpy_iterator())
+        stored = list(tf.data.TFRecordDataset(name.path).as_numpy_iterator())
         example = tf.train.Example.FromString(stored[name.number])
         expected[name] = example.features.feature["id"].bytes_list.value[0].decode()
     opened, original = [], tf.data.TFRecordDataset

@@ -102,7 +102,7 @@ def test_a_record_is_read_by_one_host(streamed, whole, hosts):
         keys = np.concatenate([batch["key"] for batch in batches])
         assert len(keys) * hosts == sum(len(batch["key"]) for batch in whole)
         for name in set(record_names(keys, _config(streamed), manifest, 0)):
-            readers.setdefault((name.epoch, name.shard), set()).add(host)
+            readers.setdefault((name.epoch, name.path), set()).add(host)
     assert {len(each) for each in readers.values()} == {1}
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.checks import check_examples, check_text, count_short_records
+from official_cmlm.inputs.checks import check_examples, check_text, unusable_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
@@ -112,7 +112,11 @@ def test_short_records_are_counted(folder, blocks, vocabulary):
     """They are those that give no example; a sentence that a cut repeats does not count."""
     view = Spans(1, 1, 4, 20, "all", special_ids(vocabulary))
     config = DataConfig(input_path=str(folder), seq_length=24)
-    short, read = count_short_records(config, load_manifest(folder), view.min_record_tokens)
     parsed = [parse_block("documents", *block, with_text=False) for block in blocks]
-    assert read == sum(block.keys.shape[0] for block in parsed)
-    assert read - short == sum(view(block)["key"].shape[0] for block in parsed) > 0
+    read = sum(block.keys.shape[0] for block in parsed)
+    used = sum(view(block)["key"].shape[0] for block in parsed)
+    assert 0 < used < read
+    counts = f"{read - used} of {read} records of data have fewer than {view.min_record_tokens} "
+    assert unusable_records(config, load_manifest(folder), view, "data") == [
+        f"{counts}tokens and are skipped"
+    ]

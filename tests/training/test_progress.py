@@ -15,10 +15,8 @@ def test_a_constant_learning_rate_on_several_replicas(tmp_path):
         rate = tf.Variable(0.25, trainable=False)
     metrics = {"training_loss": tf.constant(2.0), "learning_rate": rate, "gradient_norm": 1.0}
     metrics |= {"tokens_per_second": 3.0, "padding_share": 0.5, "waiting_share": 0.0}
-    reports = TrainingProgress(2, str(tmp_path), tf.Variable(1, dtype=tf.int64))
-    reports.start()
-    reports.on_train(metrics)
-    reports.close()
+    with TrainingProgress(2, str(tmp_path), tf.Variable(1, dtype=tf.int64)) as reports:
+        reports.on_train(metrics)
     assert reports.last["learning_rate"] == 0.25
     (line,) = (tmp_path / HISTORY_NAME).read_text().splitlines()
     assert 0.25 in json.loads(line).values()
@@ -27,7 +25,8 @@ def test_a_constant_learning_rate_on_several_replicas(tmp_path):
 def test_the_first_step_is_announced_before_it_is_traced(capsys):
     """The bar stands still meanwhile; a training that is done traces nothing."""
     for step, lines in ((1, 1), (2, 0)):
-        TrainingProgress(2, None, tf.Variable(step, dtype=tf.int64)).start()
+        with TrainingProgress(2, None, tf.Variable(step, dtype=tf.int64)):
+            pass
         assert capsys.readouterr().err.count("tracing the first step") == lines
 
 

@@ -151,4 +151,4 @@ def _temporaries(kind):
             if gradient is not None:
                 variable.assign_sub(0.1 * tf.convert_to_tensor(gradient))
 
-    return compiled_memory(step, batch).temporary
+    return compiled_memory(step, batch)
