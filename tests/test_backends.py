@@ -18,7 +18,7 @@ class Counting:
 
     name, dimension, max_positions, padded_length = "counting", 2, 16, 0
     embedding_id = EmbeddingId()
-    batch_tokens, concurrent = 8, 1
+    batch_tokens, call_tokens, concurrent = 8, 0, 1
 
     def embed(self, word_ids, lengths):
         assert word_ids.dtype == lengths.dtype == np.int32

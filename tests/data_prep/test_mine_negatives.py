@@ -135,7 +135,7 @@ def test_anchors_are_queries_if_asked(folder):
         ({"candidates": "none"}, "none: no such file; check --input and --candidates"),
         ({"encoder": "letters_encoder:nothing"}, "letters_encoder:nothing: cannot be imported"),
         ({"encoder": "letters_encoder:broken"}, "NaN or infinity"),
-        ({"encoder": "nowhere"}, "nowhere: no folder, installed package"),
+        ({"encoder": "nowhere"}, "nowhere: no folder, encoder that ships"),
         ({"range_max": 3, "range_min": 3}, "--range_max=3: not above --range_min=3; give a larger"),
         ({"min_score": 0.5, "max_score": 0.1}, "--max_score=0.1: below --min_score=0.5; give a"),
         (

@@ -52,6 +52,7 @@ def _served(encoder, **fields):
         headers = {"host": "localhost", "content-type": "application/json"}
         scope = {
             "type": "http",
+            "http_version": "1.1",
             "method": "POST",
             "path": "/v1/embeddings",
             "query_string": b"",

@@ -88,7 +88,7 @@ def test_different_languages_need_translations(vocabulary, tmp_path):
 
 def test_one_language_needs_pairs_of_one_language(vocabulary, tmp_path):
     """A premise and a hypothesis in two languages are `different` as they are, and not `same`."""
-    rows = [(pair("a cat", "a dog", "en-de", NLI_LABELS[i % 3]),) for i in range(6)]
+    rows = [(pair("a cat", "a dog", "en-de", NLI_LABELS[i % 3]),) for i in range(8)]
     write_pairs(tmp_path / "nli", rows, vocabulary)
     fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-de")
     refuses(lambda: _task(tmp_path / "nli", hypothesis_language="same"), *fields, "two languages")
