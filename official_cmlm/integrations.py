@@ -4,9 +4,11 @@ Texts that a library stores are embedded by `encode_document`, what it asks for 
 """
 
 import asyncio
+import functools
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import Role
 from official_cmlm.extras import is_installed
 from official_cmlm.sentence_encoder import SentenceEncoder
 
@@ -76,6 +78,35 @@ def llama_index_embedding(encoder: SentenceEncoder, batch_size: int = 64, **opti
             return await asyncio.to_thread(self._get_text_embedding, text)
 
     return EncoderEmbedding(model_name="official-cmlm", embed_batch_size=batch_size)
+
+
+def mteb_model(encoder: SentenceEncoder, name: str = "own/encoder", **options: Any) -> Any:
+    """Returns an encoder as the package mteb takes it, of its versions 1 and 2.
+
+    Queries and documents get their prompts, and so do the tasks and types of tasks of which the
+    encoder has a prompt; other texts get the default one.
+
+    >>> mteb.evaluate(mteb_model(encoder), mteb.get_tasks(tasks=["STS12"]))    # doctest: +SKIP
+
+    Args:
+      encoder: embeds the texts.
+      name: of the model in mteb's results, as `org/name`.
+      **options: of `encode`, such as `normalize_embeddings`.
+    """
+    from official_cmlm.evaluation.suites.mteb import MtebEncoder, description_of
+
+    encode: Any = functools.partial(encoder.encode, **options)
+    encode.roles = {
+        prompt: Role(functools.partial(encode, prompt_name=prompt), text)
+        for prompt, text in encoder.prompts.items()
+    } | {
+        "query": Role(functools.partial(encoder.encode_query, **options)),
+        "document": Role(functools.partial(encoder.encode_document, **options)),
+    }
+    model = MtebEncoder(encode)
+    about = {"name": name, "revision": "unknown", "max_tokens": encoder.max_seq_length}
+    model.mteb_model_meta = description_of(about)
+    return model
 
 
 def _check(module: str, package: str) -> None:

@@ -1,6 +1,7 @@
 """Encoders in LangChain and LlamaIndex: what is stored and what is asked for get their prompts."""
 
 import asyncio
+import types
 
 import numpy as np
 import pytest
@@ -50,6 +51,28 @@ def test_llama_index(encoder):
     asked = encoder.encode_query("a dog")
     np.testing.assert_allclose(found.get_query_embedding("a dog"), asked)
     np.testing.assert_allclose(asyncio.run(found.aget_query_embedding("a dog")), asked)
+
+
+@pytest.mark.parametrize(
+    "asked, prompt",
+    [
+        ({"prompt_type": "query"}, "the "),
+        ({"prompt_type": types.SimpleNamespace(value="document")}, "a "),
+        ({"prompt_type": "passage"}, "a "),
+        ({"task_metadata": types.SimpleNamespace(name="STS12", type="STS")}, "one bird "),
+        ({"task_name": "Other"}, "every "),
+    ],
+)
+def test_mteb(encoder, asked, prompt):
+    """Texts come as lists (mteb 1) or batches (mteb 2), with what they are for."""
+    encoder.prompts |= {"STS": "one bird ", "own": "every "}
+    encoder.default_prompt_name = "own"
+    found = integrations.mteb_model(encoder, truncate_dim=3)
+    expected = encoder.encode(TEXTS, prompt=prompt, truncate_dim=3)
+    for texts in (TEXTS, [{"text": TEXTS[:2]}, {"text": TEXTS[2:]}]):
+        np.testing.assert_array_equal(found.encode(texts, **asked), expected)
+    cosines = found.similarity(expected, expected[:2])
+    np.testing.assert_allclose(cosines, encoder.similarity(expected, expected[:2]), atol=1e-6)
 
 
 def test_libraries_that_are_missing(encoder, monkeypatch):

@@ -7,6 +7,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -74,6 +75,35 @@ def test_semantic_search_finds_the_text_itself(run, exported, tmp_path):
     assert re.search(r"1\.00  a red bird", first)
     assert np.load(tmp_path / "texts.index" / "vectors.npy").shape == (3, 16)
     assert run("semantic_search.py", *arguments) == first
+
+
+def _postgres(monkeypatch):
+    """Puts a stand-in for a server with pgvector in place of the two packages."""
+    rows = []
+
+    def execute(statement, values=()):
+        if statement.startswith("SELECT"):
+            order = sorted(rows, key=lambda row: -float(row[1] @ values[0]))
+            return [(text,) for text, _ in order[: values[1]]]
+        return None
+
+    connection = mock.MagicMock(execute=execute)
+    connection.__enter__.return_value = connection
+    connection.cursor().executemany = lambda statement, values: rows.extend(values)
+    for name in ("psycopg", "pgvector", "pgvector.psycopg"):
+        monkeypatch.setitem(sys.modules, name, mock.MagicMock(connect=lambda url: connection))
+
+
+@pytest.mark.parametrize("store", ["chroma", "qdrant", "lancedb", "pgvector"])
+def test_vector_stores_find_the_text_itself(run, exported, tmp_path, monkeypatch, store):
+    if store == "pgvector":
+        _postgres(monkeypatch)
+    else:
+        pytest.importorskip({"chroma": "chromadb", "qdrant": "qdrant_client"}.get(store, store))
+    path = tmp_path / "texts.txt"
+    path.write_text("the cat sat\na red bird\nwater and stone\n")
+    arguments = (f"--encoder={exported[0]}", f"--texts={path}", "--query=a red bird", "--most=2")
+    assert run("vector_stores.py", f"--store={store}", *arguments).splitlines()[0] == "a red bird"
 
 
 def test_bitext_retrieval_of_equal_files(run, exported, files, tmp_path):

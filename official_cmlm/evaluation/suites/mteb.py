@@ -188,7 +188,7 @@ def _run(
         raise UserError(f"mteb has no such task; {_NAMES}")
     try:
         if hasattr(mteb, "evaluate"):
-            adapter.mteb_model_meta = _description(about)
+            adapter.mteb_model_meta = description_of(about)
             return list(mteb.evaluate(adapter, tasks, cache=None).task_results)
         return list(mteb.MTEB(tasks=tasks).run(adapter, output_folder=None))
     except OSError as error:
@@ -208,7 +208,7 @@ def _model_meta(encoder: OpenedEncoder | None) -> dict[str, Any]:
     }
 
 
-def _description(about: dict[str, Any]) -> Any:
+def description_of(about: Mapping[str, Any]) -> Any:
     """Returns mteb's description of the model, or None, for which mteb substitutes one."""
     try:
         empty = importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
