@@ -5,6 +5,7 @@ request by length, so that little is padding. Everything is in the graph, of ops
 Serving 2.18 has; `tests/export/serving_ops.py` lists them.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,7 @@ class Serving(tf.Module):
         encoder: SentenceEncoderModel,
         dim: int | None = None,
         most_frozen: int = MOST_FROZEN,
+        layer: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         """Builds the module.
 
@@ -88,6 +90,8 @@ class Serving(tf.Module):
           dim: leading components of the embedding that are kept. Default: all.
           most_frozen: bytes of weights that become constants. The others stay variables, the table
             of words before all; then the model answers somewhat slower.
+          layer: kernel and bias of a classifier of the embedding, which makes a signature
+            `classify`.
         """
         super().__init__(name="serving")
         self.preprocess = preprocess
@@ -117,6 +121,13 @@ class Serving(tf.Module):
         self._width = dim or encoder.config.embedding_size
         # Padding is computed too, so at least this length is computed.
         self._computed = encoder.config.padded_length
+        if layer:
+
+            def classify(text: tf.Tensor) -> dict[str, tf.Tensor]:
+                return {"probabilities": tf.nn.softmax(self._vectors(text) @ layer[0] + layer[1])}
+
+            # Not a method, as all methods are saved.
+            self.classify = tf.function(classify, _TEXT, autograph=False)
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -153,12 +164,13 @@ class Serving(tf.Module):
 
     def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
         """Returns the functions by the names of their signatures."""
-        return {
+        found = {
             "serving_default": self.serve,
             "serve_normalized": self.serve_normalized,
             "serve_examples": self.serve_examples,
             "tokenize": self.tokenize,
         }
+        return found | ({"classify": self.classify} if hasattr(self, "classify") else {})
 
     def _rows(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns all texts' tokens, int32, and each text's begin and length with special tokens.
@@ -262,16 +274,16 @@ def write_configuration(folder: Path) -> None:
     (folder / "batching.config").write_text(_BATCHING, encoding="utf-8")
 
 
-def write_warm_up(version: Path) -> None:
-    """Writes the warm-up requests into a version of the serving model."""
+def write_warm_up(version: Path, signatures: Iterable[str]) -> None:
+    """Writes the warm-up requests into a version of the serving model, which has signatures."""
     extra = version / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
-        for log in warm_up_logs():
+        for log in warm_up_logs(signatures):
             writer.write(log)
 
 
-def warm_up_logs() -> list[bytes]:
+def warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
     """Returns serialized `PredictionLog`s, so that no client waits for a signature's first call."""
     logs = []
     for count in _BATCHES:
@@ -281,8 +293,10 @@ def warm_up_logs() -> list[bytes]:
             tf.train.Example(features=tf.train.Features(feature={"text": each})) for each in feature
         ]
         serialized = [example.SerializeToString() for example in examples]
-        logs += [_log(name, "text", texts) for name in ("serving_default", "serve_normalized")]
-        logs += [_log("serve_examples", "examples", serialized), _log("tokenize", "text", texts)]
+        for name in signatures:
+            by_example = name == "serve_examples"
+            given = ("examples", serialized) if by_example else ("text", texts)
+            logs.append(_log(name, *given))
     return logs
 
 

@@ -10,6 +10,7 @@ import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
 from official_cmlm.checkpoints.find_encoder import load_for_export
+from official_cmlm.classifier import CLASSIFIER_NAME, read_layer
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_own, read_text, staged_folder, write_json
@@ -55,8 +56,9 @@ def export(
     """Exports `output_dir/preprocess`, `output_dir/encoder` and `output_dir/serving/1`.
 
     Everything is built in float32, also after training in another precision. The folder appears
-    under its name when all three are complete. With a `version`, an export that is there gets that
-    version of the serving model, and all else of it stays.
+    under its name when all three are complete. A classifier in `model_dir` becomes a signature of
+    the serving model, where the vector is the encoder's own. With a `version`, an export that is
+    there gets that version of the serving model, and all else of it stays.
 
     Args:
       model_dir: an encoder directory.
@@ -88,6 +90,10 @@ def export(
         raise UserError(f"--dim must be 1 to {width}, the width of its embeddings; got {dim}")
     if normalize is not None:
         encoder.config = encoder.config.replace(normalize=normalize)
+    own_vector = override == OWN_VECTOR and normalize is None and dim is None
+    layer = None
+    if own_vector and (Path(model_dir) / CLASSIFIER_NAME).exists():
+        layer = read_layer(Path(model_dir), width)
     prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
     with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
         described = {"encoder": encoder.config.as_dict(), "max_seq_length": seq_length}
@@ -97,7 +103,7 @@ def export(
         assets = _assets(Path(model_dir), Path(folder), vocabulary, described)
         preprocess = Preprocess(vocabulary, seq_length, longest, assets, prompt)
         if added:
-            _save_serving(Serving(preprocess, encoder, dim), partial)
+            _save_serving(Serving(preprocess, encoder, dim, layer=layer), partial)
             return Exported((f"serving/{version}",), seq_length, prompt)
         tf.saved_model.save(preprocess, str(partial / "preprocess"))
         core = functional_encoder(encoder, dim)
@@ -105,7 +111,7 @@ def export(
             setattr(core, name, tf.saved_model.Asset(path))
         core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
         core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
-        serving = Serving(preprocess, encoder, dim)
+        serving = Serving(preprocess, encoder, dim, layer=layer)
         _save_serving(serving, partial / "serving" / str(version))
         write_configuration(partial)
     return Exported((*PARTS[:2], f"serving/{version}"), seq_length, prompt)
@@ -145,8 +151,9 @@ def _checked_version(output: Path, version: int | None, overwrite: bool) -> tupl
 
 
 def _save_serving(serving: Serving, folder: Path) -> None:
-    tf.saved_model.save(serving, str(folder), signatures=serving.signatures())
-    write_warm_up(folder)
+    signatures = serving.signatures()
+    tf.saved_model.save(serving, str(folder), signatures=signatures)
+    write_warm_up(folder, signatures)
 
 
 def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) -> tf_keras.Model:

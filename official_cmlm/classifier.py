@@ -88,21 +88,29 @@ class Classifier:
         Raises:
           UserError: if the folder holds no classifier, or a damaged one.
         """
-        path = Path(folder) / CLASSIFIER_NAME
         if not _is_at(Path(folder)):
             raise UserError(f"{folder}: holds no classifier (no {CLASSIFIER_NAME}); fine-tune one")
         encoder = SentenceEncoder.load(folder, **options)
-        try:
-            weights = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
-            raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
-        rows = encoder.dimension + 1
-        if weights.dtype != np.float32 or weights.ndim != 2 or len(weights) != rows:
-            raise UserError(
-                f"{path}: {weights.dtype} {list(weights.shape)}, expected float32 with {rows} "
-                "rows; save the classifier again"
-            )
-        return cls(encoder, weights[:-1], weights[-1])
+        return cls(encoder, *read_layer(Path(folder), encoder.dimension))
+
+
+def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns kernel and bias of a saved classifier on vectors of this dimension.
+
+    Raises:
+      UserError: if they are damaged.
+    """
+    path = folder / CLASSIFIER_NAME
+    try:
+        weights = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
+    if weights.dtype != np.float32 or weights.ndim != 2 or len(weights) != dimension + 1:
+        raise UserError(
+            f"{path}: {weights.dtype} {list(weights.shape)}, expected float32 with {dimension + 1} "
+            "rows; save the classifier again"
+        )
+    return weights[:-1], weights[-1]
 
 
 def _is_at(folder: Path) -> bool:

@@ -15,6 +15,7 @@ from export.preprocessing import Preprocess, check_rank, deciding_bytes
 from export.serving import Serving, _length_limits, warm_up_logs
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.classifier import Classifier
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -224,6 +225,23 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
         tfhub.export(str(exported[0]), str(tmp_path / "new"), None, False, dim=17)
 
 
+def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved):
+    """Its probabilities are those of the class; the encoder's own vector has it alone."""
+    encoder = SentenceEncoder.load(exported[0], backend="tensorflow")
+    random = np.random.default_rng(0)
+    kernel, bias = random.normal(size=[16, 3]), random.normal(size=[3])
+    classifier = Classifier(encoder, kernel.astype(np.float32), bias.astype(np.float32))
+    classifier.save(tmp_path / "model")
+    tfhub.export(str(tmp_path / "model"), str(tmp_path / "out"), None, False)
+    serving = saved["serving/1"]
+    assert "classify" in serving.signatures()
+    found = serving.classify(tf.constant(TEXTS))["probabilities"]
+    np.testing.assert_allclose(found, classifier.predict_proba(TEXTS), atol=1e-5)
+    assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
+    tfhub.export(str(tmp_path / "model"), str(tmp_path / "out"), None, False, dim=5, version=0)
+    assert "classify" not in saved["serving/2"].signatures()
+
+
 def test_lengths_of_groups():
     """Each at most a third shorter than the next, the last the longest text."""
     assert _length_limits(5) == [5]
@@ -245,7 +263,7 @@ def test_warm_up_requests_can_be_answered(exported, serving):
     """
     path = exported[1] / "serving" / "1" / "assets.extra" / "tf_serving_warmup_requests"
     logs = [log.numpy() for log in tf.data.TFRecordDataset(str(path))]
-    assert logs == warm_up_logs()
+    assert logs == warm_up_logs(serving.signatures)
     counts = []
     for log in logs:
         request = _fields(_fields(_fields(log)[6])[1])
