@@ -167,6 +167,13 @@ COMMANDS = {
         _DATA,
         aliases={"to": "output_dir"},
     ),
+    "add-vectors": Command(
+        "data_prep.add_vectors",
+        "a teacher's vectors beside the texts of records, for distillation",
+        _DATA,
+        ("records",),
+        {"to": "output_dir"},
+    ),
     "hold-out": Command(
         "data_prep.hold_out", "splits documents into a training and a held-out part", _DATA
     ),

@@ -314,7 +314,7 @@ class _Encoder:
             layers.append(hidden)
         ends = graph.add("Slice", given, graph.ints(1), graph.ints(2), graph.ints(0))
         graph.add("Slice", hidden, graph.ints(0), ends, graph.ints(1), output=TOKENS)
-        vector = self._pooled(layers, mask)
+        vector = self._pooled(layers, ids, mask)
         if projection:
             vector = self._projected_mean(vector, projection)
         if config.dense_size:
@@ -446,7 +446,7 @@ class _Encoder:
     def _tensor(self, name: str) -> str:
         return self._graph.tensor(name, self._weights[name])
 
-    def _pooled(self, layers: list[str], mask: str) -> str:
+    def _pooled(self, layers: list[str], ids: str, mask: str) -> str:
         """See `modeling.pooling.sentence_vector`."""
         graph, pooling, hidden = self._graph, self._config.pooled_by, layers[-1]
         if pooling.averaged_with is not None:
@@ -461,6 +461,10 @@ class _Encoder:
             mask = self._with_padding(mask)
         real = graph.add("Cast", mask, to=_FLOAT)
         real = graph.add("Unsqueeze", real, graph.ints(2))
+        if pooling.weighted:
+            counts = np.exp(self._weights["token_weights/embeddings"])
+            table = graph.tensor("token_counts", counts)
+            real = graph.add("Mul", real, graph.add("Gather", table, ids, axis=0))
         if pooling.reduction == "max":
             # `[batch, 1]`: whether a row has a real token.
             any_real = graph.add("ReduceMax", real, graph.ints(1), keepdims=0)

@@ -101,6 +101,8 @@ def read_weights(
             "dense/kernel": (config.hidden_size, config.dense_size),
             "dense/bias": (config.dense_size,),
         }
+    if config.pooled_by.weighted:
+        shapes["token_weights/embeddings"] = (config.vocab_size, 1)
     encoder = stored.read("encoder", shapes)
     layers = stored.read_projection(owner) if config.num_projections else []
     # The names are for the message only.

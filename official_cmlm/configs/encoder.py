@@ -21,6 +21,7 @@ class Pooling:
       averaged_with: the block whose outputs are averaged with the last block's, counted from 1; 0
         is the embedding layer. None: the last block's outputs alone are pooled.
       pooler: whether the vector goes through BERT's pooler, a dense layer with tanh.
+      weighted: whether each token counts with a learned weight of its vocabulary entry.
       padded: whether the tokens are the real ones and padding up to `EncoderConfig.padded_length`.
       exported_as: the switch in the configuration of sentence-transformers' module `Pooling`; None:
         that module cannot compute it.
@@ -29,6 +30,7 @@ class Pooling:
     reduction: str
     averaged_with: int | None = None
     pooler: bool = False
+    weighted: bool = False
     padded: bool = False
     exported_as: str | None = None
 
@@ -46,6 +48,7 @@ POOLINGS = {
     "first_last": Pooling("mean", averaged_with=1),
     "embedding_last": Pooling("mean", averaged_with=0),
     "mean_padded": Pooling("mean", padded=True),
+    "weighted_mean": Pooling("mean", weighted=True, exported_as="pooling_mode_mean_tokens"),
 }
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 _PROBABILITY = between(0, 1, below_high=True)
@@ -66,7 +69,7 @@ class EncoderConfig:
       embedding_width: width of the tables of words, positions and types and of the normalisation of
         their sum, from which a linear layer leads to `hidden_size`. 0 (default): `hidden_size`,
         without such a layer; ALBERT's releases have 128 (Lan et al. 2020, §3.1).
-      num_layers: transformer blocks.
+      num_layers: transformer blocks. 0: none, the vector is pooled from the embeddings of tokens.
       num_attention_heads: heads of a block; must divide `hidden_size`.
       intermediate_size: width inside the feed-forward layer, normally 4 · `hidden_size`.
       hidden_activation: activation of the feed-forward layer: `gelu` (tanh approximation, as
@@ -95,7 +98,8 @@ class EncoderConfig:
         trained; `first_last`, the mean over real tokens of the first and the last block's outputs
         (SimCSE's `avg_first_last`); `embedding_last`, the same of the embedding layer and the last
         block (BERT's "first-last avg." in CMLM-CSE Table 1); `mean_padded`, the mean over real
-        tokens and padding.
+        tokens and padding; `weighted_mean`, the mean over real tokens, where one with id i counts
+        exp(w[i]) times and w is learned, 0 at first.
       padded_length: tokens that `mean_padded` pads every sequence to, `[CLS]` and `[SEP]` included,
         whatever the length of its batch; a longer one has no padding. 0 (default) unless `pooling`
         is `mean_padded`; Mirror-BERT's code pads to 50.
@@ -124,7 +128,7 @@ class EncoderConfig:
     vocab_size: Annotated[int, between(0, 1 << 24)] = 0
     hidden_size: Annotated[int, between(1, 1 << 16)] = 768
     embedding_width: Annotated[int, between(0, 1 << 16)] = 0
-    num_layers: Annotated[int, between(1, 1024)] = 12
+    num_layers: Annotated[int, between(0, 1024)] = 12
     num_attention_heads: Annotated[int, between(1, 1 << 12)] = 12
     intermediate_size: Annotated[int, between(1, 1 << 20)] = 3072
     hidden_activation: Annotated[str, OneOf(ACTIVATIONS)] = "gelu"
@@ -261,6 +265,7 @@ class EncoderConfig:
         relative = self.relative_position_buckets * self.num_attention_heads
         mapping = self.embedding_width and (self.embedding_width + 1) * hidden
         others = pooler + projections + dense + relative + mapping
+        others += self.vocab_size * self.pooled_by.weighted
         return (rows + 2) * self.token_width + self.num_layers * layer + others
 
     def check_memory(self) -> None:

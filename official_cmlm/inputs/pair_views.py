@@ -73,6 +73,19 @@ class TextTriples(TextPairs):
 
 
 @dataclasses.dataclass(frozen=True)
+class TaughtPairs(TextPairs):
+    """As `TextPairs`, with the teacher's vectors, float16 `first_vector` and `second_vector`."""
+
+    vector_size: int = 0
+
+    scalars: ClassVar[tuple[str, ...]] = ("first_vector", "second_vector")
+
+    def __call__(self, block: PairBlock) -> Examples:
+        first, second = tf.unstack(block.vectors, axis=1)
+        return {**super().__call__(block), "first_vector": first, "second_vector": second}
+
+
+@dataclasses.dataclass(frozen=True)
 class InferencePairs(PairView):
     """Premise and hypothesis of a labelled NLI pair, as `first` and `second`, with its `label`.
 

@@ -266,7 +266,8 @@ class Reader:
         view = self._view
 
         def one_block(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:
-            block = parse_block(view.kind, serialized, keys, view.reads_text, self._vocab_size)
+            given = (view.kind, serialized, keys, view.reads_text)
+            block = parse_block(*given, self._vocab_size, view.vector_size)
             examples = view(block)
             number = data_position.block_number(epoch, number)
             if view.keeps_order:
@@ -283,11 +284,17 @@ def parse_block(
     keys: tf.Tensor,
     with_text: bool,
     vocab_size: int | None = None,
+    vector_size: int = 0,
 ) -> Block:
-    """Parses the records of a block."""
+    """Parses the records of a block.
+
+    Args:
+      kind: kind of the records, `documents` or `pairs`.
+      serialized, keys, with_text, vocab_size, vector_size: see `documents.parse`.
+    """
     if kind == pairs.KIND:
-        return pairs.parse(serialized, keys, vocab_size)
-    return documents.parse(serialized, keys, with_text, vocab_size)
+        return pairs.parse(serialized, keys, vocab_size, vector_size)
+    return documents.parse(serialized, keys, with_text, vocab_size, vector_size)
 
 
 @dataclasses.dataclass

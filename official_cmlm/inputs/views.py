@@ -54,6 +54,7 @@ class RecordFacts:
       languages: languages of the records; for pairs as `en-de`.
       labels: the labels of pairs; empty if they have none.
       negatives: whether some pairs have a hard negative.
+      vector_size: components of the teacher's vectors in the records; 0: they hold none.
     """
 
     vocabulary: Vocabulary
@@ -61,6 +62,7 @@ class RecordFacts:
     languages: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     negatives: bool = False
+    vector_size: int = 0
 
     @property
     def special(self) -> SpecialIds:
@@ -73,8 +75,9 @@ class View(abc.ABC):
     Attributes:
       kind: kind of the records that it reads, `documents` or `pairs`.
       sequences: names of the examples' sequences of token ids.
-      scalars: names of further features, one number per example.
+      scalars: names of further features, a number or a vector per example.
       reads_text: whether the block must hold the sentences' text.
+      vector_size: components of the teacher's vectors that the block must hold; 0: it needs none.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       pairs_segments: whether an example takes two segments of one record, so that records of one
@@ -89,6 +92,7 @@ class View(abc.ABC):
     sequences: ClassVar[tuple[str, ...]]
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
+    vector_size: int = 0
     needs: ClassVar[str]
     min_record_tokens: ClassVar[int] = 0
     pairs_segments: ClassVar[bool] = False
@@ -183,6 +187,29 @@ class Segments(View):
         parts = segments(without_repeats(block), self.segment, self.seq_length - 2)
         return {
             "segment": with_specials(parts.values, self.special),
+            "key": example_keys(block.keys, parts.row_lengths()),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtSentences(View):
+    """Every sentence alone, as `segment`, with its teacher's vector, float16 `teacher_vector`."""
+
+    seq_length: int
+    special: SpecialIds
+    vector_size: int
+
+    sequences: ClassVar[tuple[str, ...]] = ("segment",)
+    scalars: ClassVar[tuple[str, ...]] = ("teacher_vector",)
+    needs: ClassVar[str] = Segments.needs
+    counted: ClassVar[bool] = True
+
+    def __call__(self, block: DocumentBlock) -> Examples:
+        block = without_repeats(block)
+        parts = segments(block, "sentence", self.seq_length - 2)
+        return {
+            "segment": with_specials(parts.values, self.special),
+            "teacher_vector": block.vectors.values,
             "key": example_keys(block.keys, parts.row_lengths()),
         }
 
@@ -333,7 +360,7 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
         keep, repeated[:, tf.newaxis], tf.zeros_like(repeated, tf.bool)
     )
     mask = tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
-    names = ("sentences", "text", "replaced", "replacing")
+    names = ("sentences", "text", "replaced", "replacing", "vectors")
     held = {name: getattr(block, name) for name in names}
     kept = {n: tf.ragged.boolean_mask(v, mask) for n, v in held.items() if v is not None}
     return dataclasses.replace(block, **kept)

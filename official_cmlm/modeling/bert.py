@@ -249,6 +249,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         # Equal for every query, so it is broadcast to the shape of the attention weights.
         mask = mask[:, tf.newaxis]
         embedding_output, outputs = hidden, []
+        if not self._transformer_layers and "output_positions" in inputs:
+            hidden = tf.gather(hidden, inputs["output_positions"], batch_dims=1)
         for block in self._transformer_layers:
             last = block is self._transformer_layers[-1]
             positions = inputs.get("output_positions") if last else None
@@ -256,8 +258,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
                 hidden = block_at(block, hidden, mask, positions, training, self.recomputes_blocks)
             outputs.append(hidden)
         return {
-            "sequence_output": outputs[-1],
-            "pooled_output": self._pooler_layer(outputs[-1][:, 0]),
+            "sequence_output": hidden,
+            "pooled_output": self._pooler_layer(hidden[:, 0]),
             "encoder_outputs": outputs,
             "embedding_output": embedding_output,
         }

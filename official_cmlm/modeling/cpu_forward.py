@@ -15,6 +15,7 @@ from official_cmlm.modeling.pooling import (
     pad,
     sentence_vector,
     unit_length,
+    weighted_mask,
     with_padding,
 )
 from official_cmlm.modeling.relative_positions import relative_bias
@@ -128,6 +129,9 @@ def embed(
     pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
     pooled = tf.tanh(pooled + weights["pooler_transform/bias"])
     pooled_mask = with_padding(mask, config.padded_length) if config.padded_length else mask
+    if config.pooled_by.weighted:
+        table = tf.convert_to_tensor(weights["token_weights/embeddings"])
+        pooled_mask = weighted_mask(table, word_ids, mask)
     embedding = sentence_vector(layers, pooled, pooled_mask, config.pooled_by)
     if projection is not None:
         embedding = tf.reduce_mean(projection(embedding), axis=1)

@@ -75,7 +75,8 @@ def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tens
 
     Args:
       sequence_output: float `[batch, seq, hidden]`.
-      mask: int `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding.
+      mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding; floats are
+        the weights of a mean, see `weighted_mask`.
       reduction: `mean`, `max` or `first` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
@@ -93,6 +94,32 @@ def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tens
             tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1)
         )
     raise ValueError(f"reduction must be mean, max or first; got {reduction!r}")
+
+
+def weighted_mask(table: tf.Tensor, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Returns how much each token counts in a weighted mean: `exp(table[id])`, 0 in the padding.
+
+    Args:
+      table: float32 `[vocab, 1]`.
+      word_ids, mask: int32 `[batch, seq]`, see `pool`.
+
+    Returns:
+      float32 `[batch, seq]`.
+    """
+    weights = tf.gather(tf.exp(tf.squeeze(table, -1)), word_ids)
+    return weights * tf.cast(mask, tf.float32)
+
+
+class TokenWeights(tf_keras.layers.Layer):
+    """A learned weight for each entry of the vocabulary; see `weighted_mask`."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__(name="token_weights", dtype=tf.float32)
+        self.embeddings = self.add_weight("embeddings", [vocab_size, 1], initializer="zeros")
+
+    def call(self, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Returns the weighted mask, float32 `[batch, seq]`, of int32 ids and mask."""
+        return weighted_mask(self.embeddings, word_ids, mask)
 
 
 class Projection(tf_keras.layers.Layer):

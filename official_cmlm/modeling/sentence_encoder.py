@@ -9,6 +9,7 @@ from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
 from official_cmlm.modeling.pooling import (
     Projection,
     pad,
+    TokenWeights,
     sentence_vector,
     unit_length,
     with_padding,
@@ -31,6 +32,7 @@ class SentenceEncoderModel(tf_keras.Model):
       bert: Model Garden's encoder.
       projection: CMLM's projection where `config.sentence_vector` is `projected_mean`, else None.
       dense: the layer that makes the embedding where `config.dense_size` is above 0, else None.
+      token_weights: the weights of tokens where the pooling is weighted, else None.
     """
 
     def __init__(self, config: EncoderConfig, random_weights: bool = True) -> None:
@@ -57,6 +59,7 @@ class SentenceEncoderModel(tf_keras.Model):
             if config.num_projections
             else None
         )
+        self.token_weights = TokenWeights(config.vocab_size) if config.pooled_by.weighted else None
         self.dense = None
         if config.dense_size:
             self.dense = tf_keras.layers.Dense(
@@ -123,12 +126,10 @@ class SentenceEncoderModel(tf_keras.Model):
         mask = features["input_mask"]
         if dense is not None:
             layers = [layer[:, : tf.shape(mask)[1]] for layer in layers]
-        vector = sentence_vector(
-            layers,
-            outputs["pooled_output"],
-            with_padding(mask, padded) if padded else mask,
-            self.config.pooled_by,
-        )
+        counted = with_padding(mask, padded) if padded else mask
+        if self.token_weights is not None:
+            counted = self.token_weights(features["input_word_ids"], mask)
+        vector = sentence_vector(layers, outputs["pooled_output"], counted, self.config.pooled_by)
         if padded:
             layers = [layer[:, :length] for layer in layers]
         embedding = vector
@@ -160,9 +161,12 @@ def encoder_variables(model: SentenceEncoderModel) -> dict[str, tf.Variable]:
       as wide as the encoder also `embedding_projection/kernel` `[width, hidden]`,
       `transformer/layer_0/self_attention/query/kernel` `[hidden, heads, hidden / heads]`,
       `transformer/layer_0/output/kernel` `[inner, hidden]`, `pooler_transform/bias` `[hidden]`,
-      and `dense/kernel`, `dense/bias` where the encoder has such a layer.
+      `dense/kernel`, `dense/bias` where the encoder has such a layer, and
+      `token_weights/embeddings` `[vocab, 1]` where its pooling is weighted.
     """
     variables = bert_variables(model.bert)
     if model.dense is not None:
         variables |= {"dense/kernel": model.dense.kernel, "dense/bias": model.dense.bias}
+    if model.token_weights is not None:
+        variables["token_weights/embeddings"] = model.token_weights.embeddings
     return variables

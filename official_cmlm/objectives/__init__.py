@@ -7,6 +7,7 @@ from official_cmlm.objectives import (  # noqa: F401 - they register
     contrastive,
     declutr,
     diff_cse,
+    distillation,
     mlm,
     nli,
     nsp,

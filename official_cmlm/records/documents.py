@@ -8,6 +8,7 @@ One `tf.train.Example` holds
   id                 bytes [1]    where the text came from
   repeats_last       int64 [1]    1 if the first sentence is the last one of the record before
   text               bytes list   the sentences in UTF-8; only with `keep_text`
+  teacher_vectors    bytes list   a vector a sentence; only where they were added, see that module
 
 A vocabulary may have other ids for a text after a space (byte-level BPE: `The` and ` The` are two
 entries). Then the record also holds
@@ -29,6 +30,8 @@ record this loses about one packed pair of 256 tokens in 25.
 import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from official_cmlm.records.teacher_vectors import FEATURE, parse_vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +97,8 @@ class DocumentBlock:
       replaced: int64 ragged `[records, (sentences)]`, how many of the first ids of a sentence are
         replaced where it follows another one; None: nothing changes there.
       replacing: int32 ragged `[records, (sentences), (tokens)]`, the ids that replace them.
+      vectors: float16 ragged `[records, (sentences), size]`, the teacher's; None if they were not
+        asked for.
     """
 
     sentences: "tf.RaggedTensor"
@@ -103,6 +108,7 @@ class DocumentBlock:
     text: "tf.RaggedTensor | None" = None
     replaced: "tf.RaggedTensor | None" = None
     replacing: "tf.RaggedTensor | None" = None
+    vectors: "tf.RaggedTensor | None" = None
 
     def running_lengths(self) -> "tf.Tensor":
         """Counts the tokens of each sentence where it follows another; int64 `[sentences]`."""
@@ -259,6 +265,7 @@ def parse(
     keys: "tf.Tensor",
     with_text: bool = False,
     vocab_size: int | None = None,
+    vector_size: int = 0,
 ) -> DocumentBlock:
     """Parses serialised records.
 
@@ -267,6 +274,8 @@ def parse(
       keys: int64 `[records]`.
       with_text: parse the sentences' text too; the records must hold it.
       vocab_size: entries of the vocabulary, which all token ids must be in; None: not checked.
+      vector_size: components of the teacher's vectors, which the records must hold; 0: none are
+        parsed.
 
     Raises:
       tf.errors.InvalidArgumentError: for data that are not such records, or for a record
@@ -281,6 +290,8 @@ def parse(
     features["id"] = tf.io.FixedLenFeature([], tf.string)
     if with_text:
         features["text"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
+    if vector_size:
+        features[FEATURE] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(serialized, features)
     lengths = parsed["sentence_lengths"]
     check_tokens(parsed["token_ids"], tf.reduce_sum(lengths, axis=1), vocab_size)
@@ -302,4 +313,7 @@ def parse(
         text=parsed.get("text"),
         replaced=lengths.with_values(replaced),
         replacing=rows("after_space_ids", replacing),
+        vectors=parse_vectors(parsed[FEATURE], lengths.row_lengths(), vector_size)
+        if vector_size
+        else None,
     )

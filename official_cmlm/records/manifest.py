@@ -71,6 +71,8 @@ class Manifest:
       counters_by_language: `stage/reason` -> language code -> how much was left out, where the
         language was known; empty in manifests that older releases wrote.
       negatives: of pairs, how many have a third text, a hard negative; not written if none has.
+      vectors: `size` of a teacher's vectors in the records, and the `model` that gave them; not
+        written if there are none.
     """
 
     kind: str
@@ -91,6 +93,7 @@ class Manifest:
         default_factory=dict
     )
     negatives: _Count = 0
+    vectors: dict[str, Any] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     @property
@@ -100,6 +103,12 @@ class Manifest:
         return size if type(size) is int and size > 0 else None
 
     @property
+    def vector_size(self) -> int:
+        """Components of the teacher's vectors in the records; 0 if they hold none."""
+        size = self.vectors.get("size")
+        return size if type(size) is int and size > 0 else 0
+
+    @property
     def after_space(self) -> bool:
         """Whether the records hold how ids change after a space; those of old releases do not."""
         return self.vocabulary.get("after_space") is True
@@ -107,9 +116,10 @@ class Manifest:
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
         values = dataclasses.asdict(self)
-        if not self.negatives:
-            # Older releases refuse keys that they do not know.
-            del values["negatives"]
+        # Older releases refuse keys that they do not know.
+        for name in ("negatives", "vectors"):
+            if not values[name]:
+                del values[name]
         text = json.dumps(values, indent=2) + "\n"
         atomic_write_text(Path(folder) / FILE_NAME, text)
 
@@ -166,7 +176,10 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
     folder, first = parts[0]
     for other, manifest in parts[1:]:
         for what, of_first, of_other in zip(
-            ("kinds", "vocabularies", "labels", "numbers of pairs a row", "settings of data_prep"),
+            (
+                *("kinds", "vocabularies", "labels", "numbers of pairs a row"),
+                *("settings of data_prep", "teachers' vectors"),
+            ),
             _common(first),
             _common(manifest),
         ):
@@ -177,7 +190,7 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
                 )
 
     return MergedManifest(
-        **{name: getattr(first, name) for name in ("kind", "vocabulary", "row_size")},
+        **{name: getattr(first, name) for name in ("kind", "vocabulary", "row_size", "vectors")},
         **{name: _sum([getattr(manifest, name) for _, manifest in parts]) for name in _TOTALS},
         keep_text=all(manifest.keep_text for _, manifest in parts),
         shards=[shard for _, manifest in parts for shard in manifest.shards],
@@ -201,6 +214,7 @@ def _common(manifest: Manifest) -> tuple[str, ...]:
         "labels" if manifest.labels else "no labels",
         str(manifest.row_size),
         "ids behind a space" if manifest.after_space else "no ids behind a space",
+        str(manifest.vectors or "none"),
     )
 
 

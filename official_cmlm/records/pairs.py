@@ -8,6 +8,7 @@ One `tf.train.Example` holds
   label       int64 [1]    0, 1, … where the pair has one, else -1
   row         int64 [1]    number of the row that this pair is a translation of
   text        bytes [2|3]  the texts in UTF-8; only with `keep_text`
+  teacher_vectors  bytes [2]  vectors of the first and the second text; only where they were added
 
 The third text, which not every record of a folder needs to have, is a hard negative: it resembles
 the second, but does not match the first.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from official_cmlm.records.documents import check_tokens, require
+from official_cmlm.records.teacher_vectors import FEATURE, parse_vectors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +76,8 @@ class PairBlock:
       rows: int64 `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
       negative: int32 ragged `[records, (tokens)]`, hard negatives; empty where there is none.
+      vectors: float16 `[records, 2, size]`, the teacher's, of first and second; None if they were
+        not asked for.
     """
 
     first: "tf.RaggedTensor"
@@ -83,22 +87,28 @@ class PairBlock:
     rows: "tf.Tensor"
     keys: "tf.Tensor"
     negative: "tf.RaggedTensor | None" = None
+    vectors: "tf.Tensor | None" = None
 
 
-def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = None) -> PairBlock:
+def parse(
+    serialized: "tf.Tensor",
+    keys: "tf.Tensor",
+    vocab_size: int | None = None,
+    vector_size: int = 0,
+) -> PairBlock:
     """Parses serialised records; arguments and errors are those of `documents.parse`."""
     import tensorflow as tf
 
-    parsed = tf.io.parse_example(
-        serialized,
-        {
-            "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-            "lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-            "languages": tf.io.FixedLenFeature([2], tf.string),
-            "label": tf.io.FixedLenFeature([], tf.int64),
-            "row": tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
+    features = {
+        "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        "lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        "languages": tf.io.FixedLenFeature([2], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+        "row": tf.io.FixedLenFeature([], tf.int64),
+    }
+    if vector_size:
+        features[FEATURE] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
+    parsed = tf.io.parse_example(serialized, features)
     texts = parsed["lengths"].row_lengths()
     require(tf.logical_or(texts == 2, texts == 3), "lengths are not those of 2 or 3 texts")
     # [records, 3], with 0 tokens for a missing third text.
@@ -109,6 +119,11 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = N
     every = tf.RaggedTensor.from_row_lengths(
         tf.cast(parsed["token_ids"].flat_values, tf.int32), tf.reshape(lengths, [-1])
     )
+    vectors = None
+    if vector_size:
+        both = tf.fill(tf.shape(texts), tf.constant(2, tf.int64))
+        flat = parse_vectors(parsed[FEATURE], both, vector_size).values
+        vectors = tf.reshape(flat, [-1, 2, vector_size])
     return PairBlock(
         first=every[0::3],
         second=every[1::3],
@@ -117,4 +132,5 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = N
         labels=tf.cast(labels, tf.int32),
         rows=parsed["row"],
         keys=keys,
+        vectors=vectors,
     )

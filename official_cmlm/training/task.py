@@ -154,6 +154,7 @@ class SentenceEncoderTask(base_task.Task):
             tuple(sorted(manifest.languages)),
             tuple(manifest.labels),
             bool(manifest.negatives),
+            manifest.vector_size,
         )
 
     def _open_vocabulary(self) -> Vocabulary:

@@ -1,0 +1,118 @@
+"""Adds a teacher's vectors to records: `python -m data_prep.add_vectors`.
+
+    python -m data_prep.add_vectors --records=data/records --model=all-MiniLM-L6-v2 \
+        --output_dir=data/taught
+
+A training with the objective `distillation` reads them. They are computed here once, by any encoder
+that this project opens: the student's vocabulary is that of the records, and the teacher reads
+their text, so they must hold it (--keep_text). The shards and the order of records stay.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from official_cmlm import cli, progress
+from official_cmlm.errors import UserError
+
+from . import common_flags
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+FLAGS = flags.FLAGS
+# Texts that the teacher gets at a time: enough to sort them by length, and to show progress.
+_TEXTS = 4096
+
+
+def define_flags() -> None:
+    """Defines the flags of the records, the teacher and the output."""
+    flags.DEFINE_string("records", None, "Folder of records that hold their text. Required.")
+    cli.define_model()
+    flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace existing records.")
+    flags.DEFINE_bool("keep_text", True, "Whether the new records hold the text too.")
+    cli.required("records", "model", "output_dir")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
+
+    from .output.folder import ShardWriter, check_place, filled_folder
+
+    manifest = load_manifest(FLAGS.records)
+    if not manifest.keep_text:
+        raise UserError(
+            f"--records={FLAGS.records}: the records hold no text for the teacher to read; make "
+            "them again with --keep_text"
+        )
+    check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
+    vocabulary = load_records_vocabulary(FLAGS.records, manifest)
+    cli.import_tensorflow()
+    from official_cmlm.encoders import load_model
+    from official_cmlm.records.teacher_vectors import texts_of
+
+    teacher = load_model("bulk")
+    with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
+        # Each shard is written by one call, so a new one begins after it.
+        writer = ShardWriter(folder, manifest.kind, max_bytes=1)
+        with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
+            for shard in manifest.shards:
+                records = _read(join(FLAGS.records, shard.name))
+                texts = [texts_of(record, manifest.kind) for record in records]
+                vectors = _encoded([t for some in texts for t in some], teacher.encode, bar.update)
+                writer.write(shard.language, *_with_vectors(records, texts, vectors))
+        writer.close()
+        vocabulary.save(folder)
+        vectors = {"model": FLAGS.model, "size": teacher.dimension}
+        changed = {"shards": writer.shards, "keep_text": FLAGS.keep_text, "vectors": vectors}
+        dataclasses.replace(manifest, **changed).save(folder)
+    print(
+        f"{FLAGS.output_dir}: {manifest.records} records with vectors of {teacher.dimension} "
+        f"components by {FLAGS.model}"
+    )
+
+
+def _read(path: str) -> list["tf.train.Example"]:
+    import tensorflow as tf
+
+    stored = tf.data.TFRecordDataset(path).as_numpy_iterator()
+    return [tf.train.Example.FromString(record) for record in stored]
+
+
+def _encoded(
+    texts: list[str], encode: Callable[[list[str]], "np.ndarray"], update: Callable[[int], object]
+) -> "np.ndarray":
+    """Embeds texts in pieces: float32 `[texts, size]`."""
+    import numpy as np
+
+    parts = []
+    for start in range(0, len(texts), _TEXTS):
+        part = texts[start : start + _TEXTS]
+        parts.append(encode(part))
+        update(len(part))
+    return np.concatenate(parts)
+
+
+def _with_vectors(
+    records: list["tf.train.Example"], texts: list[list[str]], vectors: "np.ndarray"
+) -> list[bytes]:
+    """Serialises records with the vectors of their texts, which follow each other."""
+    from official_cmlm.records.teacher_vectors import add_vectors
+
+    start, found = 0, []
+    for record, some in zip(records, texts):
+        found.append(add_vectors(record, vectors[start : start + len(some)], FLAGS.keep_text))
+        start += len(some)
+    return found
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

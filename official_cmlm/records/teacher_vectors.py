@@ -1,0 +1,64 @@
+"""The teacher's vectors in records of both kinds: the feature `teacher_vectors`.
+
+A record that holds them has one bytes value a sentence of a document, or a text of a pair without
+its hard negative: the vector of that text by a frozen teacher, float16 in little-endian order. The
+manifest says how many components they have and which teacher gave them.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+FEATURE = "teacher_vectors"
+# Texts of a pair that have vectors; the third one, a hard negative, has none.
+_TEXTS_OF_PAIR = 2
+
+
+def texts_of(record: "tf.train.Example", kind: str) -> list[str]:
+    """Returns the texts of a record that get vectors; an empty list if it holds no text."""
+    stored = record.features.feature["text"].bytes_list.value
+    chosen = stored[:_TEXTS_OF_PAIR] if kind == "pairs" else stored
+    return [text.decode("utf-8") for text in chosen]
+
+
+def add_vectors(record: "tf.train.Example", vectors: "np.ndarray", text: bool) -> bytes:
+    """Serialises a record with the vectors of its texts.
+
+    Args:
+      record: a record of either kind.
+      vectors: float `[texts, size]`.
+      text: whether the record keeps its text.
+    """
+    feature = record.features.feature
+    feature[FEATURE].bytes_list.value[:] = [row.tobytes() for row in vectors.astype("<f2")]
+    if not text:
+        del feature["text"]
+    return record.SerializeToString(deterministic=True)
+
+
+def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> "tf.RaggedTensor":
+    """Parses the feature of a batch of records.
+
+    Args:
+      stored: string ragged `[records, (texts)]`.
+      counts: int64 `[records]`, texts of each record.
+      size: components of a vector.
+
+    Returns:
+      float16 ragged `[records, (texts), size]`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: if a record has another number of vectors, or one has another
+        size.
+    """
+    import tensorflow as tf
+
+    from official_cmlm.records.documents import require
+
+    require(stored.row_lengths() == counts, "not every text has a teacher's vector")
+    flat = tf.strings.length(stored.values) == 2 * size
+    require(flat, "a teacher's vector has another size than the manifest says")
+    vectors = tf.io.decode_raw(stored.values, tf.float16)
+    return stored.with_values(tf.ensure_shape(vectors, [None, size]))
