@@ -18,8 +18,6 @@ from absl import flags
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
-from . import common_flags
-
 if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf

@@ -8,8 +8,8 @@ from official_cmlm.modeling.bert import bert_variables, build_bert
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
 from official_cmlm.modeling.pooling import (
     Projection,
-    pad,
     TokenWeights,
+    pad,
     sentence_vector,
     unit_length,
     with_padding,
