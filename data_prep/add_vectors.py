@@ -9,6 +9,7 @@ their text, so they must hold it (--keep_text). The shards and the order of reco
 """
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from official_cmlm.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
+
+    from official_cmlm.records.manifest import Manifest
 
 FLAGS = flags.FLAGS
 # Texts that the teacher gets at a time: enough to sort them by length, and to show progress.
@@ -40,9 +43,9 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
+    from official_cmlm.records.manifest import join, load_manifest
 
-    from .output.folder import ShardWriter, check_place, filled_folder
+    from .output.folder import check_place, filled_folder
 
     manifest = load_manifest(FLAGS.records)
     if not manifest.keep_text:
@@ -51,30 +54,60 @@ def main(argv: list[str]) -> None:
             "them again with --keep_text"
         )
     check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
-    vocabulary = load_records_vocabulary(FLAGS.records, manifest)
     cli.import_tensorflow()
     from official_cmlm.encoders import load_model
-    from official_cmlm.records.teacher_vectors import texts_of
 
     teacher = load_model("bulk")
     with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        # Each shard is written by one call, so a new one begins after it.
-        writer = ShardWriter(folder, manifest.kind, max_bytes=1)
-        with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
-            for shard in manifest.shards:
-                records = _read(join(FLAGS.records, shard.name))
-                texts = [texts_of(record, manifest.kind) for record in records]
-                vectors = _encoded([t for some in texts for t in some], teacher.encode, bar.update)
-                writer.write(shard.language, *_with_vectors(records, texts, vectors))
-        writer.close()
-        vocabulary.save(folder)
-        vectors = {"model": FLAGS.model, "size": teacher.dimension}
-        changed = {"shards": writer.shards, "keep_text": FLAGS.keep_text, "vectors": vectors}
-        dataclasses.replace(manifest, **changed).save(folder)
+        taught = write_taught(FLAGS.records, folder, teacher.encode, FLAGS.model, FLAGS.keep_text)
     print(
-        f"{FLAGS.output_dir}: {manifest.records} records with vectors of {teacher.dimension} "
+        f"{FLAGS.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
         f"components by {FLAGS.model}"
     )
+
+
+def write_taught(
+    records: str | os.PathLike,
+    folder: Path,
+    encode: Callable[[list[str]], "np.ndarray"],
+    model: str,
+    keep_text: bool,
+) -> "Manifest":
+    """Writes a folder's records with the vectors of their texts into another folder.
+
+    Args:
+      records: folder of records that hold their text.
+      folder: an empty folder.
+      encode: the teacher: texts to float `[texts, size]`.
+      model: its name, for the manifest.
+      keep_text: whether the new records hold the text too.
+
+    Returns:
+      The new manifest, which is in `folder` too.
+    """
+    from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
+    from official_cmlm.records.teacher_vectors import texts_of
+
+    from .output.folder import ShardWriter
+
+    manifest = load_manifest(records)
+    # Each shard is written by one call, so a new one begins after it.
+    writer, size = ShardWriter(folder, manifest.kind, max_bytes=1), 0
+    with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
+        for shard in manifest.shards:
+            found = _read(join(records, shard.name))
+            texts = [texts_of(record, manifest.kind) for record in found]
+            vectors = _encoded([text for some in texts for text in some], encode, bar.update)
+            size = vectors.shape[1]
+            writer.write(shard.language, *_with_vectors(found, texts, vectors, keep_text))
+    writer.close()
+    load_records_vocabulary(records, manifest).save(folder)
+    described = {"model": model, "size": size}
+    taught = dataclasses.replace(
+        manifest, shards=writer.shards, keep_text=keep_text, vectors=described
+    )
+    taught.save(folder)
+    return taught
 
 
 def _read(path: str) -> list["tf.train.Example"]:
@@ -99,14 +132,17 @@ def _encoded(
 
 
 def _with_vectors(
-    records: list["tf.train.Example"], texts: list[list[str]], vectors: "np.ndarray"
+    records: list["tf.train.Example"],
+    texts: list[list[str]],
+    vectors: "np.ndarray",
+    keep_text: bool,
 ) -> list[bytes]:
     """Serialises records with the vectors of their texts, which follow each other."""
     from official_cmlm.records.teacher_vectors import add_vectors
 
     start, found = 0, []
     for record, some in zip(records, texts):
-        found.append(add_vectors(record, vectors[start : start + len(some)], FLAGS.keep_text))
+        found.append(add_vectors(record, vectors[start : start + len(some)], keep_text))
         start += len(some)
     return found
 

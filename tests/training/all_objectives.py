@@ -1,10 +1,13 @@
 """Every objective with settings and records that fit a tiny encoder."""
 
 import functools
+import zlib
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
+from data_prep.add_vectors import write_taught
 from data_prep.readers import Document
 from official_cmlm.inputs.reader import parse_block
 from official_cmlm.inputs.views import RecordFacts, View
@@ -14,6 +17,7 @@ from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
 from official_cmlm.objectives.contrastive import ContrastiveConfig
 from official_cmlm.objectives.declutr import DeclutrConfig
 from official_cmlm.objectives.diff_cse import DiffCseConfig
+from official_cmlm.objectives.distillation import DistillationConfig, PairDistillationConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.nli import NliConfig
 from official_cmlm.objectives.nsp import NspConfig
@@ -25,6 +29,8 @@ from tests.pairs_helpers import nli_rows, triples, write_pairs
 from tests.training.helpers import task_config
 from tests.training.step_values import halves_of
 
+# Components of a teacher's vectors; the encoder has others.
+TEACHER_SIZE = 6
 # Settings by objective; the encoder has one layer.
 SETTINGS = {
     "bitext_retrieval": BitextRetrievalConfig(logit_scale=5.0, hard_negative_weight=0.5),
@@ -35,13 +41,21 @@ SETTINGS = {
     "contrastive": ContrastiveConfig(temperature=0.2, augmentation="word_repetition"),
     "declutr": DeclutrConfig(temperature=0.2, min_span_length=6, max_span_length=16),
     "diff_cse": DiffCseConfig(replaced_token_weight=0.5, lexical_layers=1, fusion_layers=1),
+    "distillation": DistillationConfig(matryoshka_dims=[4], teacher_size=TEACHER_SIZE),
     "mlm": MlmConfig(),
     "nli": NliConfig(),
     "nsp": NspConfig(),
+    "pair_distillation": PairDistillationConfig(targets="first", teacher_size=TEACHER_SIZE),
     "quick_thought": QuickThoughtConfig(logit_scale=5.0, encoders="separate"),
 }
 # The records of those that do not read `documents`.
-_RECORDS = {"bitext_retrieval": "bitext", "nli": "nli", "declutr": "long_documents"}
+_RECORDS = {
+    "bitext_retrieval": "bitext",
+    "nli": "nli",
+    "declutr": "long_documents",
+    "distillation": "taught_documents",
+    "pair_distillation": "taught_bitext",
+}
 
 
 def write_folders(folder: Path, vocabulary) -> Path:
@@ -56,7 +70,22 @@ def write_folders(folder: Path, vocabulary) -> Path:
     # Some with a hard negative, some without.
     write_pairs(folder / "bitext", triples(40), vocabulary)
     write_pairs(folder / "nli", nli_rows(20), vocabulary)
+    write_records(folder / "with_text", make_documents(60), vocabulary, keep_text=True)
+    teach(folder / "with_text", folder / "taught_documents")
+    write_pairs(folder / "bitext_with_text", triples(40), vocabulary, keep_text=True)
+    teach(folder / "bitext_with_text", folder / "taught_bitext")
     return folder
+
+
+def teach(records: Path, output: Path, size: int = TEACHER_SIZE) -> None:
+    """Writes records again with vectors of their texts, random ones for each text."""
+    output.mkdir()
+    write_taught(records, output, functools.partial(_vectors, size=size), "a teacher", False)
+
+
+def _vectors(texts: list[str], size: int) -> np.ndarray:
+    seeds = [zlib.crc32(text.encode()) for text in texts]
+    return np.stack([np.random.default_rng(seed).standard_normal(size) for seed in seeds])
 
 
 def records_of(folder: Path, name: str) -> Path:
@@ -87,6 +116,7 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
         tuple(manifest.languages),
         tuple(manifest.labels),
         bool(manifest.negatives),
+        manifest.vector_size,
     )
     view = config.view(data, facts)
     found = examples_of(data.input_path, view)
@@ -134,4 +164,5 @@ def examples_of(folder: str, view: View) -> dict:
     paths = [str(Path(folder) / shard.name) for shard in manifest.shards]
     serialized = tf.stack([*tf.data.TFRecordDataset(paths)])
     keys = tf.range(manifest.records, dtype=tf.int64)
-    return view(parse_block(view.kind, serialized, keys, view.reads_text))
+    given = (view.kind, serialized, keys, view.reads_text)
+    return view(parse_block(*given, vector_size=view.vector_size))

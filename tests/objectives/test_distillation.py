@@ -1,0 +1,110 @@
+"""Distillation: the student follows the vectors in the records; against plain loops."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
+from official_cmlm.losses.distillation import similarity_error
+from official_cmlm.objectives.distillation import DistillationConfig, PairDistillationConfig
+from official_cmlm.records.manifest import load_folders
+from tests.modeling.helpers import output_of
+from tests.objectives.helpers import Spy, embed, make_batch, make_task, random_model, refuses, train
+from tests.oracles.contrastive_numpy import cosine
+from tests.training.all_objectives import TEACHER_SIZE, teach, write_folders
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, vocabulary):
+    return write_folders(tmp_path_factory.mktemp("records"), vocabulary)
+
+
+def _output(model, name, batch):
+    return output_of(model.objectives[name], batch, Spy(model.encoder))
+
+
+def _loss(students, teachers, mapped=None, dims=()):
+    """Computes the default loss by loops over texts and pairs of texts."""
+    mapped = students if mapped is None else mapped
+    rows = range(len(students))
+    distance = np.mean([1 - cosine(mapped[i], teachers[i]) for i in rows])
+    errors = [
+        np.mean(
+            [
+                (cosine(students[i][:d], students[j][:d]) - cosine(teachers[i], teachers[j])) ** 2
+                for i, j in itertools.product(rows, rows)
+            ]
+        )
+        for d in (len(students[0]), *dims)
+    ]
+    return distance + 4 * np.mean(errors)
+
+
+def test_the_loss_of_sentences_is_that_of_loops(folders):
+    """With shorter vectors, and a layer to the width of the teacher's."""
+    config = DistillationConfig(matryoshka_dims=[4, 8], teacher_size=TEACHER_SIZE)
+    task = make_task(folders / "taught_documents", "distillation", config)
+    model, batch = random_model(task), make_batch(task)
+    students = embed(model, batch["segment"])
+    kernel = model.objectives["distillation"].to_teacher.kernel.numpy()
+    expected = _loss(students, batch["teacher_vector"].numpy(), students @ kernel, (4, 8))
+    assert float(_output(model, "distillation", batch).loss) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("targets", ["own", "first"])
+def test_translations_follow_the_first_text_or_their_own(folders, targets):
+    config = PairDistillationConfig(targets=targets, teacher_size=TEACHER_SIZE)
+    task = make_task(folders / "taught_bitext", "pair_distillation", config)
+    model, batch = random_model(task), make_batch(task)
+    students = np.concatenate([embed(model, batch[side]) for side in ("first", "second")])
+    first, second = batch["first_vector"].numpy(), batch["second_vector"].numpy()
+    assert not np.allclose(first, second)
+    teachers = np.concatenate([first, second if targets == "own" else first])
+    kernel = model.objectives["pair_distillation"].to_teacher.kernel.numpy()
+    expected = _loss(students, teachers, students @ kernel)
+    found = _output(model, "pair_distillation", batch).loss
+    assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_student_learns_the_vectors_of_its_texts(folders):
+    """The cosine to the teacher rises, and the similarities come near."""
+    task = make_task(
+        folders / "taught_documents", "distillation", DistillationConfig(teacher_size=6)
+    )
+    batch = make_batch(task)
+    _, losses = train(task, 30, {"distillation": batch})
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_blocks_give_the_same_error_and_gradients():
+    student, teacher = (tf.random.stateless_normal([7, n], [1, n]) for n in (5, 3))
+
+    def error(rows):
+        reduction = sum_at_once if rows is None else lambda *a: sum_in_blocks(*a, block=rows * 7)
+        with tf.GradientTape() as tape:
+            tape.watch(student)
+            found = similarity_error(student, teacher, reduction)
+        return found.numpy(), tape.gradient(found, student).numpy()
+
+    for found, expected in zip(error(2), error(None)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_does_not_fit_is_refused_in_one_line(folders, tmp_path):
+    """Records without vectors, other sizes, no loss, folders of two teachers."""
+    documents, taught = folders / "documents", folders / "taught_documents"
+
+    def task(folder, **settings):
+        return make_task(folder, "distillation", DistillationConfig(**settings))
+
+    refuses(lambda: task(documents), "no teacher's vectors", "add_vectors")
+    refuses(lambda: task(taught, teacher_size=5), TEACHER_SIZE, 5)
+    refuses(lambda: task(taught, cosine_weight=0.0, similarity_weight=0.0), "both 0")
+    refuses(lambda: task(taught, matryoshka_dims=[4096]), 4096)
+    fits = task(taught)
+    model = fits.build_model()
+    refuses(lambda: _output(model, "distillation", make_batch(fits)), "teacher_size", TEACHER_SIZE)
+    teach(folders / "with_text", tmp_path / "other", 5)
+    refuses(lambda: load_folders([str(taught), str(tmp_path / "other")]), "teachers' vectors")
