@@ -46,6 +46,7 @@ from .model_card import Publication, model_card, read_training
 
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+    from official_cmlm.tokenization import Vocabulary
 
 FLAGS = flags.FLAGS
 # The switches of poolings in the configuration of the module `Pooling`.
@@ -56,7 +57,7 @@ OWN_FILES = "|".join(
         TOKENIZER_FILES,
         r"model\.safetensors|params\.yaml",
         r"(config|modules|sentence_bert_config|config_sentence_transformers)\.json",
-        r"\d_(Pooling|Dense|Normalize)/(config\.json|model\.safetensors)",
+        r"\d_(WordWeights|Pooling|Dense|Normalize)/(config\.json|model\.safetensors)",
         rf"{re.escape(RANGES_NAME)}|{SUBFOLDER}/model(_\w+)?\.onnx",
     ]
 )
@@ -230,7 +231,7 @@ def write(
     _write_weights(folder, tensors)
     write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
     encoding = directory.settings.exported(config.pooling, config.sentence_vector)
-    _write_modules(folder, config, ours, max_seq_length, encoding)
+    _write_modules(folder, config, ours, vocabulary, max_seq_length, encoding)
     write_json(folder / "config.json", values)
     (folder / README).write_text(f"{card.rstrip()}\n\n{GENERATED}\n", encoding="utf-8")
     if training.params is not None:
@@ -294,24 +295,39 @@ def _write_modules(
     folder: Path,
     config: EncoderConfig,
     ours: Tensors,
+    vocabulary: "Vocabulary",
     max_seq_length: int,
     encoding: EncodingSettings,
 ) -> None:
     dense = _dense(config, ours)
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    if dense is not None:
-        modules.append(("Dense", "2_Dense"))
-    if config.normalize:
-        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    chosen = {
+        "Transformer": True,
+        "WordWeights": config.pooled_by.weighted,
+        "Pooling": True,
+        "Dense": dense is not None,
+        "Normalize": config.normalize,
+    }
+    kinds = [kind for kind, here in chosen.items() if here]
+    paths = {kind: f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)}
     listed = [
-        {"idx": i, "name": str(i), "path": path, "type": _LIBRARY + kind}
-        for i, (kind, path) in enumerate(modules)
+        {"idx": i, "name": str(i), "path": paths[kind], "type": _LIBRARY + kind}
+        for i, kind in enumerate(kinds)
     ]
     write_json(folder / MODULES, listed)
-    for _, path in modules[1:]:
-        (folder / path).mkdir()
+    for path in paths.values():
+        (folder / path).mkdir(exist_ok=True)
+    if config.pooled_by.weighted:
+        weights = np.exp(ours["token_weights/embeddings"][:, 0].astype(np.float64)).tolist()
+        write_json(
+            folder / paths["WordWeights"] / "config.json",
+            {
+                "vocab": list(vocabulary.tokens),
+                "word_weights": dict(zip(vocabulary.tokens, weights)),
+                "unknown_word_weight": 1.0,
+            },
+        )
     write_json(
-        folder / "1_Pooling" / "config.json",
+        folder / paths["Pooling"] / "config.json",
         {
             "word_embedding_dimension": config.hidden_size,
             **{switch: switch == config.pooled_by.exported_as for switch in _SWITCHES},
@@ -320,8 +336,8 @@ def _write_modules(
     )
     if dense is not None:
         values, tensors = dense
-        write_json(folder / "2_Dense" / "config.json", values)
-        _write_weights(folder / "2_Dense", tensors)
+        write_json(folder / paths["Dense"] / "config.json", values)
+        _write_weights(folder / paths["Dense"], tensors)
     write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": max_seq_length, "do_lower_case": False},

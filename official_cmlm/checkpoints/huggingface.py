@@ -43,7 +43,7 @@ MODULES = "modules.json"
 _POOLINGS = {
     pooling.exported_as: name
     for name, pooling in POOLINGS.items()
-    if pooling.exported_as and not pooling.pooler
+    if pooling.exported_as and not (pooling.pooler or pooling.weighted)
 }
 # `activation_function` of a module `Dense` -> `EncoderConfig.dense_activation`.
 DENSE_ACTIVATIONS = {
@@ -74,6 +74,7 @@ class Modules:
     Attributes:
       transformer: folder of the Hugging Face files.
       pooling: `mean`, `max` or `cls`; empty: the folder does not say.
+      word_weights: float32 `[vocab]`, the weight of each token in the mean; None: all are equal.
       dense: the layer on the pooled vector; None without one.
       normalize: whether the embedding is scaled to length 1.
       max_seq_length: in tokens; None if the folder does not say.
@@ -83,6 +84,7 @@ class Modules:
 
     transformer: Path
     pooling: str = ""
+    word_weights: np.ndarray | None = None
     dense: Dense | None = None
     normalize: bool = False
     max_seq_length: int | None = None
@@ -140,6 +142,14 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
         raise UserError(f"{transformer}: the weight files hold no tensors; download them again")
     encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus, groups)
     notes = [] if says_pooling else [f"pooling not given: {config.pooling}"]
+    if modules.word_weights is not None:
+        if len(modules.word_weights) != config.vocab_size:
+            raise UserError(
+                f"{folder}: WordWeights has {len(modules.word_weights)} entries, the encoder "
+                f"{config.vocab_size}; fetch both again"
+            )
+        config = config.replace(pooling="weighted_mean")
+        encoder["token_weights/embeddings"] = np.log(modules.word_weights)[:, np.newaxis]
     if modules.dense:
         config, notes = _with_dense(transformer, config, modules.dense, encoder, notes)
     length = modules.max_seq_length or model_max_length(transformer) or config.max_seq_length
@@ -194,22 +204,20 @@ def read_modules(folder: Path) -> Modules:
             f"{path}: not a list of modules with type and path; fetch it again"
         ) from None
     kinds = [kind for kind, _ in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
-        [],
-        ["Dense"],
-        ["Normalize"],
-        ["Dense", "Normalize"],
-    ):
+    places = {kind: folder / name for kind, name in modules}
+    known = ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
+    if not {"Transformer", "Pooling"} <= places.keys() or kinds != [k for k in known if k in kinds]:
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
-            "Transformer, Pooling and optionally Dense and Normalize can"
+            "Transformer, Pooling and optionally WordWeights before it, Dense and Normalize can"
         )
     for _, name in modules:
         # The empty path is the folder itself.
         files.inside(folder, name or ".", path)
     encoding = EncodingSettings.of_values(read_json(folder / PROMPTS), folder / PROMPTS)
-    _check_prompts_are_pooled(folder / modules[1][1] / "config.json", encoding)
-    transformer = folder / modules[0][1]
+    pooling = places["Pooling"] / "config.json"
+    _check_prompts_are_pooled(pooling, encoding)
+    transformer = places["Transformer"]
     settings_path = transformer / "sentence_bert_config.json"
     settings = read_json(settings_path)
     length = typed(settings_path, settings, "max_seq_length", int)
@@ -217,9 +225,10 @@ def read_modules(folder: Path) -> Modules:
         raise UserError(f"{settings_path}: max_seq_length must be at least 3, got {length}")
     return Modules(
         transformer=transformer,
-        pooling=_pooling(folder / modules[1][1] / "config.json"),
-        dense=_dense(folder / modules[2][1]) if "Dense" in kinds else None,
-        normalize=kinds[-1] == "Normalize",
+        pooling=_pooling(pooling),
+        word_weights=_word_weights(places["WordWeights"]) if "WordWeights" in places else None,
+        dense=_dense(places["Dense"]) if "Dense" in places else None,
+        normalize="Normalize" in places,
         max_seq_length=length,
         lower_case=typed(settings_path, settings, "do_lower_case", bool, False),
         encoding=encoding,
@@ -258,6 +267,20 @@ def _dense(folder: Path) -> Dense:
             "its config.json says; fetch both again"
         )
     return Dense(weight.T, bias, DENSE_ACTIVATIONS[activation])
+
+
+def _word_weights(folder: Path) -> np.ndarray:
+    path = folder / "config.json"
+    values = read_json(path, required=True)
+    words = typed(path, values, "vocab", list, [])
+    weights = typed(path, values, "word_weights", dict, {})
+    other = values.get("unknown_word_weight", 1)
+    found = [weights.get(word, weights.get(str(word).lower(), other)) for word in words]
+    if not found or not all(type(each) in (int, float) and 0 < each < np.inf for each in found):
+        raise UserError(
+            f"{path}: vocab and word_weights must give each entry a weight above 0; fetch it again"
+        )
+    return np.array(found, np.float32)
 
 
 def _pooling(path: Path) -> str:

@@ -86,9 +86,6 @@ class DistillationConfig(ObjectiveConfig):
     def view(self, data: DataConfig, facts: RecordFacts) -> View:
         return TaughtSentences(data.seq_length, facts.special, facts.vector_size)
 
-    def min_batch_size(self) -> int:
-        return 2 if self.similarity_weight else 1
-
 
 @register("distillation")
 class Distillation(Objective):

@@ -115,9 +115,11 @@ def _fault(records: tf.Tensor, manifest: Manifest) -> str | None:
     keys = tf.zeros(tf.shape(records), tf.int64)
     try:
         if manifest.kind == pairs.KIND:
-            pairs.parse(records, keys, manifest.vocab_size)
+            pairs.parse(records, keys, manifest.vocab_size, manifest.vector_size)
         else:
-            documents.parse(records, keys, manifest.keep_text, manifest.vocab_size)
+            documents.parse(
+                records, keys, manifest.keep_text, manifest.vocab_size, manifest.vector_size
+            )
     except UnicodeDecodeError:
         return "it cannot be parsed"
     except tf.errors.InvalidArgumentError as error:

@@ -31,7 +31,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from official_cmlm.records.teacher_vectors import FEATURE, parse_vectors
+from official_cmlm.records.teacher_vectors import FEATURE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -241,6 +241,30 @@ def require(holds: "tf.Tensor", message: str) -> None:
         tf.debugging.Assert(holds, [message])
     elif not holds:
         raise tf.errors.InvalidArgumentError(None, None, message)
+
+
+def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> "tf.RaggedTensor":
+    """Parses the feature of a batch of records.
+
+    Args:
+      stored: string ragged `[records, (texts)]`.
+      counts: int64 `[records]`, texts of each record.
+      size: components of a vector.
+
+    Returns:
+      float16 ragged `[records, (texts), size]`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: if a record has another number of vectors, or one has another
+        size.
+    """
+    import tensorflow as tf
+
+    require(stored.row_lengths() == counts, "not every text has a teacher's vector")
+    flat = tf.strings.length(stored.values) == 2 * size
+    require(flat, "a teacher's vector has another size than the manifest says")
+    vectors = tf.io.decode_raw(stored.values, tf.float16)
+    return stored.with_values(tf.ensure_shape(vectors, [None, size]))
 
 
 def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | None) -> None:

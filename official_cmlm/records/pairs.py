@@ -21,8 +21,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from official_cmlm.records.documents import check_tokens, require
-from official_cmlm.records.teacher_vectors import FEATURE, parse_vectors
+from official_cmlm.records.documents import check_tokens, parse_vectors, require
+from official_cmlm.records.teacher_vectors import FEATURE
 
 if TYPE_CHECKING:
     import numpy as np

@@ -36,29 +36,3 @@ def add_vectors(record: "tf.train.Example", vectors: "np.ndarray", text: bool) -
     if not text:
         del feature["text"]
     return record.SerializeToString(deterministic=True)
-
-
-def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> "tf.RaggedTensor":
-    """Parses the feature of a batch of records.
-
-    Args:
-      stored: string ragged `[records, (texts)]`.
-      counts: int64 `[records]`, texts of each record.
-      size: components of a vector.
-
-    Returns:
-      float16 ragged `[records, (texts), size]`.
-
-    Raises:
-      tf.errors.InvalidArgumentError: if a record has another number of vectors, or one has another
-        size.
-    """
-    import tensorflow as tf
-
-    from official_cmlm.records.documents import require
-
-    require(stored.row_lengths() == counts, "not every text has a teacher's vector")
-    flat = tf.strings.length(stored.values) == 2 * size
-    require(flat, "a teacher's vector has another size than the manifest says")
-    vectors = tf.io.decode_raw(stored.values, tf.float16)
-    return stored.with_values(tf.ensure_shape(vectors, [None, size]))

@@ -46,6 +46,8 @@ SHAPES = {
         "padded_length": 9,
     },
     "like ALBERT": {"embedding_width": 6, "pooling": "cls_pooler"},
+    "weights of tokens": {"pooling": "weighted_mean"},
+    "no blocks": {"num_layers": 0, "pooling": "weighted_mean", "dense_size": 5},
     "dense": {"dense_size": 5},
     "dense without tanh": {"dense_size": 40, "dense_activation": "none", "normalize": True},
     "projected": {

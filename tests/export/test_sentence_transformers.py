@@ -19,6 +19,7 @@ from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import tiny_encoder_config, write_encoder
@@ -187,6 +188,48 @@ def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
     assert "| sts/STS-B | 82.0316 |" in card and "task: {seed: 7}" in card
     source = read_source(str(tmp_path / "out"), ImportOptions())
     assert source.config.normalize and source.config.pooling == "max"
+
+
+@pytest.mark.parametrize("layers", [0, 1])
+def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
+    """`WordWeights` before `Pooling`; imported again it is the same encoder."""
+    config = tiny_encoder_config(
+        vocab_size=len(vocabulary),
+        num_layers=layers,
+        pooling="weighted_mean",
+        dense_size=5,
+        normalize=True,
+    )
+    model = SentenceEncoderModel(config)
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(weight + rng.normal(scale=0.2, size=weight.shape))
+    write_encoder(tmp_path / "model", vocabulary, model=model)
+    out = tmp_path / "out"
+    export_sentence_transformers.export(str(tmp_path / "model"), str(out), False, None, False)
+    kinds = [m["type"].rsplit(".")[-1] for m in json.loads((out / "modules.json").read_text())]
+    assert kinds == ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
+    written = json.loads((out / "1_WordWeights" / "config.json").read_text())
+    expected = np.exp(model.token_weights.weights[0].numpy()[:, 0])
+    got = [written["word_weights"][token] for token in written["vocab"]]
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    import_checkpoint(out, tmp_path / "again")
+    texts = ["the cat sat", "a bird", ""]
+    first, again = (SentenceEncoder.load(tmp_path / name) for name in ("model", "again"))
+    np.testing.assert_allclose(again.encode(texts), first.encode(texts), atol=1e-6)
+
+
+@pytest.mark.parametrize("weight", [0, -1, "1", None, True])
+def test_a_token_without_a_weight_above_0_is_refused(tmp_path, vocabulary, weight):
+    write_encoder(tmp_path / "model", vocabulary, pooling="weighted_mean")
+    out = tmp_path / "out"
+    export_sentence_transformers.export(str(tmp_path / "model"), str(out), False, None, False)
+    path = out / "1_WordWeights" / "config.json"
+    values = json.loads(path.read_text())
+    values["word_weights"]["cat"] = weight
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match="each entry a weight above 0; fetch it again"):
+        read_source(str(out), ImportOptions())
 
 
 def test_ranges_go_with_their_own_pooling_only(tmp_path, vocabulary):

@@ -31,9 +31,11 @@ EXPECTED = {
     "embedding_last": lambda embedded, first, last, pooled: (_mean(embedded) + _mean(last)) / 2,
     # The mean is over the mask; `test_mean_padded` has the encoder with this pooling.
     "mean_padded": lambda embedded, first, last, pooled: _mean(last),
+    # The mean is over weights; `test_a_token_counts_by_its_learned_weight` has the encoder.
+    "weighted_mean": lambda embedded, first, last, pooled: _mean(last),
 }
-# Poolings of real tokens alone.
-OF_REAL = [pooling for pooling in POOLINGS if pooling != "mean_padded"]
+# Poolings of real tokens alone, without weights.
+OF_REAL = [pooling for pooling in POOLINGS if pooling not in ("mean_padded", "weighted_mean")]
 
 
 def _random(seed, *shape):
@@ -110,6 +112,21 @@ def test_encoder_pools_its_own_outputs(pooling):
         np.testing.assert_allclose(outputs["default"][row], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("layers", [0, 2])
+def test_a_token_counts_by_its_learned_weight(layers):
+    """exp(w[id]) times in the mean, padding not at all; also where no block follows the tables."""
+    config = tiny_encoder_config(num_layers=layers, pooling="weighted_mean")
+    model, tokens = randomize(SentenceEncoderModel(config)), make_tokens(LENGTHS, 9)
+    outputs = model(tokens)
+    weights = np.exp(model.token_weights.weights[0].numpy()[:, 0])
+    assert weights.std() > 0.1
+    for row, length in enumerate(LENGTHS):
+        counts = weights[tokens["input_word_ids"][row, :length].numpy()]
+        states = outputs["sequence_output"][row, :length].numpy()
+        expected = counts @ states / counts.sum()
+        np.testing.assert_allclose(outputs["default"][row], expected, rtol=1e-4, atol=1e-5)
+
+
 def test_poolings_differ():
     """The test above can tell all poolings apart."""
     tokens = make_tokens(LENGTHS, 9)
@@ -133,7 +150,7 @@ def test_only_cls_pooler_trains_the_pooler(pooling):
     model, tokens = _encoder(pooling), make_tokens(LENGTHS, 9)
     pooler = {w.ref() for w in model.bert.pooler_layer.weights}
     trained = {w.ref() for w in model.trainable_variables}
-    assert len(pooler) == 2 and len(model.weights) == 5 + 3 * 16 + 2
+    assert len(pooler) == 2 and len(model.weights) == 5 + 3 * 16 + 2 + (pooling == "weighted_mean")
     assert trained == {w.ref() for w in model.weights} - (
         set() if pooling == "cls_pooler" else pooler
     )
