@@ -323,6 +323,11 @@ def _overridden(
         own = config.padded_length if override.pooling == config.pooling else 0
         config = config.replace(pooling=override.pooling, padded_length=0)
         check_fields(config, "encoder")
+        if config.pooled_by.weighted and not directory.config.pooled_by.weighted:
+            raise UserError(
+                f"{directory.path}: has no weights of tokens for pooling {override.pooling}; train "
+                "with that pooling first"
+            )
         if config.pooled_by.padded:
             length = max_seq_length or own or directory.max_seq_length
             config = config.replace(padded_length=min(length, config.max_seq_length))

@@ -100,7 +100,7 @@ def test_every_pooling(own):
     base, length = load_encoder(directory), directory.max_seq_length
     inputs = SentenceEncoder(base, directory.vocabulary, length).inputs(TEXTS)
     seen = {"mean": own}
-    for pooling in list(POOLINGS)[1:]:
+    for pooling in [name for name, each in POOLINGS.items() if not each.weighted][1:]:
         padded = length if pooling == "mean_padded" else 0
         model = SentenceEncoderModel(base.config.replace(pooling=pooling, padded_length=padded))
         model.set_weights(base.get_weights())
@@ -116,6 +116,24 @@ def test_every_pooling(own):
     both = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
     expected = _projected(seen["max"], TRAINED / "ckpt-3", 3, 32)
     np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
+
+
+def test_weights_of_tokens_are_read_and_not_made_up(vocabulary, tmp_path):
+    """Another pooling leaves them out; an encoder without them cannot be pooled by them."""
+    with pytest.raises(UserError, match="has no weights of tokens for pooling weighted_mean; trai"):
+        SentenceEncoder.load(TRAINED, pooling="weighted_mean")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="weighted_mean")
+    model = SentenceEncoderModel(config)
+    weights = model.token_weights.weights[0]
+    weights.assign(np.random.default_rng(0).normal(size=weights.shape))
+    write_encoder(tmp_path, vocabulary, model=model)
+    inputs = SentenceEncoder(model, vocabulary, 24).inputs(TEXTS)
+    own = SentenceEncoder.load(tmp_path).encode(TEXTS)
+    np.testing.assert_allclose(own, model(inputs)["default"], atol=1e-5)
+    plain = SentenceEncoder.load(tmp_path, pooling="mean").encode(TEXTS)
+    mask = inputs["input_mask"].numpy()[..., np.newaxis]
+    states = model(inputs)["sequence_output"].numpy()
+    np.testing.assert_allclose(plain, (states * mask).sum(1) / mask.sum(1), atol=1e-5)
 
 
 @pytest.mark.long

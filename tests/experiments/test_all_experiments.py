@@ -13,6 +13,7 @@ from official_cmlm.objectives.in_batch import InBatchConfig
 from official_cmlm.training.config import chosen_objectives
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, write_pairs
+from tests.training.all_objectives import teach
 
 SIZES = {
     "num_layers": 2,
@@ -55,7 +56,7 @@ def _labelled_rows():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, vocabulary):
-    """Documents with text, long enough for spans; labelled rows of two languages; bitext."""
+    """Documents with text, long enough for spans, and taught; labelled rows; bitext."""
     from data_prep.readers import Document
 
     root = tmp_path_factory.mktemp("all_experiments")
@@ -69,7 +70,9 @@ def folders(tmp_path_factory, vocabulary):
     )
     write_pairs(root / "nli", list(_labelled_rows()), vocabulary)
     write_pairs(root / "bitext_retrieval", bitext(24), vocabulary)
-    return {name: str(root / name) for name in ("documents", "nli", "bitext_retrieval")}
+    teach(root / "documents", root / "distillation")
+    kinds = ("documents", "nli", "bitext_retrieval", "distillation")
+    return {name: str(root / name) for name in kinds}
 
 
 def _reduced(name, folders):

@@ -86,7 +86,7 @@ def test_no_objectives(records_dir):
         ("num_attention_heads", 3),
         ("hidden_size", 0),
         ("embedding_width", 16),
-        ("num_layers", 0),
+        ("num_layers", -1),
         ("dropout_rate", 1.0),
         ("attention_dropout_rate", -0.1),
         ("sentence_vector", "projected_mean"),
