@@ -26,6 +26,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
 if TYPE_CHECKING:
+    from official_cmlm.classifier import Classifier
+    from official_cmlm.search import Index
+
     from .service.embedder import Embedder
 
 FLAGS = flags.FLAGS
@@ -125,7 +128,7 @@ def main(argv: list[str]) -> None:
     from .service.connections import ConnectionLimits, http_protocol
     from .service.embedder import Prompt, UnknownPrompt
 
-    embedder = _opened()
+    embedder, index, classifier = _opened()
     prompt = Prompt(FLAGS.prompt_name)
     try:
         exact = embedder.read(["A text."], prompt).exact
@@ -151,7 +154,8 @@ def main(argv: list[str]) -> None:
         log=functools.partial(print, flush=True) if FLAGS.access_log else None,
         limits=Limits(FLAGS.max_batch_tokens, FLAGS.max_queue_tokens),
     )
-    app = create_app(embedder, settings)
+    probabilities = classifier.probabilities if classifier else None
+    app = create_app(embedder, settings, index, probabilities)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -167,24 +171,46 @@ def main(argv: list[str]) -> None:
     # uvicorn ends in order, and then sends the signal once more.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     what = f"{settings.name} ({embedder.dimension} dimensions, {embedder.how})"
-    _server(config, app.state, f"{what} at http://{_address(listening)}/v1").run([listening])
+    address = f"http://{_address(listening)}"
+    if index is not None:
+        cli.announce(f"{len(index)} texts, with a page to search them at {address}/")
+    _server(config, app.state, f"{what} at {address}/v1").run([listening])
 
 
-def _opened() -> "Embedder":
-    """Opens the encoder; TensorFlow is imported only for one that needs it."""
+def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
+    """Opens an index with its encoder, a classifier with its encoder, or an encoder.
+
+    TensorFlow is imported only for an encoder that needs it.
+    """
+    from official_cmlm.classifier import Classifier, read_layer
     from official_cmlm.encoders import is_model, load_model, open_encoder
+    from official_cmlm.search import Index
 
     from .service.embedder import TextEmbedder, TokenEmbedder
 
+    folder = Path(os.path.abspath(os.path.expanduser(FLAGS.model)))
+    if Index.is_at(folder):
+        chosen = dict(Index.read_settings(folder).get("encoder", {}))
+        if not chosen.get("model"):
+            raise UserError(f"{FLAGS.model}: names no encoder; make it by cmlm index")
+        for flag in chosen.keys() - {"model"}:
+            if FLAGS[flag].present:
+                raise UserError(f"--{flag}: {FLAGS.model} is an index, which has that of its own")
+        encoder = load_model("queries", chosen)
+        index = Index.load(folder, encoder, verify=False)
+        return TokenEmbedder(encoder, folder.name, chosen["precision"]), index, None
     if is_model(FLAGS.model):
-        encoder = load_model("queries")
-        return TokenEmbedder(encoder, Path(FLAGS.model).absolute().name, FLAGS.precision)
+        encoder, classifier = load_model("queries"), None
+        # The labels belong to the vectors that the classifier was trained on.
+        if Classifier.is_at(folder) and not (FLAGS.pooling or FLAGS.sentence_vector):
+            classifier = Classifier(encoder, *read_layer(folder, encoder.dimension))
+        return TokenEmbedder(encoder, folder.name, FLAGS.precision), None, classifier
     if FLAGS.backend != "auto":
         raise UserError(f"--backend={FLAGS.backend}: {FLAGS.model} has no other backend")
     cli.quiet_tensorflow()
     override = (FLAGS.pooling, FLAGS.sentence_vector)
     opened = open_encoder(FLAGS.model, FLAGS.max_seq_length, FLAGS.precision, *override)
-    return TextEmbedder(opened)
+    return TextEmbedder(opened), None, None
 
 
 def _api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:

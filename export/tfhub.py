@@ -10,7 +10,7 @@ import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
 from official_cmlm.checkpoints.find_encoder import load_for_export
-from official_cmlm.classifier import CLASSIFIER_NAME, read_layer
+from official_cmlm.classifier import Classifier, read_layer
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_own, read_text, staged_folder, write_json
@@ -92,7 +92,7 @@ def export(
         encoder.config = encoder.config.replace(normalize=normalize)
     own_vector = override == OWN_VECTOR and normalize is None and dim is None
     layer = None
-    if own_vector and (Path(model_dir) / CLASSIFIER_NAME).exists():
+    if own_vector and Classifier.is_at(Path(model_dir)):
         layer = read_layer(Path(model_dir), width)
     prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
     with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:

@@ -37,16 +37,24 @@ class Classifier:
 
     def predict(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the label of each text: int64 `[n]`; of a single string, a number."""
-        return np.argmax(self._logits(texts), axis=-1)
+        return np.argmax(self.predict_proba(texts), axis=-1)
 
     def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the probability of each label: float32 `[n, classes]`."""
-        logits = self._logits(texts)
+        return self.probabilities(self.encoder.encode(texts))
+
+    def probabilities(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns the probability of each label of texts with these vectors of the encoder.
+
+        Args:
+          vectors: float32 `[…, dim]`.
+
+        Returns:
+          float32 `[…, classes]`.
+        """
+        logits = vectors @ self.kernel + self.bias
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
-
-    def _logits(self, texts: str | Iterable[str]) -> np.ndarray:
-        return self.encoder.encode(texts) @ self.kernel + self.bias
 
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes an encoder directory with the classifier beside it.
@@ -70,12 +78,17 @@ class Classifier:
                 "classifier; fine-tune with the vector pooled"
             )
         own = f"{OWN_FILES}|{re.escape(CLASSIFIER_NAME)}"
-        output = files.output_folder(folder, overwrite, _is_at, own, "classifier", "folder")
+        output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "folder")
         with files.staged_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))
             with files.atomic_write(partial / CLASSIFIER_NAME) as file:
                 files.write_array(file, np.vstack([self.kernel, self.bias]).astype(np.float32))
+
+    @staticmethod
+    def is_at(folder: Path) -> bool:
+        """Returns whether a folder holds an encoder with a classifier."""
+        return EncoderDirectory.is_at(folder) and (folder / CLASSIFIER_NAME).exists()
 
     @classmethod
     def load(cls, folder: str | os.PathLike, **options: Any) -> "Classifier":
@@ -88,7 +101,7 @@ class Classifier:
         Raises:
           UserError: if the folder holds no classifier, or a damaged one.
         """
-        if not _is_at(Path(folder)):
+        if not cls.is_at(Path(folder)):
             raise UserError(f"{folder}: holds no classifier (no {CLASSIFIER_NAME}); fine-tune one")
         encoder = SentenceEncoder.load(folder, **options)
         return cls(encoder, *read_layer(Path(folder), encoder.dimension))
@@ -111,7 +124,3 @@ def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
             "rows; save the classifier again"
         )
     return weights[:-1], weights[-1]
-
-
-def _is_at(folder: Path) -> bool:
-    return EncoderDirectory.is_at(folder) and (folder / CLASSIFIER_NAME).exists()

@@ -89,8 +89,9 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
     held = {name for name in names if not name.startswith("official_cmlm-0")}
     own = {f"official_cmlm/{name}" for folder in FOLDERS[1:] for name in modules(folder, ".py")}
     yaml = {f"official_cmlm/{name}" for name in modules("experiments", ".yaml")}
+    page = {f"official_cmlm/{name}" for name in modules("export", ".html")}
     library = set().union(*(modules("official_cmlm", end) for end in (".py", ".json", ".html")))
-    assert held == own | yaml | library and len(yaml) > 30
+    assert held == own | yaml | page | library and len(yaml) > 30
 
 
 @pytest.mark.long

@@ -12,7 +12,8 @@ import time
 import traceback
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +31,10 @@ from .embedder import (
     UnknownPrompt,
     embed_requests,
 )
-from .fields import REQUESTS, openapi
+from .fields import MOST_HITS, REQUESTS, openapi
+
+if TYPE_CHECKING:
+    from official_cmlm.search import Index
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
 # of one that is larger still the connection is closed.
@@ -51,6 +55,12 @@ _NO_IDS = (
 # Seconds until a body has arrived, and those that clients are told to wait when there is too much.
 _BODY_SECONDS = 60
 _RETRY = {"Retry-After": "1"}
+# The page loads nothing from elsewhere, and no other page shows it in a frame.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,10 +119,21 @@ class Refused(Exception):
         self.status, self.code, self.param, self.headers = status, code, param, headers
 
 
-def create_app(embedder: Embedder, settings: Settings) -> Any:
+def create_app(
+    embedder: Embedder,
+    settings: Settings,
+    index: "Index | None" = None,
+    probabilities: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> Any:
     """Returns the application, for an ASGI server.
 
     Its `state.end()` answers all requests that are open with 503.
+
+    Args:
+      embedder: the encoder.
+      settings: limits, name and keys.
+      index: texts that `/search` finds, and the page of `/`.
+      probabilities: vectors -> the probability of each label, for `/v1/classify`.
 
     Raises:
       UserError: if the packages of the extra `serve` are not installed.
@@ -197,6 +218,8 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
                 made = refusal(Refused(500, "the server failed to embed this request"))
             finally:
                 open_tasks.discard(task)
+                # What is left to do is to send the answer.
+                request.scope["slot"].uncount()
             metrics.request(made.status_code, time.perf_counter() - began)
             return made
 
@@ -267,9 +290,6 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         total = int(tokens.sum())
         slot.hold(kept + 4 * total + 4 * len(tokens) * embedder.dimension)
         vectors = await _result(request, batcher, rows.items, tokens)
-        slot.uncount()
-        if settings.normalize:
-            vectors = unit(vectors, in_place=True)
         total = total if rows.exact else 0
         counts = {"texts": len(vectors), "tokens": total, "cut_texts": cut}
         metrics.count(counts)
@@ -283,8 +303,10 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         vectors, tokens, cut = await embedded(
             request, wanted.inputs, wanted.prompt, wanted.truncate
         )
+        if settings.normalize:
+            vectors = unit(vectors, in_place=True)
         parts = _answer(_wanted_part(vectors, wanted), tokens, cut, wanted, settings)
-        headers = {"X-Truncated-Inputs": str(cut)} if cut else None
+        headers = _cut_header(cut)
         if len(vectors) <= _ROWS:
             return answer(b"".join(parts), headers=headers)
         return StreamingResponse(parts, headers=headers, media_type="application/json")
@@ -338,6 +360,35 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         ]
         return answer(ranked)
 
+    async def search(request: Request) -> Response:
+        given = await read_json(request)
+        query, k = given.get("query"), given.get("k", 10)
+        if not isinstance(query, str):
+            raise Refused(400, "query must be a string", None, "query")
+        if type(k) is not int or not 1 <= k <= MOST_HITS:
+            raise Refused(400, f"must be 1 to {MOST_HITS}", None, "k")
+        truncate = _truncate(given, settings)
+        vectors, _, _ = await embedded(request, [query], Prompt(role="query"), truncate)
+        rows, scores = await asyncio.to_thread(index.search_vectors, vectors, k)
+        found = await asyncio.to_thread(index.hits, rows[0], scores[0])
+        made = json.dumps({"hits": [hit._asdict() for hit in found]}).encode()
+        request.scope["slot"].hold(len(made))
+        return answer(made)
+
+    async def classify(request: Request) -> Response:
+        given = await read_json(request)
+        _check_model(given.get("model"), settings)
+        inputs, truncate = _input(given, settings), _truncate(given, settings)
+        # The classifier was trained on texts with the default prompt.
+        vectors, tokens, cut = await embedded(request, inputs, Prompt(), truncate)
+        found = probabilities(vectors)
+        data = [
+            {"index": i, "label": int(row.argmax()), "probs": row.tolist(), "num_classes": len(row)}
+            for i, row in enumerate(found)
+        ]
+        found = {"object": "list", "model": settings.name, "data": data}
+        return answer(found | {"usage": _usage(tokens, cut)}, headers=_cut_header(cut))
+
     def described() -> dict[str, Any]:
         return {
             "id": settings.name,
@@ -371,7 +422,9 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             }
         )
 
-    async def root(_: Request) -> Response:
+    async def root(request: Request) -> Response:
+        if index is not None and "text/html" in request.headers.get("accept", ""):
+            return Response(page, headers=_PAGE_HEADERS, media_type="text/html")
         addresses = [f"{'|'.join(sorted(r.methods - {'HEAD'}))} {r.path}" for r in routes]
         return answer({"model": settings.name, "addresses": addresses})
 
@@ -399,6 +452,7 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         message = f"{request.method} {request.scope['path']}: {why}"
         return refusal(Refused(error.status_code, one_line(message), headers=error.headers))
 
+    page = Path(__file__).with_name("search.html").read_bytes()
     routes = [
         Route("/v1/embeddings", posted(embeddings), methods=["POST"]),
         Route("/v1/models", models),
@@ -406,6 +460,8 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         Route("/tokenize", posted(tokenize), methods=["POST"]),
         Route("/similarity", posted(similarity), methods=["POST"]),
         Route("/rerank", posted(rerank), methods=["POST"]),
+        *([Route("/search", posted(search), methods=["POST"])] if index is not None else []),
+        *([Route("/v1/classify", posted(classify), methods=["POST"])] if probabilities else []),
         Route("/info", info),
         Route("/openapi.json", schema),
         Route("/health", live),
@@ -635,13 +691,16 @@ def _parsed(given: dict[str, Any], settings: Settings, dimension: int) -> _Wante
     dimensions = given.get("dimensions")
     if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= dimension):
         raise Refused(400, f"dimensions must be 1 to {dimension}", None, "dimensions")
+    inputs, prompt = _input(given, settings), _prompt(given, settings)
+    truncate = _truncate(given, settings)
+    return _Wanted(inputs, dimensions, form == "base64", prompt, truncate)
+
+
+def _input(given: dict[str, Any], settings: Settings) -> list[Any]:
     inputs = given.get("input")
     if isinstance(inputs, list) and inputs and type(inputs[0]) in (int, list):
-        inputs = _ids(inputs, settings)
-    else:
-        inputs = _texts(inputs, settings)
-    prompt, truncate = _prompt(given, settings), _truncate(given, settings)
-    return _Wanted(inputs, dimensions, form == "base64", prompt, truncate)
+        return _ids(inputs, settings)
+    return _texts(inputs, settings)
 
 
 def _ids(given: list[Any], settings: Settings) -> list[list[int]]:
@@ -716,9 +775,16 @@ def _answer(
     for start in range(0, len(vectors), _ROWS):
         part = _data(vectors[start : start + _ROWS], start, wanted.base64)
         yield b", " + part if start else part
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
     # The end of the object whose first brace is written above.
-    yield b"], " + json.dumps({"model": settings.name, "usage": usage}).encode()[1:]
+    yield b"], " + json.dumps({"model": settings.name, "usage": _usage(tokens, cut)}).encode()[1:]
+
+
+def _cut_header(cut: int) -> dict[str, str] | None:
+    return {"X-Truncated-Inputs": str(cut)} if cut else None
+
+
+def _usage(tokens: int, cut: int) -> dict[str, int]:
+    return {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
 
 
 def _data(vectors: np.ndarray, first: int, as_base64: bool) -> bytes:

@@ -4,6 +4,8 @@ from typing import Any
 
 from .embedder import INPUT_TYPES
 
+# Passages that one request may ask for.
+MOST_HITS = 100
 _STRING: dict[str, Any] = {"type": "string"}
 _BOOLEAN: dict[str, Any] = {"type": "boolean"}
 _STRINGS: dict[str, Any] = {"type": "array", "items": _STRING, "minItems": 1}
@@ -37,6 +39,13 @@ REQUESTS = {
         dimensions={"type": "integer", "minimum": 1},
         user=_STRING,
         **_PROMPT,
+    ),
+    "/v1/classify": _object(["model", "input"], model=_STRING, input=_INPUT, truncate=_BOOLEAN),
+    "/search": _object(
+        ["query"],
+        query=_STRING,
+        k={"type": "integer", "minimum": 1, "maximum": MOST_HITS},
+        truncate=_BOOLEAN,
     ),
     "/tokenize": _object(
         ["inputs"], inputs=_TEXTS, add_special_tokens=_BOOLEAN, prompt_name=_STRING

@@ -354,11 +354,12 @@ class Index:
         if not listed:
             return []
         rows, scores = self._found(self._encode_query(listed), k, filter)
-        found = [
-            [self._hit(int(row), float(score)) for row, score in zip(*pair) if row >= 0]
-            for pair in zip(rows, scores)
-        ]
+        found = [self.hits(*pair) for pair in zip(rows, scores)]
         return found[0] if single else found
+
+    def hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
+        """Returns the texts that `search_vectors` has found for one query: int and float `[k]`."""
+        return [self._hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0]
 
     def _hit(self, row: int, score: float = 0.0) -> Hit:
         ids, texts, lines = (self._tables[name] for name in ("ids", "texts", "metadata"))
@@ -494,6 +495,11 @@ class Index:
             for file in sorted(folder.iterdir()):
                 description["sha256"][file.name] = sha256(file)
             write_json(folder / _DESCRIPTION, description)
+
+    @staticmethod
+    def is_at(path: str | os.PathLike) -> bool:
+        """Returns whether a folder holds an index, perhaps a damaged one."""
+        return os.path.isfile(os.path.join(path, _DESCRIPTION))
 
     @staticmethod
     def read_settings(path: str | os.PathLike) -> dict[str, Any]:

@@ -48,12 +48,20 @@ def opened(encoder, count=count_tokens, length=12):
 
 @contextlib.contextmanager
 def served(
-    encoder=None, on_long="cut", connections=None, buffer=None, count=count_tokens, **settings
+    encoder=None,
+    on_long="cut",
+    connections=None,
+    buffer=None,
+    count=count_tokens,
+    index=None,
+    probabilities=None,
+    **settings,
 ):
     """Serves in a thread of this process; yields (port, encoder)."""
     encoder = encoder or Encoder()
     embedder = opened(encoder, count)
-    made = create_app(embedder, Settings(**({"name": "toy", "cut": on_long == "cut"} | settings)))
+    limits = Settings(**({"name": "toy", "cut": on_long == "cut"} | settings))
+    made = create_app(embedder, limits, index, probabilities)
     http = http_protocol(connections or ConnectionLimits())
     config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
     ready = threading.Event()

@@ -2,10 +2,12 @@
 
 import base64
 import contextlib
+import html
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,8 +23,10 @@ from export.service import app
 from export.service.batching import Limits
 from export.service.connections import ConnectionLimits
 from export.service.embedder import Prompt, TextEmbedder, embed_requests
+from official_cmlm.classifier import Classifier
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.search import Index
 from tests.export.service_helpers import (
     Encoder,
     ask,
@@ -37,6 +41,7 @@ from tests.search.toy_encoder import WIDTH, Words
 
 openai = pytest.importorskip("openai", reason="needs the package openai")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
+_BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
 ROOT = Path(__file__).parents[2]
 
 
@@ -287,6 +292,67 @@ def test_similarity_and_rerank_are_cosines(service):
     assert scores == sorted(scores, reverse=True) and scores[0] == pytest.approx(1)
     for path, wrong in (("/similarity", {"inputs": "a"}), ("/rerank", asked | {"query": 3})):
         assert ask(service[0], wrong, path=path)[0] == 400
+
+
+@pytest.fixture
+def searched():
+    """Serves an index of three passages of two files."""
+    texts = ["the key is <b>here</b>", "a cat sat", "where a dog ran"]
+    metadata = [{"file": f"{'ab'[i % 2]}.txt", "line": i + 1} for i in range(3)]
+    index = Index.build(Words(), texts, metadata=metadata)
+    with served(index=index) as (port, _):
+        yield port
+
+
+def test_an_index_is_searched(searched):
+    status, _, body = ask(searched, {"query": "a cat sat", "k": 2}, path="/search")
+    first, second = json.loads(body)["hits"]
+    assert status == 200 and first["score"] == pytest.approx(1) and second["score"] < 0.99
+    assert (first["text"], first["metadata"]) == ("a cat sat", {"file": "b.txt", "line": 2})
+    assert len(json.loads(ask(searched, {"query": "cat"}, path="/search")[2])["hits"]) == 3
+    for wrong in ({"query": 3}, {}, {"query": "a", "k": 0}, {"query": "a", "k": 101}, {"q": "a"}):
+        assert ask(searched, wrong, path="/search")[0] == 400
+    listed = json.loads(ask(searched, None, path="/", method="GET")[2])["addresses"]
+    assert "POST /search" in listed
+
+
+def test_the_page_loads_nothing_from_elsewhere(searched, service):
+    accept = {"Accept": "text/html,*/*"}
+    status, headers, body = ask(searched, None, accept, "/", "GET")
+    assert status == 200 and headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert not re.search(rb"(src|href)\s*=|https?:|//\w", body)
+    # A service without an index has none.
+    assert ask(service[0], None, accept, "/", "GET")[1]["content-type"] == "application/json"
+    assert ask(service[0], {"query": "a"}, path="/search")[0] == 404
+
+
+@pytest.mark.long
+def test_the_page_shows_passages_in_a_browser(searched):
+    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += ["--virtual-time-budget=5000", f"http://127.0.0.1:{searched}/?q=the+key"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    shown = html.unescape(re.sub("<[^>]+>", " ", done.stdout.partition('<ol id="hits">')[2]))
+    assert shown.split()[0] == "a.txt:1"
+    assert "the key is <b>here</b>" in shown and "b.txt:2" in shown
+
+
+def test_labels_are_those_of_the_classifier():
+    """Its probabilities are those of the encoder's own vectors, at whatever length."""
+    kernel = np.random.default_rng(0).normal(size=[WIDTH, 3]).astype(np.float32)
+    classifier = Classifier(None, kernel, np.zeros([3], np.float32))
+    texts = ["two words", "other"]
+    wanted = classifier.probabilities(Words().encode(texts))
+    with served(probabilities=classifier.probabilities) as (port, _):
+        status, _, body = ask(port, {"model": "toy", "input": texts}, path="/v1/classify")
+        assert ask(port, {"input": texts}, path="/v1/classify")[0] == 400
+    found = json.loads(body)
+    assert status == 200 and found["usage"]["total_tokens"] == 7
+    np.testing.assert_allclose([one["probs"] for one in found["data"]], wanted, atol=1e-5)
+    assert [one["label"] for one in found["data"]] == wanted.argmax(axis=1).tolist()
 
 
 def test_a_large_body_is_refused_however_it_is_sent(service):
