@@ -5,7 +5,8 @@
         -d '{"model": "encoder", "input": ["A text.", "Another one."]}'
 
 Requests that arrive together are encoded together. `/` lists the addresses, `/health` says whether
-it runs, `/metrics` has Prometheus's figures. With CMLM_API_KEY in the environment, requests must
+it runs, `/metrics` has Prometheus's figures. Of an index it shows a page to search it, of a saved
+classifier it gives labels (`/v1/classify`). With CMLM_API_KEY in the environment, requests must
 carry that key, or one of several that white space divides. It ends on SIGTERM and Ctrl-C, after the
 requests that it has.
 """
@@ -195,7 +196,7 @@ def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
             raise UserError(f"{FLAGS.model}: names no encoder; make it by cmlm index")
         for flag in chosen.keys() - {"model"}:
             if FLAGS[flag].present:
-                raise UserError(f"--{flag}: {FLAGS.model} is an index, which has that of its own")
+                raise UserError(f"--{flag}: leave it out; the index {FLAGS.model} decides it")
         encoder = load_model("queries", chosen)
         index = Index.load(folder, encoder, verify=False)
         return TokenEmbedder(encoder, folder.name, chosen["precision"]), index, None

@@ -218,7 +218,7 @@ def create_app(
                 made = refusal(Refused(500, "the server failed to embed this request"))
             finally:
                 open_tasks.discard(task)
-                # What is left to do is to send the answer.
+                # Only the answer is still to be sent.
                 request.scope["slot"].uncount()
             metrics.request(made.status_code, time.perf_counter() - began)
             return made
@@ -366,7 +366,7 @@ def create_app(
         if not isinstance(query, str):
             raise Refused(400, "query must be a string", None, "query")
         if type(k) is not int or not 1 <= k <= MOST_HITS:
-            raise Refused(400, f"must be 1 to {MOST_HITS}", None, "k")
+            raise Refused(400, f"k must be 1 to {MOST_HITS}", None, "k")
         truncate = _truncate(given, settings)
         vectors, _, _ = await embedded(request, [query], Prompt(role="query"), truncate)
         rows, scores = await asyncio.to_thread(index.search_vectors, vectors, k)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from official_cmlm.classifier import Classifier
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.search import Index
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.binaries import call
 from tests.export.service_helpers import (
     Encoder,
     ask,
@@ -742,6 +745,36 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         process.kill()
         process.wait()
         process.stderr.close()
+
+
+def test_a_folder_is_served_with_what_is_in_it(exported, tmp_path, monkeypatch):
+    """An index has the page, a classifier the labels of its own vector, an encoder neither."""
+    encoder = SentenceEncoder.load(exported[0], backend="tensorflow")
+    index = Index.build(encoder, ["a cat", "a dog"])
+    chosen = {"model": str(exported[0]), "precision": "float32", "pooling": None}
+    index.settings = {"encoder": chosen}
+    index.save(tmp_path / "my.index")
+    shutil.copytree(exported[0], tmp_path / "classifier")
+    layer = np.ones([encoder.dimension + 1, 3], np.float32)
+    np.save(tmp_path / "classifier" / "classifier.npy", layer)
+    made = mock.MagicMock()
+    monkeypatch.setattr(app, "create_app", made)
+    monkeypatch.setattr("export.serve._server", mock.MagicMock())
+    monkeypatch.setattr(signal, "signal", mock.MagicMock())
+
+    def served_as(folder, *more):
+        options = ("--backend=tensorflow", "--port=0", *more)
+        assert call("export.serve", f"--model={folder}", *options) == 0
+        embedder, _, found, probabilities = made.call_args.args
+        return embedder.name, found and found.texts, bool(probabilities)
+
+    assert served_as(tmp_path / "my.index") == ("my.index", ["a cat", "a dog"], False)
+    assert served_as(tmp_path / "classifier") == ("classifier", None, True)
+    assert served_as(tmp_path / "classifier", "--pooling=max") == ("classifier", None, False)
+    assert served_as(exported[0])[1:] == (None, False)
+    made.reset_mock()
+    assert call("export.serve", f"--model={tmp_path / 'my.index'}", "--pooling=max") == 1
+    made.assert_not_called()
 
 
 def test_an_address_that_is_taken_is_one_line():
