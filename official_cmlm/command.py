@@ -81,7 +81,10 @@ COMMANDS = {
         "export.search", "passages of an index that answer a question", _USE, ("index", "query")
     ),
     "serve": Command(
-        "export.serve", "HTTP service with OpenAI's interface for embeddings", _USE, ("model",)
+        "export.serve",
+        "HTTP service, as OpenAI's embeddings; of an index a page to search it too",
+        _USE,
+        ("model",),
     ),
     "evaluate": Command(
         "experiments.evaluate",
