@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 import yaml
-from official.modeling import optimization
 
 from experiments import registry
 from official_cmlm.objectives.in_batch import InBatchConfig
@@ -14,6 +13,7 @@ from official_cmlm.training.config import chosen_objectives
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, write_pairs
 from tests.training.all_objectives import teach
+from tests.training.helpers import optimizer_config
 
 SIZES = {
     "num_layers": 2,
@@ -23,10 +23,6 @@ SIZES = {
     "vocab_size": 0,
 }
 SEQ_LENGTH = 24
-OPTIMIZER = {
-    "optimizer": {"type": "sgd"},
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
-}
 
 # An augmentation of text. Sums of objectives train in tests/objectives, every objective in
 # tests/unchanged.
@@ -144,7 +140,7 @@ def test_experiment_takes_steps(name, folders):
     task = SentenceEncoderTask(config.task)
     model = task.build_model()
     task.initialize(model)
-    optimizer = task.create_optimizer(optimization.OptimizationConfig(OPTIMIZER))
+    optimizer = task.create_optimizer(optimizer_config("sgd", 0.1))
     metrics = task.build_metrics()
     before = [v.numpy() for v in model.trainable_variables]
     batches = iter(task.build_inputs(config.task.train_data))

@@ -13,13 +13,7 @@ from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
 from tests.training.all_objectives import batch_of
-from tests.training.helpers import task_config
-
-# Weight decay on everything, so that what is not trained would move all the same.
-_ADAMW = {
-    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.1}},
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
-}
+from tests.training.helpers import optimizer_config, task_config
 
 
 def make_task(folder, name, config, encoder=None, **overrides):
@@ -82,14 +76,13 @@ def train(task, steps, batch=None, start=None, seed=7):
     Returns:
       The model, and the loss of every step.
     """
-    from official.modeling import optimization
-
     tf_keras.utils.set_random_seed(seed)
     model = task.build_model()
     if start is not None:
         start(model)
     task.initialize(model)
-    optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAMW))
+    # Weight decay on everything, so that what is not trained would move all the same.
+    optimizer = task.create_optimizer(optimizer_config(weight_decay_rate=0.1))
     # The optimizers create this lazily; a step function must not be the first to do so.
     _ = optimizer.iterations
 

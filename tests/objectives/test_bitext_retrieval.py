@@ -13,8 +13,7 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import cmlm_numpy
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, nli_rows, pair, triples, write_pairs
-from tests.training.helpers import data
+from tests.pairs_helpers import bitext, triples, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -97,30 +96,3 @@ def test_hard_negatives_can_be_left_out(hard, folder):
             f"task.train_data.input_path={path}",
             "bitext_retrieval.hard_negative_weight",
         )
-
-
-def test_documents_are_refused(records_dir):
-    """Records of documents are refused; the message names both kinds and the folder."""
-    refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")
-
-
-@pytest.mark.parametrize("languages", [["en", "de"], ["en"]])
-def test_inferences_are_refused(vocabulary, tmp_path, languages):
-    """Premise and hypothesis do not translate each other."""
-    write_pairs(tmp_path / "nli", nli_rows(6, languages), vocabulary)
-    fields = ("task.train_data.input_path", tmp_path / "nli", "NLI pairs", "entailment")
-    refuses(lambda: _task(tmp_path / "nli"), *fields)
-    rows = [(pair("a cat", "a dog", "en-de", "neutral"),)] * 6
-    write_pairs(tmp_path / "two", rows, vocabulary)
-    refuses(lambda: _task(tmp_path / "two"), tmp_path / "two", "NLI pairs", "neutral")
-
-
-def test_pairs_of_one_language_are_refused(vocabulary, tmp_path):
-    """Nothing to translate; unless other pairs, or only others, are read."""
-    write_pairs(tmp_path / "one", bitext(6, "en-en"), vocabulary)
-    refuses(lambda: _task(tmp_path / "one"), tmp_path / "one", "one language", "en-en")
-    write_pairs(tmp_path / "mixed", bitext(6, "en-en") + bitext(6, "en-de"), vocabulary)
-    _task(tmp_path / "mixed")
-    _task(tmp_path / "one", one_language=True)
-    read = {"train_data": data(tmp_path / "mixed", languages=["en-en"])}
-    refuses(lambda: _task(tmp_path / "mixed", **read), tmp_path / "mixed", "one language")

@@ -11,12 +11,10 @@ from tests.objectives.helpers import (
     make_batch,
     make_task,
     random_model,
-    refuses,
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
-from tests.training.helpers import data
+from tests.pairs_helpers import nli_rows, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -69,59 +67,3 @@ def test_batch_has_labels_of_all_classes(batch):
     assert set(batch) == {"key", "first", "second", "label"}
     assert batch["label"].dtype == tf.int32
     assert set(batch["label"].numpy()) == set(range(len(NLI_LABELS)))
-
-
-def test_pairs_without_labels_are_refused(vocabulary, tmp_path):
-    """Bitext has no labels; the folder and the field that names it are in the message."""
-    write_pairs(tmp_path / "bitext", bitext(5), vocabulary)
-    build = lambda: _task(tmp_path / "bitext", hypothesis_language="same")  # noqa: E731
-    refuses(build, "task.train_data.input_path", tmp_path / "bitext", "labels")
-
-
-def test_different_languages_need_translations(vocabulary, tmp_path):
-    """One language a row cannot give a hypothesis in another; `same` can be had."""
-    write_pairs(tmp_path / "nli", nli_rows(6, ["en"]), vocabulary)
-    fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-en")
-    refuses(lambda: _task(tmp_path / "nli"), *fields, "rows of one pair")
-    _task(tmp_path / "nli", hypothesis_language="same")
-
-
-def test_one_language_needs_pairs_of_one_language(vocabulary, tmp_path):
-    """A premise and a hypothesis in two languages are `different` as they are, and not `same`."""
-    rows = [(pair("a cat", "a dog", "en-de", NLI_LABELS[i % 3]),) for i in range(8)]
-    write_pairs(tmp_path / "nli", rows, vocabulary)
-    fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-de")
-    refuses(lambda: _task(tmp_path / "nli", hypothesis_language="same"), *fields, "two languages")
-    task = _task(tmp_path / "nli")
-    task.check_inputs(True)
-
-
-def test_only_languages_that_are_read_count(vocabulary, tmp_path):
-    """`languages` chooses the pairs that fit from a mixed folder."""
-    tags = ["en-en", "en-de", "zh-Hans-zh-Hans"]
-    rows = [(labelled(tag, NLI_LABELS[i % 3]),) for i in range(6) for tag in tags]
-    write_pairs(tmp_path / "nli", rows, vocabulary)
-    folder = tmp_path / "nli"
-    refuses(lambda: _task(folder), "en-en", "zh-Hans-zh-Hans", "hypothesis_language")
-    refuses(lambda: _task(folder, hypothesis_language="same"), "en-de", "hypothesis_language")
-    for setting, read in (("different", ["en-de"]), ("same", ["en-en", "zh-Hans-zh-Hans"])):
-        chosen = {
-            "train_data": data(folder, languages=read),
-            "validation_data": data(folder, is_training=False, languages=read),
-        }
-        make_task(folder, "nli", NliConfig(hypothesis_language=setting), **chosen)
-
-
-def labelled(tag, label):
-    """Returns a pair whose languages may have hyphens."""
-    from data_prep.readers.document import Pair
-
-    parts = tag.split("-")
-    middle = len(parts) // 2
-    languages = ("-".join(parts[:middle]), "-".join(parts[middle:]))
-    return Pair(("a cat", "a dog"), languages, label, "hand:1")
-
-
-def test_documents_are_refused(records_dir):
-    """Records of documents are refused; the message names both kinds and the folder."""
-    refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")

@@ -23,6 +23,18 @@ def task_config(folder, objectives, encoder=None, **overrides):
     return SentenceEncoderTaskConfig(**(values | overrides))
 
 
+def optimizer_config(kind="adamw", rate=0.01, **settings):
+    """Returns an optimizer's settings with a constant learning rate."""
+    from official.modeling import optimization
+
+    return optimization.OptimizationConfig(
+        {
+            "optimizer": {"type": kind, kind: settings},
+            "learning_rate": {"type": "constant", "constant": {"learning_rate": rate}},
+        }
+    )
+
+
 def by_objective(element):
     """Returns a batch of `build_inputs`, seen as each objective sees it: name -> features."""
     return {name: batch for names, batch in element.items() for name in names.split("+")}

@@ -67,14 +67,48 @@ def test_a_resumed_training_names_changed_objectives(experiment, stored, changes
 
 
 def test_a_resumed_training_names_added_and_removed_objectives():
-    before, now = (ObjectivesConfig(**x) for x in ({"mlm": MlmConfig()}, {"cmlm": CmlmConfig()}))
+    before, now = (ObjectivesConfig(**x) for x in (MLM, {"cmlm": CmlmConfig()}))
     assert objective_notes(before, now) == ["task.objectives: mlm was removed; cmlm was added"]
 
 
-def test_no_objectives(records_dir):
-    """A task without objectives lists those there are."""
-    names = ("cmlm", "mlm", "quick_thought")
-    refuses(lambda: _task(records_dir, {}), "task.objectives", *names)
+MLM = {"mlm": MlmConfig()}
+POSITIONS = ("task.encoder.max_position_embeddings", 49, 48)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "encoder", "settings", "parts"),
+    [
+        # Those there are are listed.
+        ({}, {}, {}, ("task.objectives", "cmlm", "mlm", "quick_thought")),
+        # `projected_mean` exports the projection that CMLM trains.
+        (
+            {"cmlm": CmlmConfig(num_projections=3)},
+            {"sentence_vector": "projected_mean", "num_projections": 4},
+            {},
+            ("task.objectives.cmlm.num_projections", "encoder.num_projections", 3, 4),
+        ),
+        # 24 tokens and 25 projections need 49 positions.
+        ({"cmlm": CmlmConfig(num_projections=25)}, {}, {}, ("task.objectives.cmlm", *POSITIONS)),
+        (MLM, {}, {"train_data": {"seq_length": 49}}, ("task.objectives.mlm", *POSITIONS)),
+        (MLM, {}, {"validation_data": {"seq_length": 49}}, ("task.objectives.mlm", *POSITIONS)),
+        (MLM, {"vocab_size": 77}, {}, ("task.encoder.vocab_size", 77)),
+        (MLM, {}, {"train_data": {"segment": "word"}}, ("task.train_data.segment",)),
+        (MLM, {}, {"train_data": {"input_path": "no/where"}}, ("no/where",)),
+    ],
+)
+def test_settings_that_cannot_be(records_dir, objectives, encoder, settings, parts):
+    """Each is named with what it contradicts; the records of a split have these settings."""
+    splits = {
+        split: data(records_dir, split == "train_data").replace(**values)
+        for split, values in settings.items()
+    }
+    refuses(lambda: _task(records_dir, objectives, encoder, **splits), *parts)
+
+
+def test_settings_that_just_fit(records_dir, vocabulary):
+    """24 tokens and 24 projections in 48 positions; the vocabulary's own size."""
+    _task(records_dir, {"cmlm": CmlmConfig(num_projections=24)})
+    _task(records_dir, MLM, {"vocab_size": len(vocabulary)})
 
 
 @pytest.mark.parametrize(
@@ -98,47 +132,16 @@ def test_encoder_settings(records_dir, field, value):
     """Settings of the encoder that have no meaning or contradict each other."""
     overrides = {field: value}
     name = f"encoder.{field}"
-    refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, overrides), name)
+    refuses(lambda: _task(records_dir, MLM, overrides), name)
     refuses(lambda: SentenceEncoderModel(tiny_encoder_config(**overrides)), name)
-
-
-def test_projections_of_encoder_and_objective_differ(records_dir):
-    """`projected_mean` exports the projection that CMLM trains; both numbers are named."""
-    encoder = {"sentence_vector": "projected_mean", "num_projections": 4}
-    refuses(
-        lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)}, encoder),
-        "task.objectives.cmlm.num_projections",
-        "encoder.num_projections",
-        3,
-        4,
-    )
-
-
-def test_position_table_too_small(records_dir):
-    """24 tokens and 25 projections need 49 of 48 positions; 24 and 24 just fit."""
-    fields = ("task.objectives.cmlm", "task.encoder.max_position_embeddings", 49, 48)
-    refuses(lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=25)}), *fields)
-    _task(records_dir, {"cmlm": CmlmConfig(num_projections=24)})
-    long = data(records_dir, seq_length=49)
-    fields = ("task.objectives.mlm", "task.encoder.max_position_embeddings", 49, 48)
-    refuses(lambda: _task(records_dir, {"mlm": MlmConfig(train_data=long)}), *fields)
-    long = data(records_dir, is_training=False, seq_length=49)
-    refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, validation_data=long), *fields)
 
 
 def test_unused_validation_data_is_not_checked(records_dir):
     """Its defaults do not matter without records; nor need its batch divide by the replicas."""
     unused = DataConfig(is_training=False, seq_length=24, global_batch_size=2048)
     train = data(records_dir, global_batch_size=6)
-    task = _task(records_dir, {"mlm": MlmConfig()}, train_data=train, validation_data=unused)
+    task = _task(records_dir, MLM, train_data=train, validation_data=unused)
     task.check_batch_sizes(3)
-
-
-def test_vocabulary_size(records_dir, vocabulary):
-    """A size that is not the vocabulary's names both."""
-    fields = ("task.encoder.vocab_size", 77, len(vocabulary))
-    refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, {"vocab_size": 77}), *fields)
-    _task(records_dir, {"mlm": MlmConfig()}, {"vocab_size": len(vocabulary)})
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +161,7 @@ def test_records_of_another_vocabulary(records_dir, vocabulary, other):
     # Without `vocab_file`, the first folder that is read decides.
     refuses(lambda: _task(records_dir, own), *hashes)
     validation = data(folder, is_training=False)
-    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, validation_data=validation)  # noqa: E731
+    build = lambda: _task(records_dir, MLM, validation_data=validation)  # noqa: E731
     refuses(build, folder, *hashes)
 
 
@@ -166,13 +169,13 @@ def test_vocabulary_file_of_other_records(records_dir, vocabulary, other):
     """`vocab_file` is what the records must have been made with."""
     path, words = other[0] / "vocab.txt", other[1]
     assert load_vocabulary(path).hash == words.hash
-    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, vocab_file=str(path))  # noqa: E731
+    build = lambda: _task(records_dir, MLM, vocab_file=str(path))  # noqa: E731
     refuses(build, records_dir, vocabulary.hash, words.hash)
 
 
 def test_batch_does_not_divide_by_the_replicas(records_dir):
     """The batch size and the number of replicas are named."""
-    task = _task(records_dir, {"mlm": MlmConfig()})
+    task = _task(records_dir, MLM)
     task.check_batch_sizes(4)
     refuses(lambda: task.check_batch_sizes(3), "global_batch_size", 8, 3)
     own = {"mlm": MlmConfig(train_data=data(records_dir, global_batch_size=6))}
@@ -183,10 +186,3 @@ def test_own_records_are_named_where_they_stand(records_dir):
     """A mistake in an objective's own data is not blamed on the task's."""
     own = {"mlm": MlmConfig(train_data=data(records_dir, segment="word"))}
     refuses(lambda: _task(records_dir, own), "task.objectives.mlm.train_data.segment")
-
-
-def test_folder_without_records(records_dir, tmp_path):
-    """A path that holds no records is named."""
-    train = data(tmp_path / "none")
-    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, train_data=train)  # noqa: E731
-    refuses(build, tmp_path / "none")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from official.modeling import optimization
 
 from official_cmlm.errors import UserError
 from official_cmlm.training.jax_loop import JaxLoop
@@ -16,21 +15,12 @@ from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, batch_of, records_of
-from tests.training.helpers import data, task_config
+from tests.training.helpers import data, optimizer_config, task_config
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 
 _DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 _STEPS = 20
-
-
-def _optimizer(kind, rate):
-    return optimization.OptimizationConfig(
-        {
-            "optimizer": {"type": kind},
-            "learning_rate": {"type": "constant", "constant": {"learning_rate": rate}},
-        }
-    )
 
 
 def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
@@ -47,7 +37,7 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     tf_keras.utils.set_random_seed(3)
     task = SentenceEncoderTask(config, static_shapes=True)
     model = randomize(task.build_model())
-    optimizer = task.create_optimizer(_optimizer(kind, rate))
+    optimizer = task.create_optimizer(optimizer_config(kind, rate))
     _ = optimizer.iterations
     metrics, loss = task.build_metrics(), tf_keras.metrics.Sum("loss")
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from official.modeling import optimization
 
 from official_cmlm.inputs import hashing
 from official_cmlm.records.manifest import load_manifest
@@ -16,13 +15,10 @@ from official_cmlm.training import non_finite as finite
 from official_cmlm.training.non_finite import Failure, failed_step
 from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.training.all_objectives import batch_of, task_of
-from tests.training.helpers import data
+from tests.training.helpers import data, optimizer_config
 from tests.training.step_values import halves_of
 
-_ADAM = {
-    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
-}
+_ADAM = optimizer_config(weight_decay_rate=0.01)
 # Without a language-model head, a NaN embedding matters only where its token is.
 NAME = "contrastive"
 
@@ -62,7 +58,7 @@ class Training:
         with self.strategy.scope():
             tf_keras.utils.set_random_seed(1)
             self.model = self.task.build_model()
-            self.optimizer = self.task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+            self.optimizer = self.task.create_optimizer(_ADAM)
             if scaled:
                 self.optimizer = tf_keras.mixed_precision.LossScaleOptimizer(
                     self.optimizer, initial_scale=2.0**127

@@ -6,7 +6,6 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from official.modeling import optimization
 
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
@@ -14,18 +13,12 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.inputs.pipelines import concatenate
 from tests.modeling.helpers import randomize
-from tests.training.helpers import by_objective, task_config
+from tests.training.helpers import by_objective, optimizer_config, task_config
 
 WEIGHTS = {"cmlm": 0.5, "quick_thought": 2.0}
 # A large epsilon makes Adam's step proportional to the gradient, tiny ones included.
 CLIP_NORM = 0.05
-ADAM = {
-    "optimizer": {
-        "type": "adamw",
-        "adamw": {"epsilon": 1.0, "gradient_clip_norm": CLIP_NORM, "weight_decay_rate": 0.0},
-    },
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 100.0}},
-}
+ADAM = {"epsilon": 1.0, "gradient_clip_norm": CLIP_NORM, "weight_decay_rate": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +76,7 @@ def test_optimizer_step_equals_one_device(task, strategy, models, batches):
     """A step that is clipped by the norm of the global gradient: equal weights, metrics, loss."""
     whole, shares = batches
     single, mirrored = models
-    config = optimization.OptimizationConfig(ADAM)
+    config = optimizer_config(rate=100.0, **ADAM)
     before = single.get_weights()
     optimizer, metrics = task.create_optimizer(config), task.build_metrics()
     loss = task.train_step(whole, single, optimizer, metrics)["loss"]

@@ -4,19 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from official.modeling import optimization
 from tensorflow.python.framework import config
 
 from official_cmlm.objectives import objectives
 from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import batch_of, task_of
+from tests.training.helpers import optimizer_config
 from tests.training.step_values import halves_of
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
-_ADAM = {
-    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
-}
+_ADAM = optimizer_config(weight_decay_rate=0.01)
 
 
 def _train(task, batches, seed, start=None, graph=False):
@@ -36,7 +33,7 @@ def _train(task, batches, seed, start=None, graph=False):
     before = model.get_weights()
     if start is not None:
         model.set_weights(start)
-    optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+    optimizer = task.create_optimizer(_ADAM)
     # The optimizers create this lazily; a step function must not be the first to do so.
     _ = optimizer.iterations
 
@@ -110,7 +107,7 @@ def test_deterministic_ops_on_two_replicas(folders):
         tf_keras.utils.set_random_seed(3)
         with strategy.scope():
             model = task.build_model()
-            optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+            optimizer = task.create_optimizer(_ADAM)
             _ = optimizer.iterations
 
         @tf.function

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from official.modeling import optimization
 
 from data_prep.readers import Document
 from official_cmlm.checkpoints.weights import restore_objectives
@@ -17,13 +16,9 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import output_of, randomize
 from tests.training.all_objectives import SETTINGS, records_of
-from tests.training.helpers import by_objective, data, task_config
+from tests.training.helpers import by_objective, data, optimizer_config, task_config
 
 ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
-_SGD = {
-    "optimizer": {"type": "sgd"},
-    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
-}
 
 
 def test_every_objective_has_settings():
@@ -69,7 +64,7 @@ def test_loss_of_the_weighted_sum(weighted_sum):
     losses = {name: float(output.loss) for name, output in alone.items()}
     assert losses["cmlm"] > 0.5 and losses["bitext_retrieval"] > 0.5
     expected = losses["cmlm"] + 0.2 * losses["bitext_retrieval"]
-    optimizer = task.create_optimizer(optimization.OptimizationConfig(_SGD))
+    optimizer = task.create_optimizer(optimizer_config("sgd", 0.1))
     logs = task.train_step(element, model, optimizer, metrics)
     assert float(logs["loss"]) == pytest.approx(expected, rel=1e-5)
     values = {metric.name: float(metric.result()) for metric in metrics}
