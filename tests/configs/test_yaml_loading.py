@@ -104,12 +104,6 @@ def test_not_yaml(text):
         parse_yaml(text, "file.yaml")
 
 
-def test_the_line_of_a_mistake():
-    """Lines count from one."""
-    with pytest.raises(UserError, match="f line 3: not valid YAML"):
-        parse_yaml("a: 1\nb: 2\nc: 'open", "f")
-
-
 @pytest.mark.parametrize(
     "text",
     [

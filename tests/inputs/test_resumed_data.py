@@ -95,14 +95,6 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
     assert done > 2
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("changed", [{"seed": 4}, {"global_batch_size": 4}])
-def test_begins_anew_with_other_settings(pipeline, whole, changed):
-    """A position of other batches means nothing."""
-    found = _rest(pipeline, whole[20], 2, **changed)
-    assert_same(found, pipeline.batches(2, **(SETTINGS | changed)))
-
-
 def test_validation_has_no_position(pipeline):
     assert "position" not in pipeline.batches(1, is_training=False)[0]
 
