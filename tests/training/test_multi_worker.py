@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
 from tests.pairs_helpers import bitext, write_pairs
-from tests.training.tiny_training import params
 
 
 def _free_ports(count):
@@ -67,42 +65,14 @@ def _finish(processes):
     return printed
 
 
-def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0)):
-    """Runs the training in two processes; returns what they printed."""
-    arguments = [[records, model_dir, steps, steps_per_loop, at] for at in signalled_at]
-    processes = _started("tests.training.tiny_training", model_dir, arguments)
-    printed = _finish(processes)
-    # The second worker saved checkpoints that nobody needs.
-    left = [path for index in range(2) for path in model_dir.parent.glob(f"temporary{index}/*")]
-    assert not [path for path in left if path.is_dir()]
-    return printed
-
-
-@pytest.mark.long
-def test_two_workers_train_as_one_device_and_go_on(records_dir, tmp_path):
-    """Four steps, and four more in new processes, give the weights of eight on one device."""
-    both, single = tmp_path / "both", tmp_path / "single"
-    _two_workers(records_dir, both, 4)
-    assert tf.train.latest_checkpoint(str(both)).endswith("ckpt-4")
-    _two_workers(records_dir, both, 8)
-    run(params(str(records_dir), 4, steps=8), "train", str(single))
-    expected, found = (
-        tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
-        for folder in (single, both)
-    )
-    names = [n for n in expected.get_variable_to_shape_map() if n.startswith("encoder/")]
-    assert len(names) > 15
-    for name in names:
-        one, two = expected.get_tensor(name), found.get_tensor(name)
-        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-5, err_msg=name)
-    lines = (both / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == list(range(1, 9))
-
-
 @pytest.mark.long
 def test_a_signal_to_one_worker_stops_both(records_dir, tmp_path):
     """Soon after it, inside a loop of 5,000 steps, at one step, which the other one has saved."""
-    first, second = _two_workers(records_dir, tmp_path / "model", 5000, 5000, (0, 3))
+    arguments = [[records_dir, tmp_path / "model", 5000, 5000, piece] for piece in (0, 3)]
+    first, second = _finish(_started("tests.training.tiny_training", tmp_path / "model", arguments))
+    # The second worker saved checkpoints that nobody needs.
+    left = [path for index in range(2) for path in tmp_path.glob(f"temporary{index}/*")]
+    assert not [path for path in left if path.is_dir()]
     step = int(re.search(r"stopped at step (\d+) of 5000, saved as ", first)[1])
     assert f"stopped at step {step} of 5000, saved by the chief worker; run the same" in second
     # After pieces of 1, 2, 4 … steps at most; the signal may arrive a piece late.

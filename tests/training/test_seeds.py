@@ -2,21 +2,17 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 import tf_keras
-from tensorflow.python.framework import config
 
 from official_cmlm.objectives import objectives
-from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import batch_of, task_of
 from tests.training.helpers import optimizer_config
-from tests.training.step_values import halves_of
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 _ADAM = optimizer_config(weight_decay_rate=0.01)
 
 
-def _train(task, batches, seed, start=None, graph=False):
+def _train(task, batches, seed, start=None):
     """Returns a model made and trained with the seed, one step a batch, and its initial weights.
 
     Args:
@@ -24,7 +20,6 @@ def _train(task, batches, seed, start=None, graph=False):
       batches: of the steps.
       seed: of initial weights and dropout.
       start: weights to begin with instead of the initial ones.
-      graph: whether the step is traced.
     """
     tf_keras.utils.set_random_seed(seed)
     task.task_config.train_data.seed = seed
@@ -40,7 +35,6 @@ def _train(task, batches, seed, start=None, graph=False):
     def step(batch):
         return task.train_step(batch, model, optimizer)["loss"]
 
-    step = tf.function(step) if graph else step
     assert np.isfinite([float(step(batch)) for batch in batches]).all()
     return model, before
 
@@ -82,43 +76,3 @@ def test_the_same_seed_gives_the_same_weights(folders, name):
     other, initial = _train(task, batches, 4, start=before)
     assert _distance(initial, before) > 0.1
     assert _distance(other.get_weights(), model.get_weights()) > 1e-3
-
-
-@pytest.mark.long
-def test_the_same_seed_in_a_graph(folders):
-    """A traced step is as repeatable, with every kind of dropout and with shared masks."""
-    task = task_of(folders, "contrastive", DROPOUT, controlled_dropout=True)
-    batches = _batches(task, "contrastive")
-    models = [_train(task, batches, 3, graph=True)[0] for _ in range(2)]
-    _check_same_bits(*(model.get_weights() for model in models))
-
-
-@pytest.mark.long
-def test_deterministic_ops_on_two_replicas(folders):
-    """TensorFlow's switch, dropout and several replicas go together, and give the same bits."""
-    task = task_of(folders, "contrastive", DROPOUT)
-    batch, strategy = batch_of(task, "contrastive"), mirrored_strategy()
-    halves = halves_of(batch)
-    shares = strategy.experimental_distribute_values_from_function(
-        lambda context: halves[context.replica_id_in_sync_group]
-    )
-
-    def trained():
-        tf_keras.utils.set_random_seed(3)
-        with strategy.scope():
-            model = task.build_model()
-            optimizer = task.create_optimizer(_ADAM)
-            _ = optimizer.iterations
-
-        @tf.function
-        def step(share):
-            return strategy.run(task.train_step, (share, model, optimizer))
-
-        step(shares)
-        return model.get_weights()
-
-    tf.config.experimental.enable_op_determinism()
-    try:
-        _check_same_bits(trained(), trained())
-    finally:
-        config.disable_op_determinism()
