@@ -137,21 +137,22 @@ def define_flags() -> None:
 def check(entries: list[str], samples: dict[str, list[str]]) -> None:
     """Prints the coverage of each language, and where the two libraries differ."""
     cli.import_tensorflow()
-    from .vocabulary import check as vocabulary_check
+    from official_cmlm.tokenization import WordPieceVocabulary
 
-    settings = (FLAGS.lower_case, FLAGS.max_bytes_per_word)
+    from .vocabulary.check import coverage_table, differences
+
+    learned = WordPieceVocabulary(tuple(entries), FLAGS.lower_case, FLAGS.max_bytes_per_word)
     texts = [text for sample in samples.values() for text in sample]
-    differences = vocabulary_check.check_round_trip(entries, texts, *settings)
-    for difference in differences[:5]:
+    found = differences(learned, texts)
+    for difference in found[:5]:
         cli.warn(f"ids differ, {difference}")
-    normalised = vocabulary_check.check_round_trip(entries, texts, *settings, "tensorflow_text")
+    normalised = differences(learned, texts, "tensorflow_text")
     print(
-        f"{len(texts)} paragraphs: {len(texts) - len(differences)} with equal ids in"
+        f"{len(texts)} paragraphs: {len(texts) - len(found)} with equal ids in"
         f" tensorflow_text and tokenizers; {len(normalised)} that tensorflow_text's own"
         " normalisation writes differently"
     )
-    table = vocabulary_check.coverage(entries, samples, *settings)
-    print(vocabulary_check.coverage_table(table), end="")
+    print(coverage_table(learned, samples), end="")
 
 
 def main(argv: list[str]) -> int:

@@ -1,6 +1,5 @@
 """Reports of a run: the balance of languages as table and figure, and the last lines printed."""
 
-import dataclasses
 import html
 import io
 import os
@@ -8,6 +7,7 @@ import resource
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from official_cmlm import cli
 from official_cmlm.errors import one_line
@@ -30,16 +30,11 @@ _MOST_CHARACTERS = 64
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's, told apart by colour-blind readers
 
 
-@dataclasses.dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """A language's part of the records.
 
-    Attributes:
-      language: its code, or both codes of pairs, as in `en-de`.
-      sentences: its sentences or pairs.
-      tokens: its tokens; None if the records' manifest does not say.
-      share: share of all sentences, 0 to 1.
-      smoothed: the share when languages are sampled with the exponent.
+    `language` has both codes of pairs, as in `en-de`; `tokens` are None if the manifest does not
+    say; shares are of all sentences or pairs, `smoothed` as languages are sampled by the exponent.
     """
 
     language: str
@@ -161,16 +156,7 @@ def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
 def write_report(
     manifest: Manifest, folder: str | os.PathLike, exponent: float = DEFAULT_EXPONENT
 ) -> list[str]:
-    """Writes `balance.md` and `balance.svg`.
-
-    Args:
-      manifest: the records' manifest.
-      folder: folder for the files, as a rule the records'.
-      exponent: exponent of the smoothing that is shown; 0 to 1.
-
-    Returns:
-      The names of the files.
-    """
+    """Writes `balance.md` and `balance.svg`, which show this smoothing; returns their names."""
     atomic_write_text(Path(folder) / TABLE, table(manifest, exponent))
     with atomic_write(Path(folder) / FIGURE) as file:
         file.write(figure(manifest, exponent))
@@ -190,15 +176,13 @@ def exit_status(counters: Mapping[str, int]) -> int:
 
 def left_out(counters: Mapping[str, int]) -> str:
     """Returns a line of the losses, the largest counts first, and of the changes."""
-    losses = {name: count for name, count in counters.items() if count and is_loss(name)}
-    changes = {name: count for name, count in counters.items() if count and not is_loss(name)}
-    line = f"left out: {_listed(losses) or 'nothing'}"
-    return f"{line}; changed or noted: {_listed(changes)}" if changes else line
-
-
-def _listed(counters: Mapping[str, int]) -> str:
     ordered = sorted(counters.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {count} ({unit(name)})" for name, count in ordered)
+    shown = {True: [], False: []}
+    for name, count in ordered:
+        if count:
+            shown[is_loss(name)].append(f"{name} {count} ({unit(name)})")
+    line = f"left out: {', '.join(shown[True]) or 'nothing'}"
+    return f"{line}; changed or noted: {', '.join(shown[False])}" if shown[False] else line
 
 
 class Summary:
@@ -215,14 +199,9 @@ class Summary:
         files: int,
         resumed: bool = False,
     ) -> None:
-        """Prints warnings, the documents that were written, and the losses.
+        """Prints warnings, the documents written from so many files, their speed and the losses.
 
-        Args:
-          output: the folder that was written.
-          manifest: its manifest.
-          counts: counts of the input.
-          files: number of input files.
-          resumed: whether an earlier run did a part, so that no speed can be shown.
+        `resumed`: an earlier run did a part, so that no speed can be shown.
         """
         seconds = self._seconds()
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

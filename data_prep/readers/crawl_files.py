@@ -1,7 +1,6 @@
 """Crawl files: WARC (pages of HTML, of which the main text is kept) and WET (text of pages)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from official_cmlm.errors import UserError
@@ -106,21 +105,8 @@ class UnreadablePageError(Exception):
     """A page that would take too much time or memory, or is not HTML; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The part of a page that is kept.
-
-    Attributes:
-      text: its main text, a line a block, without navigation and the like.
-      language: as the page declares it, or None.
-    """
-
-    text: str
-    language: str | None
-
-
-def main_text(content: bytes, charset: str | None = None) -> Page:
-    """Extracts the main text of a page.
+def main_text(content: bytes, charset: str | None = None) -> tuple[str, str | None]:
+    """Returns the main text of a page, a line a block, and the language that the page declares.
 
     Args:
       content: HTML, in any encoding.
@@ -148,7 +134,7 @@ def main_text(content: bytes, charset: str | None = None) -> Page:
     root = tree.document.query_selector("html")
     language = root and (root.getattr("lang") or root.getattr("xml:lang"))
     text = extract_plain_text(tree, main_content=True, list_bullets=False, alt_texts=False)
-    return Page(text, language or None)
+    return text, language or None
 
 
 def read_wet(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
@@ -198,7 +184,9 @@ def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docum
                 opening = content[:SAMPLE_CHARACTERS].decode(errors="replace")
                 counts.counters.drop(reason, name, (), opening)
                 continue
-            page = main_text(_body(answer, options.max_expanded_bytes), answer.http_charset)
+            text, own_language = main_text(
+                _body(answer, options.max_expanded_bytes), answer.http_charset
+            )
         # The library raises an OSError that says what is wrong with the headers or the encoding.
         except (OSError, UnreadablePageError) as error:
             counts.record_fault(
@@ -208,10 +196,10 @@ def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docum
                 options.on_error,
             )
             continue
-        paragraphs = split_paragraphs(page.text, "paragraphs")
+        paragraphs = split_paragraphs(text, "paragraphs")
         declared = (
             record.headers.get("WARC-Identified-Content-Language"),
-            page.language,
+            own_language,
             answer.http_headers.get("Content-Language"),
             options.language,
         )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.input_files import size_of
 
@@ -130,21 +130,17 @@ def _no_split(
 ) -> UserError:
     splits = ", ".join(sorted(builder.info.splits)) or "train"
     return UserError(
-        f"--tfds={name}: no split {options.tfds_split!r} ({_first_line(error)}); pass --tfds_split,"
-        f" one or a part of {splits}"
+        f"--tfds={name}: no split {options.tfds_split!r} ({one_line(str(error))[:160]}); pass"
+        f" --tfds_split, one or a part of {splits}"
     )
 
 
 def _unknown(name: str, data_dir: str | None, error: Exception) -> UserError:
     return UserError(
         f"--tfds={name}: not prepared in {data_dir or 'the default folder of tfds'}"
-        f" ({_first_line(error)}); prepare it with `tfds build`, or name its folder with"
+        f" ({one_line(str(error))[:160]}); prepare it with `tfds build`, or name its folder with"
         " --tfds_data_dir"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:160]
 
 
 def _language(name: str) -> str:

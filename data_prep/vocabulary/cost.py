@@ -15,21 +15,21 @@ _BASE_SECONDS, _SECONDS_A_MB = 13, 0.72
 
 def entries_in_reach(text_bytes: float) -> float:
     """Returns about the most entries of a text, by powers of its size between measurements."""
-    sizes, entries = (np.log([row[i] for row in _REACHED]) for i in (0, 1))
-    wanted = math.log(max(text_bytes, 1.0))
-    # The two measurements on both sides, or the last two on one.
-    at = min(max(int(np.searchsorted(sizes, wanted)), 1), len(sizes) - 1)
-    slope = (entries[at] - entries[at - 1]) / (sizes[at] - sizes[at - 1])
-    return math.exp(entries[at] + slope * (wanted - sizes[at]))
+    return _between(max(text_bytes, 1.0), 0, 1)
 
 
 def text_for(entries: float) -> float:
     """Returns about the fewest bytes of text that give so many entries."""
-    low, high = 1.0, 1e18
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if entries_in_reach(middle) < entries else (low, middle)
-    return high
+    return _between(entries, 1, 0)
+
+
+def _between(value: float, known: int, wanted: int) -> float:
+    """Returns one column of `_REACHED` at a value of the other, on lines of the logarithms."""
+    x, y = (np.log([row[column] for row in _REACHED]) for column in (known, wanted))
+    # The two measurements on both sides, or the last two on one.
+    at = min(max(int(np.searchsorted(x, math.log(value))), 1), len(x) - 1)
+    slope = (y[at] - y[at - 1]) / (x[at] - x[at - 1])
+    return math.exp(y[at] + slope * (math.log(value) - x[at]))
 
 
 class Cost(NamedTuple):

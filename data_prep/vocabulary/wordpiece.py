@@ -3,12 +3,11 @@
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO
 
 from official_cmlm.errors import UserError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-PREFIX = "##"
 # Paragraphs wait on disk between the two passes beyond this size, in bytes.
 _SPOOL_BYTES = 64 << 20
 
@@ -62,28 +61,9 @@ def _train(
     lines: Iterator[str], first: tuple[str, ...], size: int, lower_case: bool, min_frequency: int
 ) -> list[str]:
     # Imported here, so that `--help` does not wait for it.
-    from tokenizers import models, trainers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-    tokenizer = bert_tokenizer(models.WordPiece(unk_token="[UNK]"), lower_case)
-    # No `limit_alphabet`: every character of the text has an entry, or Chinese would lose some.
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
-        min_frequency=min_frequency,
-        special_tokens=list(first),
-        continuing_subword_prefix=PREFIX,
-        # The library's own bars, for the part that only it can see; it draws on terminals alone.
-        show_progress=sys.stderr.isatty(),
-    )
-    tokenizer.train_from_iterator(lines, trainer=trainer)
-    vocabulary = tokenizer.get_vocab()
-    return sorted(vocabulary, key=vocabulary.__getitem__)
-
-
-def bert_tokenizer(model: Any, lower_case: bool) -> Any:
-    """Returns a `tokenizers.Tokenizer` that normalises and splits text as BERT does."""
-    from tokenizers import Tokenizer, normalizers, pre_tokenizers
-
-    tokenizer = Tokenizer(model)
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
@@ -91,4 +71,15 @@ def bert_tokenizer(model: Any, lower_case: bool) -> Any:
         lowercase=lower_case,
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+    # No `limit_alphabet`: every character of the text has an entry, or Chinese would lose some.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=list(first),
+        continuing_subword_prefix="##",
+        # The library's own bars, for the part that only it can see; it draws on terminals alone.
+        show_progress=sys.stderr.isatty(),
+    )
+    tokenizer.train_from_iterator(lines, trainer=trainer)
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
