@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -180,27 +180,17 @@ class ShardWriter:
     """Writes serialised records to `<prefix>-00000.tfrecord`, … in a folder.
 
     Each language has shards of its own, so that a training can read some languages more often than
-    others without reading what it does not use.
-
-    Attributes:
-      shards: the finished shards, in order of their numbers.
+    others without reading what it does not use. A new shard begins after `max_bytes`.
     """
 
     def __init__(self, folder: Path, prefix: str, max_bytes: int) -> None:
-        """Makes a writer.
-
-        Args:
-          folder: folder of the shards.
-          prefix: beginning of their names.
-          max_bytes: the size after which a new shard begins.
-        """
         self._folder, self._prefix, self._max_bytes = folder, prefix, max_bytes
-        self._number = 0
         self._finished: dict[str, Shard] = {}
         self._open: dict[str, _OpenShard] = {}
 
     @property
     def shards(self) -> list[Shard]:
+        """The finished shards, in order of their numbers."""
         return [self._finished[name] for name in sorted(self._finished)]
 
     def write(self, language: str, *records: bytes) -> None:
@@ -208,7 +198,11 @@ class ShardWriter:
         import tensorflow as tf
 
         with self._report_faults():
-            shard = self._open.get(language) or self._begin(language, tf.io.TFRecordWriter)
+            if language not in self._open:
+                name = shard_name(self._prefix, len(self._finished) + len(self._open))
+                writer = tf.io.TFRecordWriter(str(self._folder / name))
+                self._open[language] = _OpenShard(name, writer)
+            shard = self._open[language]
             for record in records:
                 shard.writer.write(record)
                 shard.records += 1
@@ -232,12 +226,6 @@ class ShardWriter:
             if found is not None:
                 raise OSError(found.errno, found.strerror, str(self._folder)) from None
             raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
-
-    def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":
-        name = shard_name(self._prefix, self._number)
-        self._number += 1
-        self._open[language] = _OpenShard(name, open_writer(str(self._folder / name)))
-        return self._open[language]
 
     def _end(self, language: str) -> None:
         shard = self._open.pop(language)

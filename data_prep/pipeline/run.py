@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError, one_line
@@ -151,7 +151,8 @@ def write_documents(
     """Makes documents records of text: the work of `create_documents` and `prepare`.
 
     The output depends on the arguments but not on the runner. An unfinished run, even one that was
-    killed, is resumed.
+    killed, is resumed. If the records exist already, and were made by the same plan, nothing is
+    done.
 
     Args:
       files: the text.
@@ -163,11 +164,11 @@ def write_documents(
       exclude: files of evaluation sentences, which are left out.
 
     Returns:
-      The exit status, as `report.exit_status` gives it. If the records exist already, and were made
-      by the same plan, nothing is done, and the status is the one of that run.
+      The exit status, as `report.exit_status` gives it.
 
     Raises:
-      UserError: as `run_plan` does, or the output may not be written.
+      UserError: a fault of the input, no usable text, a full disk, the output may not be written or
+        was begun with another plan.
     """
     # They are needed at the end, when it would be late to say that one is missing.
     check_extra("data", "matplotlib", "sentencex", "zstandard")
@@ -232,27 +233,16 @@ def _with_directory(options: Options, files: Sequence[TextFile]) -> Options:
 def _run_plan(
     plan: Plan, vocabulary: Vocabulary, output: Path, partial: Path, runner: Runner
 ) -> tuple[Manifest, Counts]:
-    """Computes the rest of a plan, and renames the result to its final name.
+    """Computes the rest of a plan, and renames `partial`, where it is resumed, to `output`.
 
-    Args:
-      plan: the plan.
-      vocabulary: its vocabulary.
-      output: the folder to make; existing records in it are replaced at the end.
-      partial: its name while it is not complete; a stopped run is resumed there.
-      runner: computes the phases.
-
-    Returns:
-      The manifest of the records, and the counts, which are zero if only the rename was missing.
-
-    Raises:
-      UserError: a fault of the input, no usable text, a full disk, or `partial` was begun with
-        another plan.
+    Returns the manifest, and the counts, which are zero if only the rename was missing.
     """
     with report_write_errors(partial, REMEDY):
         begin(plan, vocabulary, partial)
         try:
-            for phase, count in plan.phases():
-                compute(plan, partial, runner, phase, count)
+            if not (partial / MANIFEST).exists():
+                for phase, count in plan.phases():
+                    compute(plan, partial, runner, phase, count)
         except UserError:
             if not _has_results(partial):
                 shutil.rmtree(partial, ignore_errors=True)
@@ -291,8 +281,6 @@ def _has_results(partial: Path) -> bool:
 
 def compute(plan: Plan, partial: Path, runner: Runner, phase: str, count: int) -> None:
     """Computes the rest of a phase, with a progress bar."""
-    if (partial / MANIFEST).exists():
-        return
     left = [n for n in range(count) if not result_path(partial, phase, n).exists()]
     sizes = plan.sizes(phase)
     in_bytes = phase in ("read", "write")
@@ -351,10 +339,6 @@ def _number_shards(shards: Sequence[Shard], partial: Path) -> list[Shard]:
     return numbered
 
 
-def _ignore_progress(read_bytes: int) -> None:
-    """Does nothing; for progress within an element that is not shown."""
-
-
 class Context:
     """A run as one process sees it, with the objects that it keeps between elements.
 
@@ -366,7 +350,7 @@ class Context:
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
-        self.advance: Callable[[int], None] = _ignore_progress
+        self.advance: Callable[[int], None] | None = None
 
     @property
     def work(self) -> Path:
@@ -413,17 +397,13 @@ class Context:
                 documents = Chain(stages).run(documents, counts.counters)
             for document in documents:
                 yield document
-                self.advance(counts.bytes)
+                if self.advance:
+                    self.advance(counts.bytes)
 
 
 @functools.lru_cache(maxsize=1)
 def _context_of(folder: str, digest: str) -> Context:
-    """Returns the context of a run, kept for the next element.
-
-    Args:
-      folder: the unfinished output.
-      digest: hash of its plan, which tells it from another run in the same folder.
-    """
+    """Returns the context of the run with that plan in a folder, kept for the next element."""
     del digest
     return Context(Path(folder), Plan.load(Path(folder)))
 
@@ -435,13 +415,10 @@ def run_phase(
     number: int,
     advance: Callable[[int], None] | None = None,
 ) -> None:
-    """Computes one phase for one element, partition or group of elements.
+    """Computes one phase, a name of `PHASES`, for one element, partition or group of elements.
 
     Args:
-      phase: a name of `PHASES`.
-      folder: the unfinished output.
-      digest: hash of the plan in it.
-      number: number of the element, partition or group.
+      phase, folder, digest, number: as `Runner` gives them.
       advance: called with the bytes of the input that were read so far.
 
     Raises:
@@ -449,16 +426,24 @@ def run_phase(
     """
     with report_write_errors(Path(folder), REMEDY):
         context = _context_of(folder, digest)
-        context.advance = advance or _ignore_progress
+        context.advance = advance
         if not result_path(context.folder, phase, number).exists():
             PHASES[phase](context, number)
 
 
 def _read(context: Context, element: int) -> None:
     """Reads the input of an element, runs the stages, and saves the documents and their keys."""
+    check_extra("data", "zstandard")
+    import zstandard
+
     counts = context.new_counts()
-    with _saving(_kept_path(context, element)) as passing:
-        documents = passing(context.documents(element, counts))
+    # Fast: the file is read once and deleted.
+    packed = zstandard.ZstdCompressor(level=1, write_checksum=True)
+    with (
+        atomic_write(_kept_path(context, element)) as stored,
+        packed.stream_writer(stored, closefd=False) as stream,
+    ):
+        documents = _saved(context.documents(element, counts), stream)
         found = file_keys(documents, context.plan.options.duplicates)
     context.key_files.save_keys(element, found)
     _save_result(result_path(context.folder, "read", element), counts)
@@ -546,30 +531,17 @@ def _kept_path(context: Context, element: int) -> Path:
 _ENCODING = {"encoding": "utf-8", "errors": "surrogatepass"}
 
 
-@contextlib.contextmanager
-def _saving(path: Path) -> Iterator[Callable[[Iterable[Document]], Iterator[Document]]]:
-    """Gives a function that writes documents as it passes them on; the file appears at the end."""
-    check_extra("data", "zstandard")
-    import zstandard
-
-    # Fast: the file is read once and deleted.
-    compressor = zstandard.ZstdCompressor(level=1, write_checksum=True)
-    with atomic_write(path) as stored:
-        stream = compressor.stream_writer(stored, closefd=False)
-
-        def passing(documents: Iterable[Document]) -> Iterator[Document]:
-            for document in documents:
-                line = [document.id, document.language, document.continues, document.paragraphs]
-                text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
-                stream.write(text.encode(**_ENCODING) + b"\n")
-                yield document
-
-        yield passing
-        stream.close()
+def _saved(documents: Iterable[Document], stream: BinaryIO) -> Iterator[Document]:
+    """Passes on the documents after writing each."""
+    for document in documents:
+        line = [document.id, document.language, document.continues, document.paragraphs]
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        stream.write(text.encode(**_ENCODING) + b"\n")
+        yield document
 
 
 def _read_back(path: Path) -> Iterator[Document]:
-    """Yields the documents that `_saving` wrote."""
+    """Yields the documents that `_saved` wrote."""
     check_extra("data", "zstandard")
     import zstandard
 
