@@ -42,11 +42,6 @@ FLAGS = flags.FLAGS
 def check_outputs(output: Path, overwrite: bool, inputs: Sequence[str] = ()) -> None:
     """Checks the names that `save` will write, before anything is learned.
 
-    Args:
-      output: the vocabulary.
-      overwrite: whether an existing one may be replaced.
-      inputs: files that are read.
-
     Raises:
       UserError: as `files.check_output` does; `output` is named as its own metadata, or the
         metadata's name belongs to some other file.
