@@ -1,4 +1,4 @@
-"""Which pairs an objective takes, by their labels and languages; others are refused by name."""
+"""Pairs that objectives take, by their labels and languages; others are refused by name."""
 
 import pytest
 

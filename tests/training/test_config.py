@@ -78,7 +78,7 @@ POSITIONS = ("task.encoder.max_position_embeddings", 49, 48)
 @pytest.mark.parametrize(
     ("objectives", "encoder", "settings", "parts"),
     [
-        # Those there are are listed.
+        # The objectives that there are are listed.
         ({}, {}, {}, ("task.objectives", "cmlm", "mlm", "quick_thought")),
         # `projected_mean` exports the projection that CMLM trains.
         (
