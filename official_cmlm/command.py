@@ -142,6 +142,13 @@ COMMANDS = {
         ("study",),
         {"to": "work_dir"},
     ),
+    "adapt": Command(
+        "experiments.adapt",
+        "an encoder, trained on with your own text or pairs",
+        _TRAIN,
+        ("model",),
+        {"to": "output_dir"},
+    ),
     "demo": Command("experiments.demo.__main__", "from text to search, in minutes", _TRAIN),
     "demo-report": Command(
         "experiments.demo.report",
@@ -179,6 +186,12 @@ COMMANDS = {
     ),
     "hold-out": Command(
         "data_prep.hold_out", "splits documents into a training and a held-out part", _DATA
+    ),
+    "title-pairs": Command(
+        "data_prep.title_pairs",
+        "pairs of titles and bodies from running text",
+        _DATA,
+        aliases={"to": "output"},
     ),
     "mine-negatives": Command(
         "data_prep.mine_negatives", "hard negatives of pairs", _DATA, aliases={"to": "output"}

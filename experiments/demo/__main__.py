@@ -6,9 +6,6 @@ already and its command, the text and the experiment are the same as then.
 """
 
 import hashlib
-import json
-import shutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +14,12 @@ import yaml
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write_text, check_writable, read_object
+from official_cmlm.files import check_writable
 from official_cmlm.input_files import expand_inputs
-from official_cmlm.training import signals
-from official_cmlm.training.progress import check_completed
 
 from .. import module_of, registry
+from ..stages import Stages
 
 FLAGS = flags.FLAGS
 
@@ -66,73 +61,6 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "params_override", "", "Overrides of the experiment `demo`, a.b=1,c.d=2. Default: none."
     )
-
-
-class Stages:
-    """Runs stages, remembers what they were made from, and skips those that are up to date."""
-
-    def __init__(self, folder: Path, seconds: Sequence[int]) -> None:
-        """Reads the state of an earlier run.
-
-        Args:
-          folder: where the state is kept.
-          seconds: typical seconds of each stage, to tell the time left.
-        """
-        self.seconds, self._number = seconds, 0
-        # Seconds of each stage so far, in this run or in the run that made it; None: unknown.
-        self.taken: list[float | None] = []
-        self._state_path = folder / "stages.json"
-        self._state = read_object(self._state_path) if self._state_path.exists() else {}
-        self._upstream = hashlib.sha256()
-
-    def run(self, title: str, output: Path | None, *command: str) -> None:
-        """Runs a Python command line unless `output` is there and was made the same way.
-
-        Args:
-          title: name of the stage; its state is remembered under it.
-          output: file or folder that it makes; removed first if it was made differently. An
-            interrupted stage is given its own output back, to go on from. None: always run.
-          *command: arguments of the Python interpreter.
-
-        Raises:
-          UserError: if the stage fails; its own message has been printed.
-          Stopped: if a training was stopped before its last step.
-        """
-        self._number += 1
-        self._upstream.update("\0".join(command).encode())
-        fingerprint = self._upstream.hexdigest()[:16]
-        name = f"[{self._number}/{len(self.seconds)}] {title}"
-        known = self._state.get(title, {})
-        same = known.get("fingerprint") == fingerprint
-        if output is not None and output.exists():
-            if same and known["complete"]:
-                print(f"{name}: as before", flush=True)
-                self.taken.append(known.get("seconds"))
-                return
-            if not same:
-                shutil.rmtree(output) if output.is_dir() else output.unlink()
-        left = self.seconds[self._number - 1 :]
-        print(f"{name} … (about {left[0]} s; {sum(left)} s to the end)", flush=True)
-        started = time.monotonic()
-        self._remember(title, fingerprint, complete=False)
-        code = signals.call([sys.executable, *command])
-        if code:
-            raise UserError(f"stage {title!r} failed with exit status {code}; see above")
-        if output is not None:
-            check_completed(output)
-        self.taken.append(round(time.monotonic() - started, 1))
-        self._remember(title, fingerprint, complete=True, seconds=self.taken[-1])
-        print(f"{name}: {self.taken[-1]:.0f} s", flush=True)
-
-    def _remember(self, title: str, fingerprint: str, **status: bool | float) -> None:
-        self._state[title] = {"fingerprint": fingerprint, **status}
-        atomic_write_text(self._state_path, json.dumps(self._state, indent=2) + "\n")
-
-    def depends_on(self, paths: list[str]) -> None:
-        """Makes the later stages run again when one of these files has changed."""
-        for path in paths:
-            status = Path(path).stat()
-            self._upstream.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}".encode())
 
 
 def main(argv: list[str]) -> None:

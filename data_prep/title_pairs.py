@@ -1,0 +1,92 @@
+"""Makes pairs of a title and its body from running text: `python -m data_prep.title_pairs`.
+
+    python -m data_prep.title_pairs --input='my/*.txt' --output=work/pairs.jsonl
+    python -m data_prep.create_pairs --format=table --columns=title,body --input=work/pairs.jsonl …
+
+Whoever looks for a text asks for it in few words, as its title does. Text has such pairs without
+labels: a heading and the paragraph below it, or the first sentence of a paragraph and its rest.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write, check_output
+
+from . import common_flags
+from .counts import Counts
+from .output.report import exit_status
+from .readers import read_documents
+from .sentences import split_paragraphs
+
+FLAGS = flags.FLAGS
+# Shorter texts say too little: "See also:", "Returns a list."
+_LEAST_TITLE_WORDS, _LEAST_BODY_WORDS = 3, 6
+
+
+def title_pairs(
+    paragraphs: Sequence[str], language: str, counters: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of title and body of a document.
+
+    Args:
+      paragraphs: of one document, in order.
+      language: language code, for the sentences.
+      counters: see `split_paragraphs`.
+    """
+    title = ""
+    for paragraph in paragraphs:
+        first, *rest = split_paragraphs([paragraph], language, counters) or [""]
+        if title and len(paragraph.split()) >= _LEAST_BODY_WORDS:
+            yield title, paragraph
+            title = ""
+            continue
+        title = "" if rest or len(first.split()) < _LEAST_TITLE_WORDS else first
+        body = " ".join(rest)
+        if len(first.split()) >= _LEAST_TITLE_WORDS and len(body.split()) >= _LEAST_BODY_WORDS:
+            yield first, body
+
+
+def define_flags() -> None:
+    """Defines the flags of reading and of the output."""
+    common_flags.define_reading()
+    flags.adopt_module_key_flags(common_flags)
+    flags.DEFINE_string("output", None, "JSONL file of title, body and id. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
+    cli.required("output")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the binary."""
+    del argv
+    counts, written = Counts(), 0
+    files = common_flags.text_files()
+    check_output(FLAGS.output, FLAGS.overwrite, (file.path for file in files))
+    documents = read_documents(files, common_flags.reading_options(), counts, FLAGS.reader)
+    cli.announce(f"reading {len(files)} file(s) …")
+    Path(FLAGS.output).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(Path(FLAGS.output)) as output:
+        for document in documents:
+            for title, body in title_pairs(document.paragraphs, document.language, counts.counters):
+                line = {"title": title, "body": body, "id": document.id}
+                output.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
+                written += 1
+        if not written:
+            raise UserError(
+                f"{FLAGS.output}: the text has no paragraph of two sentences and no heading; "
+                "check --documents_by and --lines"
+            )
+    for warning in counts.warnings():
+        cli.warn(warning)
+    print(f"{FLAGS.output}: {written} pairs{counts.skipped(len(files))}")
+    return exit_status(counts.counters)
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)
