@@ -1,6 +1,6 @@
 """Makes two retrieval data sets in BEIR's form, by which shipped encoders are scored.
 
-    python -m experiments.shipped.retrieval_sets --title_pairs=held_out_pairs.jsonl \
+    python -m benchmarks.retrieval_sets --title_pairs=held_out_pairs.jsonl \
         --qnli=qnli/dev.tsv --output_dir=work/shipped/retrieval
 
 `titles` asks with the titles of `data_prep.title_pairs` for their bodies. `qnli` asks with the
