@@ -105,19 +105,10 @@ def main(argv: list[str]) -> int:
     options = driver.parse_options(names, FLAGS.set)
     compare = driver.read_compared(FLAGS.compare)
     paths = by_language(FLAGS.encoder)
+    given = ("precision", "pooling", "sentence_vector", "layer", "backend", "device", "revision")
+    chosen = {name: FLAGS[name].value for name in given}
     encoders = {
-        language: open_encoder(
-            path,
-            FLAGS.max_seq_length,
-            FLAGS.precision,
-            FLAGS.pooling,
-            FLAGS.sentence_vector,
-            FLAGS.workers,
-            FLAGS.layer,
-            FLAGS.backend,
-            FLAGS.device,
-            revision=FLAGS.revision,
-        )
+        language: open_encoder(path, FLAGS.max_seq_length, FLAGS.workers, **chosen)
         for language, path in paths.items()
     }
     own_name = ", ".join(f"{key} {one.name}".strip() for key, one in encoders.items())

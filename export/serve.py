@@ -209,9 +209,8 @@ def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
     if FLAGS.backend != "auto":
         raise UserError(f"--backend={FLAGS.backend}: {FLAGS.model} has no other backend")
     cli.quiet_tensorflow()
-    override = (FLAGS.pooling, FLAGS.sentence_vector)
-    opened = open_encoder(FLAGS.model, FLAGS.max_seq_length, FLAGS.precision, *override)
-    return TextEmbedder(opened), None, None
+    vector = {name: FLAGS[name].value for name in ("precision", "pooling", "sentence_vector")}
+    return TextEmbedder(open_encoder(FLAGS.model, FLAGS.max_seq_length, **vector)), None, None
 
 
 def _api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -65,17 +65,7 @@ def by_language(text: str) -> dict[str, str]:
 
 
 def open_encoder(
-    path: str,
-    max_seq_length: int | None = None,
-    precision: str = "float32",
-    pooling: str | None = None,
-    sentence_vector: str | None = None,
-    workers: int = 1,
-    layer: int | None = None,
-    backend: str = "auto",
-    device: str | None = None,
-    workload: str = "bulk",
-    revision: str | None = None,
+    path: str, max_seq_length: int | None = None, workers: int = 1, **options: Any
 ) -> OpenedEncoder:
     """Opens an encoder.
 
@@ -86,51 +76,64 @@ def open_encoder(
         retrieval are embedded by its methods `encode_query` and `encode_document`, or with its
         `prompts`, if it has them.
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
-      precision, pooling, sentence_vector, layer, backend, device, workload, revision: see
-        `SentenceEncoder.load`; they do not apply to the other kinds.
       workers: number of processes that embed. Default 1: this one.
+      **options: other arguments of `SentenceEncoder.load`, such as `pooling`; those that change
+        vectors do not apply to the other kinds. The default of `workload` is `bulk`.
 
     Raises:
       UserError: if `path` is none of these, or has no such vector.
     """
     if workers > 1:
-        settings = (path, max_seq_length, precision, pooling, sentence_vector, 1, layer)
-        settings += (backend, device, workload, revision)
-        opened = open_encoder(*settings)
-        encode = _Shares(workers, settings).encode
-        # Roles other than prompts stay in this process.
-        roles = dict(opened.roles)
-        if opened.kind == "encoder_directory":
-            roles = {
-                name: Role(functools.partial(encode, role=name), role.prompt)
-                for name, role in roles.items()
-            }
-        return dataclasses.replace(opened, encode=encode, roles=roles, workers=workers)
+        return _divided(workers, {"path": path, "max_seq_length": max_seq_length} | options)
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
+    precision = options.get("precision", "float32")
+    settings = f"{max_seq_length} {precision}"
     if not is_model(path):
-        own = {"precision": precision != "float32" and precision, "device": device}
-        own |= {"pooling": pooling, "sentence_vector": sentence_vector, "layer": layer}
-        for name, value in own.items():
-            if value:
+        for name in ("precision", "device", "pooling", "sentence_vector", "layer"):
+            if (value := options.get(name)) not in (None, "float32"):
                 raise UserError(
                     f"--{name}={value} does not apply to {path}, a TF-Hub folder or Python object"
                 )
-        if is_python:
-            return _python_object(path)
-        return _tfhub_pair(folder, max_seq_length, f"{max_seq_length} {precision}")
-    override = VectorOverride(pooling, sentence_vector, layer)
-    folder = find_encoder(path, revision)
+        return _python_object(path) if is_python else _tfhub_pair(folder, max_seq_length, settings)
+    folder = find_encoder(path, options.pop("revision", None))
     try:
-        chosen = (backend, device, workload)
-        return _sentence_encoder(folder, max_seq_length, precision, override, chosen)
+        return _sentence_encoder(folder, max_seq_length, settings, options)
     except UserError:
         # A folder that cannot be represented here is a matter of the library that wrote it.
         if not (folder / "modules.json").exists() or not is_installed("sentence_transformers"):
             raise
-    return _sentence_transformers(folder, max_seq_length, f"{max_seq_length} {precision}")
+    return _sentence_transformers(folder, max_seq_length, settings)
+
+
+def _divided(workers: int, arguments: dict[str, Any]) -> OpenedEncoder:
+    """Opens an encoder in this process and in others, which embed; each has its own copy."""
+    opened = open_encoder(**arguments)
+    encode = functools.partial(_by_shares, Processes(workers, open_encoder, [arguments] * workers))
+    roles = dict(opened.roles)
+    # Roles other than prompts stay in this process.
+    if opened.kind == "encoder_directory":
+        for name, role in opened.roles.items():
+            roles[name] = Role(functools.partial(encode, role=name), role.prompt)
+    return dataclasses.replace(opened, encode=encode, roles=roles, workers=workers)
+
+
+def _by_shares(processes: Processes, texts: list[str], role: str = "") -> np.ndarray:
+    """Embeds texts sorted by length; each process gets equally many, of similar lengths."""
+    workers = processes.workers
+    shares = [texts[i::workers] for i in range(workers)]
+    work = functools.partial(_encode_share, role=role)
+    found = processes.map(work, [share for share in shares if share])
+    vectors = np.empty([len(texts), found[0].shape[1]], found[0].dtype)
+    for i, rows in enumerate(found):
+        vectors[i::workers] = rows
+    return vectors
+
+
+def _encode_share(opened: OpenedEncoder, texts: list[str], role: str) -> np.ndarray:
+    return np.asarray((opened.roles[role] if role else opened).encode(texts))
 
 
 def is_model(path: str) -> bool:
@@ -166,54 +169,17 @@ def load_model(workload: str, settings: dict[str, Any] | None = None) -> "Senten
     return SentenceEncoder.load(**settings, **chosen)
 
 
-class _Shares:
-    """The embedding of texts by processes, each with its own copy of an encoder."""
-
-    def __init__(self, workers: int, settings: tuple) -> None:
-        names = ("path", "max_seq_length", "precision", "pooling", "sentence_vector", "workers")
-        names += ("layer", "backend", "device", "workload", "revision")
-        arguments = dict(zip(names, settings, strict=True))
-        self._processes = Processes(workers, open_encoder, [arguments] * workers)
-
-    def encode(self, texts: list[str], role: str = "") -> np.ndarray:
-        """Embeds texts sorted by length; each process gets equally many, of similar lengths."""
-        workers = self._processes.workers
-        shares = [texts[i::workers] for i in range(workers)]
-        work = functools.partial(_encode_share, role=role)
-        found = self._processes.map(work, [share for share in shares if share])
-        vectors = np.empty([len(texts), found[0].shape[1]], found[0].dtype)
-        for i, rows in enumerate(found):
-            vectors[i::workers] = rows
-        return vectors
-
-
-def _encode_share(opened: OpenedEncoder, texts: list[str], role: str) -> np.ndarray:
-    return np.asarray((opened.roles[role] if role else opened).encode(texts))
-
-
 def _sentence_encoder(
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    chosen: tuple[str, str | None, str],
+    folder: Path, max_seq_length: int | None, settings: str, options: dict[str, Any]
 ) -> OpenedEncoder:
-    """Opens a folder by `SentenceEncoder.load`; `chosen` are backend, device and workload."""
+    """Opens a folder by `SentenceEncoder.load`."""
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
+    vector = {field.name: options.get(field.name) for field in dataclasses.fields(VectorOverride)}
+    name, override = folder.resolve().name, VectorOverride(**vector)
     if override:
         name, settings = f"{name} ({override})", f"{settings} {override}"
-    backend, device, workload = chosen
-    encoder = SentenceEncoder.load(
-        folder,
-        max_seq_length,
-        precision,
-        backend=backend,
-        device=device,
-        workload=workload,
-        **dataclasses.asdict(override),
-    )
+    encoder = SentenceEncoder.load(folder, max_seq_length, **{"workload": "bulk"} | options)
     digest = encoder_digest(folder, settings)
 
     # Evaluation itself counts the texts that are cut.
