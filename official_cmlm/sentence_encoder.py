@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from official_cmlm import progress
-from official_cmlm.backends import WORKLOADS, Backend, open_folder
+from official_cmlm.backends import WORKLOADS, Backend, Computation, open_folder
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
     EncoderDirectory,
@@ -188,8 +188,9 @@ class SentenceEncoder:
         if workload not in WORKLOADS:
             raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
+        asked = Computation(max_seq_length, precision, override, device, workload)
         folder = find_encoder(model, revision)
-        opened = open_folder(backend, folder, max_seq_length, precision, override, device, workload)
+        opened = open_folder(backend, folder, asked)
         encoder = cls(
             opened.backend,
             opened.vocabulary,

@@ -63,12 +63,13 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
         @staticmethod
         def open_folder(*arguments):
             asked.append(arguments)
-            return backends.Opened(Counting(), vocabulary, arguments[1], NO_SETTINGS)
+            length = arguments[1].max_seq_length
+            return backends.Opened(Counting(), vocabulary, length, NO_SETTINGS)
 
     monkeypatch.setitem(backends.BACKENDS, "counting", "counting_backend")
     monkeypatch.setitem(__import__("sys").modules, "counting_backend", Module)
     encoder = SentenceEncoder.load(folder, 9, "int8", "cls", backend="counting")
-    assert asked == [(folder, 9, "int8", VectorOverride("cls"), None)]
+    assert asked == [(folder, backends.Computation(9, "int8", VectorOverride("cls")))]
     assert encoder.max_seq_length == 9 and encoder.backend.name == "counting"
 
 

@@ -1,7 +1,7 @@
 """Backends, which compute the vectors of a padded batch of token ids for `SentenceEncoder`.
 
 A backend is a module of this package with a function `open_folder`, which has the arguments of the
-one here but the name and the workload, and a line in `BACKENDS`. It is imported when it is asked
+one here but the name, and a line in `BACKENDS`. It is imported when it is asked
 for by name, so that the others need not be installed.
 """
 
@@ -10,6 +10,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from official_cmlm.checkpoints.encoder_directory import EncodingSettings
-    from official_cmlm.configs.encoder import VectorOverride
     from official_cmlm.embeddings import EmbeddingId
     from official_cmlm.tokenization import Tokenizer, Vocabulary
 
@@ -72,6 +72,25 @@ class Backend(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Computation:
+    """How an encoder's vectors are computed; see `SentenceEncoder.load`.
+
+    Attributes:
+      max_seq_length: longest text, in tokens; None: the encoder's own.
+      precision: precision of the arithmetic; each backend has its own.
+      override: the vector.
+      device: the device; None: the backend's own.
+      workload: one of `WORKLOADS`, which `auto` is the fastest for.
+    """
+
+    max_seq_length: int | None = None
+    precision: str = "float32"
+    override: VectorOverride = OWN_VECTOR
+    device: str | None = None
+    workload: str = WORKLOADS[0]
+
+
+@dataclasses.dataclass(frozen=True)
 class Opened:
     """An encoder directory that a backend has opened.
 
@@ -90,25 +109,8 @@ class Opened:
     tokenizer: "Tokenizer | None" = None
 
 
-def open_folder(
-    name: str,
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: "VectorOverride",
-    device: str | None = None,
-    workload: str = "queries",
-) -> Opened:
-    """Opens an encoder's folder by the backend of that name.
-
-    Args:
-      name: a key of `BACKENDS`.
-      folder: the encoder directory, or a public folder.
-      max_seq_length: in tokens; None: the directory's own.
-      precision: precision of the arithmetic; each backend has its own.
-      override: the vector that the backend computes.
-      device: see `SentenceEncoder.load`.
-      workload: what `auto` is the fastest for, one of `WORKLOADS`.
+def open_folder(name: str, folder: Path, asked: Computation) -> Opened:
+    """Opens an encoder's folder, an encoder directory or a public one, by the backend of that name.
 
     Raises:
       UserError: if the backend is unknown, or cannot open the folder.
@@ -117,6 +119,4 @@ def open_folder(
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")
     if name == "tensorflow":
         check_extra("train", "tensorflow")
-    module = importlib.import_module(BACKENDS[name])
-    chosen = {"workload": workload} if name == "auto" else {}
-    return module.open_folder(folder, max_seq_length, precision, override, device, **chosen)
+    return importlib.import_module(BACKENDS[name]).open_folder(folder, asked)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.backends import Backend, Opened
+from official_cmlm.backends import Backend, Computation, Opened
 from official_cmlm.backends import onnx as onnx_backend
 from official_cmlm.backends import open_folder as open_by_name
 from official_cmlm.backends.onnx_session import usable_cores
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of
-from official_cmlm.configs.encoder import EncoderConfig, VectorOverride
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
 from official_cmlm.files import cache_folder, digest, read_object, write_json
@@ -29,14 +29,7 @@ _PRECISIONS = {"onnx": ("float32", "int8"), "tensorflow": ("float32", "bfloat16"
 _PACKAGES = {"onnx": "onnxruntime", "tensorflow": "tensorflow"}
 
 
-def open_folder(
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    device: str | None,
-    workload: str,
-) -> Opened:
+def open_folder(folder: Path, asked: Computation) -> Opened:
     """Opens a folder by the fastest backend that has the precision; see `backends.open_folder`.
 
     For queries it is ONNX Runtime without a measurement: TensorFlow takes longer to import than
@@ -47,22 +40,21 @@ def open_folder(
     Raises:
       UserError: if no backend that is installed can open the folder with this precision.
     """
-    arguments = (folder, max_seq_length, precision, override, device)
-    names = [name for name, known in _PRECISIONS.items() if precision in known]
+    names = [name for name, known in _PRECISIONS.items() if asked.precision in known]
     if not names:
-        raise ValueError(f"precision must be float32, bfloat16 or int8; got {precision!r}")
+        raise ValueError(f"precision must be float32, bfloat16 or int8; got {asked.precision!r}")
     if onnx_backend.has_graphs(folder):
-        return onnx_backend.open_folder(*arguments)
+        return onnx_backend.open_folder(folder, asked)
     if len(names) == 1 or not is_installed("tensorflow"):
-        return open_by_name(names[0], *arguments)
-    if workload == "queries" and "onnx" in names:
-        return next(iter(_all_opened(names, arguments, first=True).values()))
+        return open_by_name(names[0], folder, asked)
+    if asked.workload == "queries" and "onnx" in names:
+        return next(iter(_all_opened(names, folder, asked, first=True).values()))
     path = cache_folder() / "fastest.json"
     known = _known(path)
-    key = _key(encoder_directory_of(folder).config, precision, names)
+    key = _key(encoder_directory_of(folder).config, asked.precision, names)
     if known.get(key) in names:
-        return open_by_name(known[key], *arguments)
-    opened = _all_opened(names, arguments)
+        return open_by_name(known[key], folder, asked)
+    opened = _all_opened(names, folder, asked)
     rates = {name: tokens_per_second(each.backend) for name, each in opened.items()}
     fastest = max(rates, key=rates.get)
     with contextlib.suppress(OSError):
@@ -101,7 +93,9 @@ def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
     return batches * rows * length / (time.perf_counter() - started)
 
 
-def _all_opened(names: list[str], arguments: tuple, first: bool = False) -> dict[str, Opened]:
+def _all_opened(
+    names: list[str], folder: Path, asked: Computation, first: bool = False
+) -> dict[str, Opened]:
     """Opens a folder by all backends that can, or by the first of them.
 
     ONNX Runtime cannot if a graph exceeds 2 GiB.
@@ -111,7 +105,7 @@ def _all_opened(names: list[str], arguments: tuple, first: bool = False) -> dict
         if first and opened:
             break
         try:
-            opened[name] = open_by_name(name, *arguments)
+            opened[name] = open_by_name(name, folder, asked)
         except UserError as error:
             refused = error
     if not opened:

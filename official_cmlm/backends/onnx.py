@@ -12,21 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.backends import Opened
+from official_cmlm.backends import Computation, Opened
 from official_cmlm.backends.onnx_graph import (
-    IDS,
-    MASK,
     METADATA,
     PRECISIONS,
     SENTENCE,
     SUBFOLDER,
     TOKENS,
-    TYPES,
     GraphDescription,
     graph_name,
     graph_of,
 )
-from official_cmlm.backends.onnx_session import call_tokens, session, usable_cores
+from official_cmlm.backends.onnx_session import GraphBackend, mask_of
 from official_cmlm.backends.public_onnx import open_public
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, read_published_settings
 from official_cmlm.checkpoints.encoder_weights import read_weights
@@ -52,67 +49,36 @@ _GRAPH_VERSION = 3
 _PRODUCER = b"official_cmlm"
 
 
-class OnnxBackend:
-    """Embeds by a graph of `onnx_graph`; see `backends.Backend`.
+class OnnxBackend(GraphBackend):
+    """Embeds by a graph of `onnx_graph`.
 
     Attributes:
       description: the facts that the graph stores.
     """
 
-    name = "onnx"
-    batch_tokens = 2048
-
     def __init__(
-        self,
-        graph: Path | bytes,
-        name: str | os.PathLike = "graph",
-        device: str | None = None,
+        self, graph: Path | bytes, where: str | os.PathLike, device: str | None = None
     ) -> None:
-        """Opens a graph.
-
-        Args:
-          graph: the `.onnx` file, or its content.
-          name: name of a content, for messages.
-          device: see `SentenceEncoder.load`.
-
-        Raises:
-          UserError: if ONNX Runtime cannot read the file, or has no such device.
-        """
+        super().__init__(graph, where, device)
         try:
-            self._session = session(graph, device)
             values = self._session.get_modelmeta().custom_metadata_map[METADATA]
             self.description = GraphDescription(**json.loads(values))
-        except UserError:
-            raise
-        except Exception as error:  # ONNX Runtime's errors have no common class.
-            where = name if isinstance(graph, bytes) else graph
+        except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{where}: ONNX Runtime cannot open it as a graph of export.export_onnx "
-                f"({str(error)[:160]}); export it again"
+                f"{where}: not a graph of export.export_onnx ({str(error)[:160]}); export it again"
             ) from None
-        self._takes_types = TYPES in {value.name for value in self._session.get_inputs()}
         self.embedding_id = EmbeddingId(self.description.pooling, self.description.sentence_vector)
         self.dimension = self.description.dimension
         self.max_positions = self.description.max_positions
         self.padded_length = self.description.padded_length
-        self.call_tokens = call_tokens(device)
-        # While one batch is in a single-threaded step, another one uses the other cores.
-        self.concurrent = 2 if usable_cores() > 1 else 1
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
-        return self._output(SENTENCE, word_ids, lengths)
+        return self._run(SENTENCE, word_ids, mask_of(word_ids, lengths))
 
     def token_embeddings(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the last layer's outputs: float32 `[batch, seq, hidden]`."""
-        return self._output(TOKENS, word_ids, lengths)
-
-    def _output(self, name: str, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        mask = np.arange(word_ids.shape[1]) < lengths[:, np.newaxis]
-        feeds = {IDS: word_ids.astype(np.int64), MASK: mask.astype(np.int64)}
-        if self._takes_types:
-            feeds[TYPES] = np.zeros(word_ids.shape, np.int64)
-        return self._session.run([name], feeds)[0]
+        return self._run(TOKENS, word_ids, mask_of(word_ids, lengths))
 
 
 def fastest_int8() -> str:
@@ -126,13 +92,7 @@ def fastest_int8() -> str:
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
 
-def open_folder(
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    device: str | None = None,
-) -> Opened:
+def open_folder(folder: Path, asked: Computation) -> Opened:
     """Opens an encoder's folder; see `backends.open_folder`.
 
     An encoder directory, and a public folder with weights, which is imported into the cache, gets a
@@ -145,26 +105,28 @@ def open_folder(
       UserError: if the folder is none of these, or has no such vector, precision or device.
       ValueError: for another precision.
     """
-    if precision not in ("int8", *PRECISIONS):
+    if asked.precision not in ("int8", *PRECISIONS):
         raise ValueError(
-            f"precision must be float32 or int8 with the backend onnx; got {precision!r}"
+            f"precision must be float32 or int8 with the backend onnx; got {asked.precision!r}"
         )
-    precision = fastest_int8() if precision == "int8" else precision
+    if asked.precision == "int8":
+        asked = dataclasses.replace(asked, precision=fastest_int8())
     if has_graphs(folder) and is_exported(folder):
-        path = folder / SUBFOLDER / graph_name(precision)
+        path = folder / SUBFOLDER / graph_name(asked.precision)
         if not path.exists():
-            raise UserError(f"{path}: not there; export it with --precisions={precision}")
-        backend = OnnxBackend(path, device=device)
-        _check_vector(folder, override, backend.embedding_id)
+            raise UserError(f"{path}: not there; export it with --precisions={asked.precision}")
+        backend = OnnxBackend(path, path, asked.device)
+        _check_vector(folder, asked.override, backend.embedding_id)
         vocabulary = _vocabulary(folder, backend.description)
         settings = read_published_settings(folder, backend.description.normalize)
     elif is_public(folder):
-        return open_public(folder, max_seq_length, precision, override, device)
+        return open_public(folder, asked)
     else:
         directory = encoder_directory_of(folder)
         vocabulary, settings = directory.vocabulary, directory.settings
-        backend = _of_encoder_directory(directory, max_seq_length, precision, override, device)
-    length = backend.description.max_seq_length if max_seq_length is None else max_seq_length
+        backend = _of_encoder_directory(directory, asked)
+    length = asked.max_seq_length
+    length = backend.description.max_seq_length if length is None else length
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
     return Opened(backend, vocabulary, length, settings, tokenizer)
 
@@ -227,17 +189,12 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
         ) from None
 
 
-def _of_encoder_directory(
-    directory: EncoderDirectory,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    device: str | None,
-) -> OnnxBackend:
+def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> OnnxBackend:
     """Opens the graph in the cache; writes it if the directory has changed since."""
+    precision, override, device = asked.precision, asked.override, asked.device
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
-    padded_to = max_seq_length if pooling and pooling.padded else None
+    padded_to = asked.max_seq_length if pooling and pooling.padded else None
     # A family is all graphs of the directory with the same vector.
     vector = (str(override), padded_to)
     family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"
@@ -245,7 +202,7 @@ def _of_encoder_directory(
     path = cache_folder() / f"{family}{_hash([*content, directory.weights_digest])}.onnx"
     if os.path.exists(path):
         try:
-            return _with_layer(OnnxBackend(path, device=device), override)
+            return _with_layer(OnnxBackend(path, path, device), override)
         except UserError:
             # The file is damaged, so it is written again; a wrong device is refused there.
             pass
@@ -266,7 +223,7 @@ def _of_encoder_directory(
             stacklevel=2,
         )
         return _with_layer(OnnxBackend(graph, directory.path, device), override)
-    return _with_layer(OnnxBackend(path, device=device), override)
+    return _with_layer(OnnxBackend(path, path, device), override)
 
 
 def _with_layer(backend: OnnxBackend, override: VectorOverride) -> OnnxBackend:

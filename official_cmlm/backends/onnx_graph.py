@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from official_cmlm.backends.onnx_session import IDS, MASK, TYPES
 from official_cmlm.checkpoints.encoder_weights import EncoderWeights
 from official_cmlm.configs.encoder import EncoderConfig, buckets_of_distances
 from official_cmlm.errors import UserError
@@ -31,7 +32,6 @@ _MOST_BYTES = (1 << 31) - (1 << 20)
 _LOWEST_GELU = -0.17
 # Element types have these numbers in `onnx.TensorProto.DataType`.
 _FLOAT, _INT32, _INT64 = 1, 6, 7
-IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
 # Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.backends import Opened
-from official_cmlm.backends.onnx_graph import IDS, MASK, SENTENCE, SUBFOLDER, TYPES, graph_name
-from official_cmlm.backends.onnx_session import call_tokens, session, usable_cores
+from official_cmlm.backends import Computation, Opened
+from official_cmlm.backends.onnx_graph import SENTENCE, SUBFOLDER, graph_name
+from official_cmlm.backends.onnx_session import IDS, MASK, TYPES, GraphBackend, mask_of
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings
 from official_cmlm.checkpoints.huggingface import MODULES, Modules, read_modules
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
 from official_cmlm.checkpoints.published_files import read_json
-from official_cmlm.configs.encoder import POOLINGS, VectorOverride
+from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
 from official_cmlm.files import digest
@@ -27,11 +27,9 @@ _FLOAT = ("model.onnx", "model_optimized.onnx")
 _INT8 = ("model_int8.onnx", "model_quantized.onnx")
 
 
-class PublicOnnxBackend:
-    """Embeds by a graph of token outputs and a pooling; see `backends.Backend`."""
+class PublicOnnxBackend(GraphBackend):
+    """Embeds by a graph of token outputs and a pooling."""
 
-    name = "onnx"
-    batch_tokens = 2048
     padded_length = 0
 
     def __init__(
@@ -49,13 +47,7 @@ class PublicOnnxBackend:
         Raises:
           UserError: if ONNX Runtime cannot read the file, or its inputs are unknown.
         """
-        try:
-            self._session = session(path, device)
-        except UserError:
-            raise
-        except Exception as error:  # ONNX Runtime's errors have no common class.
-            raise UserError(f"{path}: ONNX Runtime cannot open it ({str(error)[:160]})") from None
-        self._inputs = [value.name for value in self._session.get_inputs()]
+        super().__init__(path, path, device)
         unknown = set(self._inputs) - {IDS, MASK, TYPES}
         outputs = [value.name for value in self._session.get_outputs()]
         if unknown or IDS not in self._inputs or not outputs:
@@ -68,22 +60,13 @@ class PublicOnnxBackend:
         self._modules, self._pooling = modules, POOLINGS[pooling]
         self.embedding_id = EmbeddingId(pooling, "pooled")
         self.max_positions = positions
-        self.call_tokens = call_tokens(device)
-        self.concurrent = 2 if usable_cores() > 1 else 1
-        self.dimension = 0
         probe = self.embed(np.zeros([1, 2], np.int32), np.array([2], np.int32))
         self.dimension = probe.shape[1]
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
-        mask = np.arange(word_ids.shape[1]) < lengths[:, np.newaxis]
-        feeds = {
-            IDS: word_ids.astype(np.int64),
-            MASK: mask.astype(np.int64),
-            TYPES: np.zeros(word_ids.shape, np.int64),
-        }
-        feeds = {name: feeds[name] for name in self._inputs}
-        found = self._session.run([self._output], feeds)[0].astype(np.float32, copy=False)
+        mask = mask_of(word_ids, lengths)
+        found = self._run(self._output, word_ids, mask).astype(np.float32, copy=False)
         if self._is_sentence:
             return found
         vectors = self._pooled(found, mask[:, :, np.newaxis])
@@ -101,19 +84,14 @@ class PublicOnnxBackend:
         return (outputs * mask).sum(axis=1) / mask.sum(axis=1)
 
 
-def open_public(
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    device: str | None,
-) -> Opened:
-    """Opens a folder of another project; the arguments are those of `onnx.open_folder`.
+def open_public(folder: Path, asked: Computation) -> Opened:
+    """Opens a folder of another project; `asked` has the precision of a graph.
 
     Raises:
       UserError: if a graph of this precision is missing, or a module, tokenizer or vector that is
         unknown here.
     """
+    precision, override = asked.precision, asked.override
     names = _FLOAT if precision == "float32" else (graph_name(precision), *_INT8)
     places = [place / name for name in names for place in (folder / SUBFOLDER, folder)]
     path = next((place for place in places if place.is_file()), None)
@@ -142,9 +120,9 @@ def open_public(
         weights=digest([path]),
     )
     return Opened(
-        PublicOnnxBackend(path, modules, pooling, positions, device),
+        PublicOnnxBackend(path, modules, pooling, positions, asked.device),
         vocabulary,
-        min(length, positions) if max_seq_length is None else max_seq_length,
+        min(length, positions) if asked.max_seq_length is None else asked.max_seq_length,
         settings,
         build_tokenizer(vocabulary, tensorflow=False),
     )

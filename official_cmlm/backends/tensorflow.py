@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.backends import Opened
+from official_cmlm.backends import Computation, Opened
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.weights import load_encoder
-from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
@@ -63,27 +62,17 @@ class TensorFlowBackend:
         return self.model(inputs)["sequence_output"].numpy()
 
 
-def open_folder(
-    folder: Path,
-    max_seq_length: int | None,
-    precision: str,
-    override: VectorOverride,
-    device: str | None = None,
-) -> Opened:
+def open_folder(folder: Path, asked: Computation) -> Opened:
     """Opens an encoder directory, or a public folder by import; see `backends.open_folder`."""
     directory = encoder_directory_of(folder)
-    with tf.device(_device(device)):
-        model = load_encoder(directory, override, max_seq_length)
-        backend = TensorFlowBackend(model, precision)
-    if override.layer is not None:
+    with tf.device(_device(asked.device)):
+        model = load_encoder(directory, asked.override, asked.max_seq_length)
+        backend = TensorFlowBackend(model, asked.precision)
+    if asked.override.layer is not None:
         # Ranges of the last layer's vectors are not this one's.
-        backend.embedding_id = backend.embedding_id.of_layer(override.layer)
-    return Opened(
-        backend,
-        directory.vocabulary,
-        directory.length(max_seq_length),
-        directory.settings,
-    )
+        backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
+    length = directory.length(asked.max_seq_length)
+    return Opened(backend, directory.vocabulary, length, directory.settings)
 
 
 def _device(device: str | None) -> str | None:

@@ -16,11 +16,11 @@ import tensorflow as tf
 
 from export import export_onnx
 from official_cmlm import SentenceEncoder
-from official_cmlm.backends import auto, onnx_graph, onnx_session
+from official_cmlm.backends import Computation, auto, onnx_graph, onnx_session
 from official_cmlm.backends import onnx as backend_onnx
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import weights_of
-from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
+from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.checkpoints.helpers import REFERENCES, TEXTS
@@ -272,14 +272,14 @@ def test_cores_are_those_of_the_processs_share(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
     monkeypatch.setattr(onnx_session, "cgroup_cores", lambda: 0)
-    assert backend_onnx.usable_cores() == 8
+    assert onnx_session.usable_cores() == 8
     for value, cores in (("3", 3), ("0", 8), ("99", 8), ("4,2", 8)):
         monkeypatch.setenv("OMP_NUM_THREADS", value)
-        assert backend_onnx.usable_cores() == cores
+        assert onnx_session.usable_cores() == cores
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
-    assert backend_onnx.usable_cores() == 2
+    assert onnx_session.usable_cores() == 2
     monkeypatch.setattr(onnx_session, "cgroup_cores", lambda: 1)
-    assert backend_onnx.usable_cores() == 1
+    assert onnx_session.usable_cores() == 1
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_a_backend_that_refuses_is_left_out(folder, monkeypatch):
 
 
 def test_a_measurement_counts_tokens(folder):
-    backend = backend_onnx.open_folder(folder, None, "float32", OWN_VECTOR).backend
+    backend = backend_onnx.open_folder(folder, Computation()).backend
     assert auto.tokens_per_second(backend, 0.01) > 0
 
 
