@@ -20,7 +20,7 @@ def mean_of_nearest(queries: np.ndarray, candidates: np.ndarray, k: int) -> np.n
 
 
 def finds_own_row(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """Whether candidate i has the largest cosine with query i: bool `[n]`.
+    """Returns whether candidate i has the largest cosine with query i: bool `[n]`.
 
     Ties go to the lowest index, as in exact search; a zero vector has cosine 0 with all candidates.
 
