@@ -269,7 +269,7 @@ def test_mistakes_in_files(run, tmp_path, name):
     [
         ("ab", ["en"], {}, "--languages names 1 languages for 2 files of --input"),
         ("a", ["en", "de"], TABLE, "--languages names 2 languages for 1 files of --input"),
-        ("aab", ["en"] * 3, {}, "--input names 3 files"),
+        ("aab", ["en"] * 3, {}, "--input names 3 files; .* every two belong together"),
         ("a", ["en"], {"format": "table"}, "--columns=: --format=table needs two, those of both"),
         ("ab", ["en", "de"], {"row_aligned": True}, "--row_aligned joins tables; pass --format"),
         ("ab", ["en", "en"], ALIGNED, "--languages=en,en names one twice"),

@@ -335,26 +335,3 @@ def test_header(tmp_path):
     (pair,) = _table(tmp_path / "t", text, header=True)
     assert (pair.texts, pair.where) == (("a", "b"), f"{tmp_path}/t:2")
     assert [p.texts for p in _table(tmp_path / "t", "a\tb\nc\td")] == [("a", "b"), ("c", "d")]
-
-
-def test_sources():
-    """Two files a source for lines, one for tables; a table may have a language for each text."""
-    lines = inputs_of(["a", "b", "c", "d"], ["en", "de", "en", "fr"], "lines")
-    assert lines == [PairInput(("a", "b"), ("en", "de")), PairInput(("c", "d"), ("en", "fr"))]
-    tables = inputs_of(["a", "b"], ["en", "de-fr"], "tsv")
-    assert tables == [PairInput(("a",), ("en", "en")), PairInput(("b",), ("de", "fr"))]
-
-
-@pytest.mark.parametrize("form", ["lines", "tsv"])
-@pytest.mark.parametrize("languages", [["en"], ["en", "de", "fr"]])
-def test_numbers_of_files_and_languages(form, languages):
-    """They must be the same; both are named."""
-    message = f"--languages names {len(languages)} languages for 2 files of --input"
-    with pytest.raises(UserError, match=message):
-        inputs_of(["a", "b"], languages, form)
-
-
-def test_lines_need_two_files():
-    """An odd number of files cannot be paired."""
-    with pytest.raises(UserError, match="--input names 3 files; .* every two belong together"):
-        inputs_of(["a", "b", "c"], ["en", "de", "fr"], "lines")

@@ -6,19 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.entity_linking import (
-    parse_dictionary,
-    parse_pubtator,
-)
+from official_cmlm.evaluation.data.entity_linking import parse_dictionary, parse_pubtator
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import entity_linking
-from official_cmlm.evaluation.suites.entity_linking import (
-    Options,
-    first_hits,
-    mention_ranks,
-)
+from official_cmlm.evaluation.suites.entity_linking import first_hits, mention_ranks
 from tests.evaluation import toy
 
 
@@ -96,8 +88,7 @@ def test_case_is_kept_when_asked(tmp_path):
             asked.extend(texts)
             return np.ones([len(texts), 2])
 
-        options = Options(lower_case=lower_case)
-        toy.evaluate(entity_linking, encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.run(entity_linking, encode, tmp_path, lower_case=lower_case)
         assert asked == [mention, "b"]
 
 
@@ -117,10 +108,8 @@ def test_inner_product_by_default(tmp_path, score, accuracy):
     """A long vector in another direction has the larger inner product, 3, but the cosine .6."""
     _folder(tmp_path, "set", "m\tNEAR\n", names=["near", "far"])
     vectors = {"m": [1.0, 0.0], "near": [1.0, 0.0], "far": [3.0, 4.0]}
-    report = SuiteReport()
-    options = Options() if score == Options().score else Options(score=score)
-    encode = toy.lookup(vectors)
-    toy.evaluate(entity_linking, encode, DataFolder(tmp_path), options, report)
+    options = {} if score == "dot" else {"score": score}
+    report = toy.run(entity_linking, toy.lookup(vectors), tmp_path, **options)
     assert report.get("set", "accuracy@1") == accuracy
 
 
@@ -324,7 +313,7 @@ def test_case_of_mentions_as_in_sapbert(tmp_path):
         asked.extend(texts)
         return np.ones([len(texts), 2])
 
-    toy.evaluate(entity_linking, encode, DataFolder(tmp_path), Options(), SuiteReport())
+    toy.run(entity_linking, encode, tmp_path)
     assert asked == ["cc", "b", "Aa", "b"]
 
 

@@ -41,8 +41,7 @@ def test_suite(tmp_path, monkeypatch):
     (tmp_path / "mirror_bert/LICENSE.txt").write_text("a\nb\n")
     rows = ["g\tf\ty\t1\t5\taa\tbb", "g\tf\ty\t2\t4\tc\tddd", "g\tf\ty\t3\t4.5\ta\taa"]
     (tmp_path / "sts-dev.csv").write_text("\n".join(rows))
-    report, data = SuiteReport(), DataFolder(tmp_path)
-    toy.evaluate(geometry_suite, _encode, data, Options(max_texts=3), report)
+    report = toy.run(geometry_suite, _encode, tmp_path, max_texts=3)
     assert not report.failures
     vectors = _encode(["a", "aa", "bbb"])
     assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)

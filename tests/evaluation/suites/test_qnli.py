@@ -57,9 +57,7 @@ HEADER = "index\tquestion\tsentence\tlabel\n"
 def _run(tmp_path, text):
     (tmp_path / "qnli").mkdir()
     (tmp_path / "qnli/dev.tsv").write_text(text)
-    report, data = SuiteReport(), DataFolder(tmp_path)
-    toy.evaluate(qnli, _encode, data, Options(), report)
-    return report
+    return toy.run(qnli, _encode, tmp_path)
 
 
 def test_file_with_quotes_and_bad_lines(tmp_path):

@@ -29,9 +29,7 @@ def toy_data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def report(toy_data):
     """Returns the report of all tasks."""
-    found = SuiteReport()
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), Options(), found)
-    return found
+    return toy.run(senteval_suite, toy.encode, toy_data)
 
 
 def test_every_task_is_scored(report):
@@ -61,8 +59,7 @@ def test_development_scores_are_of_their_own_set(tmp_path):
     path = tmp_path / "SICK/SICK_test_annotated.txt"
     path.write_text(path.read_text().replace("\t5\t", "\t?\t").replace("\t1\t", "\t5\t"))
     path.write_text(path.read_text().replace("\t?\t", "\t1\t"))
-    options = Options(tasks=["SST2", "SNLI", "SICK-R"])
-    report = toy.run(senteval_suite, toy.encode, tmp_path, options)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["SST2", "SNLI", "SICK-R"])
     assert report.failures == []
     for task in ("SST2", "SNLI"):
         assert report.get(task, "dev_accuracy") > 80
@@ -82,7 +79,7 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 
     monkeypatch.setattr(cross_validation.MiniBatchSolver, "fit", recording)
     options = Options("literature", tasks=["SNLI", "SST2"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, SuiteReport())
+    toy.run(senteval_suite, toy.encode, toy_data, options)
     (snli, strengths), (other, _) = seen
     assert snli == ClassifierConfig("adam", 64, tenacity=5, epoch_size=1, max_epoch=15)
     assert strengths == [1e-9]
@@ -91,8 +88,7 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 
 def test_configuration_is_told(toy_data):
     """The configuration is shown with scores that are compared with a paper's."""
-    report, options = SuiteReport(), Options(tasks=["SST2"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
+    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2"])
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
     options = Options("literature", seeds=5)
     assert options.described == "literature: 10 folds, adam, batches of 64, 5 seeds"
@@ -102,8 +98,7 @@ def test_configuration_is_told(toy_data):
 
 def test_average_of_chosen_tasks(toy_data):
     """It is named as such; what was not chosen is neither missing nor a failure."""
-    report, options = SuiteReport(), Options(tasks=["SST2", "SICK-R"])
-    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
+    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2", "SICK-R"])
     mean = (report.get("SST2", "accuracy") + report.get("SICK-R", "pearson")) / 2
     assert report.get("average_of_chosen", "main_metrics") == pytest.approx(mean)
     assert "average" not in {score.task for score in report.scores}
@@ -123,11 +118,8 @@ def test_coco(tmp_path, monkeypatch):
     coco_files.write_coco(tmp_path)
     small = functools.partial(RankingConfig, projection=8, batch_size=20, negatives=4)
     monkeypatch.setattr(senteval_suite, "RankingConfig", small)
-    report, ticks = (
-        SuiteReport(progress=lambda what, total: ticks.append((what, total)) or done),
-        [],
-    )
-    done = ticks.append
+    ticks = []
+    report = SuiteReport(progress=lambda *begun: ticks.append(begun) or ticks.append)
     options = Options(tasks=["COCO"], seeds=2)
     toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.unscored == []

@@ -8,12 +8,10 @@ import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import sts
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.metrics.similarity import cosines, spearman
 from official_cmlm.evaluation.report.driver import parse_options
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import sts as sts_suite
 from official_cmlm.evaluation.suites.sts import YEARS, Options
 from tests.evaluation import toy
@@ -336,8 +334,7 @@ def test_monolingual_encoders_fill_a_row_of_a_paper(tmp_path):
         ("STS17.ar-ar", "ar"),
         ("STS12-MSRvid.ru", "ru"),
     ):
-        alone = SuiteReport()
-        toy.evaluate(sts_suite, encoders[language], DataFolder(tmp_path), Options(), alone)
+        alone = toy.run(sts_suite, encoders[language], tmp_path)
         expected.append(alone.get(task, "spearman"))
     (table,) = (t for t in paper_tables() if (t.paper, t.table) == ("Mirror-BERT", "Table 17"))
     found = {f"{score.task}/{score.metric}": score.value for score in report.scores}

@@ -95,13 +95,11 @@ def test_no_data(tmp_path):
 def test_real_files(data_dir):
     """All pairs are read, without a warning, a note or a failure."""
     report, data = SuiteReport(), DataFolder(data_dir)
-    toy.evaluate(
-        word_similarity,
-        lambda texts: np.array([[len(t), 1.0] for t in texts]),
-        data,
-        Options(),
-        report,
-    )
+
+    def encode(texts):
+        return np.array([[len(text), 1.0] for text in texts])
+
+    toy.evaluate(word_similarity, encode, data, Options(), report)
     counts = {score.task: score.count for score in report.scores}
     assert counts["multi_simlex.zh"] == 1888 and counts["simlex.german"] == 999
     assert not (report.failures or _remarks(report) or data.warnings)
@@ -109,16 +107,10 @@ def test_real_files(data_dir):
 
 def test_cross_lingual_scores(tmp_path):
     """Made of the languages that are there, unless a file gives them."""
-    header = "id\tword1\tword2\tpos\tscore\n"
-    for language in ("en", "es", "fi"):
-        rows = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, 9)]
-        path = tmp_path / "multi_simlex" / f"{language}.tsv"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(header + "".join(rows))
-    given = tmp_path / "cross_lingual_simlex/en-es.tsv"
-    given.parent.mkdir()
-    given.write_text(header + "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n")
-    report = toy.run(word_similarity, toy.encode, tmp_path)
+    _multilingual(tmp_path, ["en", "es", "fi"])
+    given = "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n"
+    _write(tmp_path / "cross_lingual_simlex/en-es.tsv", HEADER + given)
+    report = _run(tmp_path, toy.encode)
     counts = {score.task: score.count for score in report.scores}
     assert counts["cross_lingual_simlex.en-es"] == 3
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16
@@ -163,10 +155,10 @@ def test_texts_belong_to_their_tasks(tmp_path):
     assert not any(text.startswith("es") for text in texts["cross_lingual_simlex.en-fi"])
 
 
-def _multilingual(root, languages, rows=8):
+def _multilingual(root, languages):
     """Writes Multi-SimLex as one table a language."""
     for language in languages:
-        lines = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, rows + 1)]
+        lines = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, 9)]
         _write(root / f"multi_simlex/{language}.tsv", HEADER + "".join(lines))
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites import xeval as xeval_suite
@@ -71,24 +70,19 @@ def test_xeval_without_data(tmp_path):
     """The layout is told; a language that was asked for is named."""
     for folder in (".", "xeval/de"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        with pytest.raises(
-            UserError, match=r"<language>/<task>: missing; .*xeval/<language>/<task>"
-        ):
-            toy.evaluate(
-                xeval_suite, toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
-            )
+        message = "<language>/<task>: missing; .*xeval/<language>/<task>"
+        with pytest.raises(UserError, match=message):
+            toy.run(xeval_suite, toy.encode, tmp_path)
     toy.write(tmp_path / "xeval/de/MR/rt-polarity.pos", ["good"])
-    options = xeval_suite.Options(languages=["sw"])
     with pytest.raises(UserError, match="xeval.languages: the data has no 'sw'; it has de"):
-        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.run(xeval_suite, toy.encode, tmp_path, languages=["sw"])
 
 
 def test_xeval_languages_that_were_chosen(tmp_path):
     """The mean over a part is named as such, and the others are neither missing nor failed."""
     for language in ("de", "fr", "es"):
         toy.write_senteval(tmp_path / "xeval" / language)
-    options = xeval_suite.Options(tasks=["MR"], languages=["fr", "DE"])
-    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, tasks=["MR"], languages=["fr", "DE"])
     assert {score.task for score in report.scores} == {"de.MR", "fr.MR", "de", "fr", "mean"}
     assert "mean: average_of_part over de, fr" in report.notes
     assert not report.missing and not report.failures
@@ -116,8 +110,7 @@ def test_xeval_without_its_folder(tmp_path):
     """Languages may lie in the data folder itself; what failed is in no average."""
     toy.write_senteval(tmp_path / "de")
     (tmp_path / "de/SST/binary/sentiment-test").unlink()
-    options = xeval_suite.Options(tasks=["MR", "SST2"])
-    report = toy.run(xeval_suite, toy.encode, tmp_path, options)
+    report = toy.run(xeval_suite, toy.encode, tmp_path, tasks=["MR", "SST2"])
     assert report.get("de", "average_of_part") == report.get("de.MR", "accuracy")
     assert "de: average_of_part over MR" in report.notes
     assert [one.task for one in report.missing] == ["de.SST2"]
@@ -129,8 +122,8 @@ def test_xeval_takes_no_other_folder_for_a_language(tmp_path):
         toy.write(tmp_path / name / "MR/rt-polarity.pos", ["good"])
     options = xeval_suite.Options(tasks=["MR"], languages=["sw"])
     with pytest.raises(UserError, match="no 'sw'; it has de, pt_BR, zh-Hant$"):
-        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.run(xeval_suite, toy.encode, tmp_path, options)
     for name in ("de", "zh-Hant", "pt_BR"):
         shutil.rmtree(tmp_path / name)
     with pytest.raises(UserError, match="<language>/<task>: missing"):
-        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.run(xeval_suite, toy.encode, tmp_path, options)
