@@ -89,6 +89,20 @@ def vectors_of(folder, manifest):
     return np.concatenate(found)
 
 
+def records_of(path):
+    """Writes the texts as JSON lines, with their numbers as ids."""
+    path.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    return path
+
+
+@pytest.fixture
+def finished(tmp_path, model_dir, in_process):
+    """Returns an input and the folder of a finished run on it."""
+    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
+    assert run.run(job(model_dir, [file]), out, 1, False).computed == 23
+    return file, out
+
+
 def files_of(folder):
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -189,10 +203,9 @@ def test_eight_bits_by_the_ranges_of_the_encoder(tmp_path, model_dir, encoder, i
     assert said in capsys.readouterr().err
 
 
-def test_what_is_there_is_not_computed_again(tmp_path, model_dir, in_process):
+def test_what_is_there_is_not_computed_again(tmp_path, model_dir, finished):
     """A finished run does nothing; one that was stopped between two shards goes on."""
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    assert run.run(job(model_dir, [file]), out, 1, False).computed == 23
+    file, out = finished
     before = files_of(out)
     assert run.run(job(model_dir, [file]), out, 1, False).computed == 0
     assert files_of(out) == before
@@ -213,8 +226,7 @@ def test_shards_that_are_gone_or_damaged_are_computed_again(
     tmp_path, model_dir, in_process, capsys
 ):
     """A finished run compares sizes, a stopped run bytes too."""
-    file, out = tmp_path / "a.jsonl", tmp_path / "out"
-    file.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
     reading = Reading(id_column="id")
     run.run(job(model_dir, [file], reading), out, 1, False)
     before = files_of(out)
@@ -248,12 +260,8 @@ def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, 
     worker.start(worker.Settings(str(model_dir)), str(tmp_path), 1, "0" * 16)
     with pytest.raises(UserError, match="has changed since the run began; pass --overwrite"):
         worker.backend_name()
-    worker.start(
-        worker.Settings(str(model_dir)),
-        str(tmp_path),
-        1,
-        encoder_digest(model_dir, with_ranges=True),
-    )
+    digest = encoder_digest(model_dir, with_ranges=True)
+    worker.start(worker.Settings(str(model_dir)), str(tmp_path), 1, digest)
     assert worker.backend_name() == "tensorflow"
 
 
@@ -289,9 +297,8 @@ def test_an_export_of_other_graphs_is_another_one(tmp_path):
     assert len(seen | {encoder_digest(tmp_path)}) == 3
 
 
-def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, in_process):
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    run.run(job(model_dir, [file]), out, 1, False)
+def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, finished):
+    file, out = finished
     with pytest.raises(UserError, match="was begun with another settings; pass --overwrite"):
         run.run(job(model_dir, [file], dim=3), out, 1, False)
     done = run.run(job(model_dir, [file], dim=3, shard_rows=9), out, 1, True)
@@ -304,10 +311,9 @@ def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, in_proce
     assert (tmp_path / "own" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_fault_is_met_before_the_work(tmp_path, model_dir, in_process, monkeypatch):
+def test_a_fault_is_met_before_the_work(tmp_path, model_dir, finished, monkeypatch):
     """The last row of the last file, and nothing is embedded or removed."""
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    run.run(job(model_dir, [file]), out, 1, False)
+    file, out = finished
     before = files_of(out)
     (tmp_path / "b.txt").write_bytes(b"a\nb\xff")
     monkeypatch.setattr(worker, "embed", None)
@@ -404,10 +410,9 @@ def test_one_array(tmp_path, model_dir, encoder, in_process):
         ("embeddings-1.npy", "mine"),
     ],
 )
-def test_nobodys_files_are_replaced(tmp_path, model_dir, in_process, name, content):
+def test_nobodys_files_are_replaced(tmp_path, model_dir, finished, name, content):
     """Neither others beside its own, nor a folder whose plan is another program's."""
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    run.run(job(model_dir, [file]), out, 1, False)
+    file, out = finished
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_text(content)
     before = files_of(out)
@@ -434,9 +439,8 @@ def test_an_input_in_the_output_is_refused(tmp_path, model_dir, in_process):
     assert file.exists()
 
 
-def test_a_linked_folder_of_parts_is_refused(tmp_path, model_dir, in_process):
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    run.run(job(model_dir, [file]), out, 1, False)
+def test_a_linked_folder_of_parts_is_refused(tmp_path, model_dir, finished):
+    file, out = finished
     (tmp_path / "elsewhere").mkdir()
     (out / "unfinished").symlink_to(tmp_path / "elsewhere")
     (out / "manifest.json").unlink()
@@ -447,8 +451,7 @@ def test_a_linked_folder_of_parts_is_refused(tmp_path, model_dir, in_process):
 
 def stopped_run(tmp_path, model_dir, **settings):
     """Returns the input's job, and a folder with all parts and without a manifest."""
-    file, out = tmp_path / "a.jsonl", tmp_path / "out"
-    file.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
+    file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
     begun = job(model_dir, [file], Reading(id_column="id"), **settings)
     manifest = run.run(begun, out, 1, False).manifest
     (out / "unfinished").mkdir()
@@ -520,9 +523,9 @@ def test_ids_are_hashed_and_ranges_are_checked(tmp_path, model_dir, in_process):
         ({"rows": 22}, "rows"),
     ],
 )
-def test_a_damaged_manifest_is_refused(tmp_path, model_dir, in_process, change, at):
-    file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    manifest = run.run(job(model_dir, [file]), out, 1, False).manifest
+def test_a_damaged_manifest_is_refused(model_dir, finished, change, at):
+    file, out = finished
+    manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | change))
     with pytest.raises(UserError, match=f"manifest.json: damaged at {at}; pass --overwrite"):
         run.run(job(model_dir, [file]), out, 1, False)
@@ -588,6 +591,11 @@ def test_a_pipeline_writes_the_same_files(tmp_path, model_dir, in_process):
         run.run(wrong, tmp_path / "other", 1, False)
 
 
+def called(command):
+    """Runs a command to its end."""
+    return subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+
+
 def command(model_dir, file, out, *more):
     flags = (f"--model_dir={model_dir}", f"--input={file}", f"--output_dir={out}")
     # ONNX Runtime's last bits may differ from run to run.
@@ -601,9 +609,7 @@ def test_killed_and_begun_again_it_writes_the_same_bytes(tmp_path, model_dir):
     file = written(tmp_path / "a.txt", [f"{text} {i}" for i in range(300) for text in TEXTS])
     # The same name, as the manifest holds no name of the output.
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    done = subprocess.run(
-        command(model_dir, file, whole), cwd=ROOT, check=True, capture_output=True, text=True
-    )
+    done = called(command(model_dir, file, whole))
     assert "6900 rows of 16 float32 in 173 shards" in done.stdout
     kills = 0
     for least in (1, 30, 60):
@@ -620,13 +626,7 @@ def test_killed_and_begun_again_it_writes_the_same_bytes(tmp_path, model_dir):
             kills += 1
         process.wait()
     assert kills == 3 and not (killed / "manifest.json").exists()
-    done = subprocess.run(
-        command(model_dir, file, killed, "--workers=2"),
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = called(command(model_dir, file, killed, "--workers=2"))
     assert "6900 rows" in done.stdout and " 6900 rows embedded now" not in done.stdout
     assert files_of(killed) == files_of(whole)
 
@@ -637,14 +637,7 @@ def test_mistakes_that_only_a_process_sees_are_one_line(tmp_path, model_dir):
     for flag, says in (
         ("--prompt_name=none", "no prompt 'none'"),
         ("--dim=17", "truncate_dim must be 1 to 16"),
-        ("--precision=float8", "precision must be one of float32, bfloat16"),
     ):
-        done = subprocess.run(
-            command(model_dir, file, tmp_path / flag, flag),
-            cwd=ROOT,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        done = called(command(model_dir, file, tmp_path / flag, flag))
         assert done.returncode == 1 and says in done.stderr.splitlines()[-1], done.stderr
         assert "Traceback" not in done.stderr

@@ -25,7 +25,6 @@ from typing import Protocol
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-OPTIMIZERS = ("adam", "rmsprop")
 # Rows scored at a time, since features may be computed on access.
 _SCORE_ROWS = 8192
 # Features up to this size are copied once, with a column of ones, instead of batch by batch.
