@@ -99,12 +99,12 @@ def open_public(folder: Path, asked: Computation) -> Opened:
         raise UserError(f"{folder}: has no graph of precision {precision} ({', '.join(names)})")
     modules = read_modules(folder) if (folder / MODULES).exists() else Modules(folder)
     pooling = override.pooling or modules.pooling or "mean"
-    known = POOLINGS.get(pooling)
     others = override.layer or override.sentence_vector not in (None, "pooled")
-    if others or known is None or known.pooler or known.padded or known.averaged_with is not None:
+    others = others or modules.word_weights is not None
+    if others or pooling not in ("mean", "max", "cls"):
         raise UserError(
             f"{folder}: an ONNX graph of another project gives the vectors mean, max and cls, not "
-            f"{override}"
+            f"{override or 'means with WordWeights'}"
         )
     vocabulary = read_vocabulary(modules.transformer, None)
     values = read_json(modules.transformer / "config.json")

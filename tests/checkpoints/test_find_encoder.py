@@ -155,7 +155,8 @@ def test_an_onnx_folder_of_another_project(real_weights, tmp_path):
     np.testing.assert_allclose(
         public.encode(TEXTS, **options), expected.encode(TEXTS, **options), atol=1e-5
     )
-    with pytest.raises(UserError, match="gives the vectors mean, max and cls, not"):
-        SentenceEncoder.load(folder, pooling="first_last")
+    for pooling in ("first_last", "weighted_mean"):
+        with pytest.raises(UserError, match=f"gives the vectors mean, max and cls, not.*{pooling}"):
+            SentenceEncoder.load(folder, pooling=pooling)
     with pytest.raises(UserError, match="no graph of precision qint8"):
         SentenceEncoder.load(folder, precision="int8")
