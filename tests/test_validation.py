@@ -139,7 +139,7 @@ _WRONG = {
     "task.train_data.seed": [-1, 2**32],
     "task.train_data.global_batch_size": [0, 2**40],
     "task.chunk_size": [-1],
-    "task.encoder.num_layers": [10**9, 0],
+    "task.encoder.num_layers": [10**9, -1],
     "task.encoder.hidden_size": [10**9],
     "task.encoder.max_position_embeddings": [10**9],
     "task.encoder.dropout_rate": [".nan", 1.0, -0.1],

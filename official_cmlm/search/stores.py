@@ -216,8 +216,9 @@ class Graph:
         for start in range(0, len(new), _INSERTED):
             part = slice(start, start + _INSERTED)
             codes = self.codes.encoded(vectors[part])
+            # Several threads lose some texts that nearly equal others, other ones in each run.
             with self._lock:
-                self._graph.add(new[part].astype(np.uint64), codes)
+                self._graph.add(new[part].astype(np.uint64), codes, threads=1)
         self._keys.append(new)
 
     def _own(self) -> None:

@@ -18,11 +18,11 @@ from official_cmlm.training.config import SentenceEncoderTrainerConfig
 LADDER = ("tiny", "mini", "small")
 
 
-def cmlm(peak=1e-3, most=10_000):
+def cmlm(peak=1e-3, most=10_000, parts=10):
     """Returns CMLM §3: "warm-up in the first 10,000 steps and linear decay afterwards"."""
 
     def rates(step, steps):
-        warmup = min(most, math.ceil(steps / 10))
+        warmup = min(most, math.ceil(steps / parts))
         rising = peak * np.maximum(step, 1) / warmup
         return np.where(step < warmup, rising, peak * (steps - step) / (steps - warmup))
 
@@ -111,6 +111,9 @@ OWN = {
     "declutr/tiny": (31_116, declutr(5e-4)),
     "declutr/mini": (31_116, declutr(3e-4)),
     "recipes/adapt": (1000, cmlm(2e-5)),
+    "recipes/pairs": (200, cmlm(1e-4)),
+    "shipped/mini_en": (2600, cmlm(2e-4, parts=20)),
+    "shipped/static_en": (7200, cmlm(3e-3, parts=20)),
     "demo": (920, cmlm(1.8e-3)),
 }  # fmt: skip
 

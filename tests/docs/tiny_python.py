@@ -33,6 +33,7 @@ _TRAINER = {
     "validation_interval": 2,
     "validation_steps": 1,
 }
+_ADAPTED = {"task": {"train_data": {"seq_length": 16, "global_batch_size": 2}}, "trainer": _TRAINER}
 # Beginning of an experiment's name -> its objectives' sizes.
 _OBJECTIVES = {
     "bitext": {"bitext_retrieval": _OWN_DATA},
@@ -91,6 +92,8 @@ def main() -> None:
             name, value, *flags = rest
             first = f"--{'experiment' if name == 'train' else 'stages'}={value}"
             rest = [name, *tiny(f"experiments.{name.replace('-', '_')}", [first, *flags])]
+        if module == "official_cmlm.command" and rest[0] == "adapt":
+            rest.append(f"--params_override={json.dumps(_ADAPTED)}")
         sys.argv = [module, *tiny(module, rest)]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     else:

@@ -30,6 +30,7 @@ NEEDS = {
     "docs/objectives/quick-thought.md": ("records",),
     "docs/objectives/bitext-retrieval.md": ("records", "pairs", "mined", "minilm"),
     "docs/objectives/nli.md": ("vocab.txt", "minilm", "nli"),
+    "docs/objectives/distillation.md": ("minilm",),
     "docs/objectives/contrastive.md": ("sentences", "minilm"),
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
     "docs/objectives/declutr.md": ("minilm",),

@@ -61,7 +61,8 @@ def test_metrics_among_a_batch_are_metrics_of_objectives():
     for name, metrics in found.items():
         assert metrics <= set(objectives()[name].metric_directions)
     assert {name for name, metrics in found.items() if metrics} == {
-        *("bitext_retrieval", "cmlm_cse", "contrastive", "declutr", "diff_cse", "quick_thought"),
+        *("bitext_retrieval", "cmlm_cse", "contrastive", "declutr", "diff_cse", "distillation"),
+        *("pair_distillation", "quick_thought"),
     }
 
 
