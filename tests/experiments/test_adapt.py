@@ -9,7 +9,10 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
 
-TINY = "trainer.train_steps=2,trainer.steps_per_loop=1,task.train_data.global_batch_size=4"
+TINY = (
+    "trainer.train_steps=2,trainer.steps_per_loop=1,"
+    "task.train_data.global_batch_size=4,task.train_data.seq_length=24"
+)
 
 
 def _sentence(rng, count=8):
