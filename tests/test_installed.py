@@ -91,7 +91,9 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
     yaml = {f"official_cmlm/{name}" for name in modules("experiments", ".yaml")}
     page = {f"official_cmlm/{name}" for name in modules("export", ".html")}
     library = set().union(*(modules("official_cmlm", end) for end in (".py", ".json", ".html")))
-    assert held == own | yaml | page | library and len(yaml) > 30
+    weights = modules("official_cmlm/weights", ".*")
+    assert held == own | yaml | page | library | weights and len(yaml) > 30
+    assert sum(name.endswith(".safetensors") for name in weights) == 2
 
 
 @pytest.mark.long
