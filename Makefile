@@ -1,4 +1,4 @@
-# make demo    train a small encoder on real text and search with it
+# make demo    train a small encoder on with real text and search with it
 # make test    the test suite
 # make test-long   what takes minutes: kills, several processes, compiled steps
 # make lint    ruff: lint and format check
@@ -25,10 +25,13 @@ INSTALL_PROJECT = $(dir $(@))bin/python -m pip install --disable-pip-version-che
 TEXT ?=
 # Where a document of that text ends: blank_line or file.
 DOCUMENTS_BY ?= blank_line
+# The encoder that the demo trains on; random: a new one.
+START ?= mini-en
 
 .PHONY: demo test test-long lint format docs bench-env lock clean
 demo: $(VENV)/.installed
-	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
+	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY) \
+		--start='$(START)'
 
 # Half of the tests a worker; one that is done takes tests of the other. Fixtures that cost seconds
 # are files that both workers read (tests/conftest.py: shared_folder).

@@ -3,25 +3,34 @@
     python -m experiments.adapt --model=all-MiniLM-L6-v2 --input='my/*.txt' --output_dir=work/mine
     python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/pairs.csv \
         --columns=question,answer --output_dir=work/mine
+    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/mails.csv \
+        --columns=body --label_column=topic --output_dir=work/mine
 
 The training needs pairs of texts that belong together. A table has them; of running text its
-headings and first sentences are asked for what follows them. The encoder directory is the folder
-`model` of the output. Each step is a binary of this project; a second run goes on where the first
-one stopped.
+headings and first sentences are asked for what follows them. Some pairs are held out, and both
+encoders look for their second texts. With labels the encoder is trained with a classifier. The
+encoder directory is the folder `model` of the output. A second run goes on where the first one
+stopped.
 """
 
+import functools
+import hashlib
+import json
 from pathlib import Path
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable
+from official_cmlm.files import atomic_write, check_writable
 
 from . import module_of
 from .stages import Stages
 
 FLAGS = flags.FLAGS
+# One of so many pairs or labelled texts is held out, at most this number, and none if they are
+# fewer than the least.
+_HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
 
 
 def define_flags() -> None:
@@ -34,8 +43,11 @@ def define_flags() -> None:
         " (.csv, .tsv, .jsonl, .json or .parquet). Required.",
     )
     flags.DEFINE_list(
-        "columns", [], "Two columns of the table: a text, and one that belongs to it."
+        "columns",
+        [],
+        "Two columns of the table: a text, and one that belongs to it. With --label_column one.",
     )
+    flags.DEFINE_string("label_column", "", "Column with the label of each text, for a classifier.")
     flags.DEFINE_enum(
         "documents_by", "file", ("blank_line", "file"), "Where a document of a text file ends."
     )
@@ -47,19 +59,127 @@ def define_flags() -> None:
     cli.required("model", "input", "output_dir")
 
 
+def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[list[str]]]:
+    """Writes the rows to train on into `train.jsonl`; returns its path and the held-out rows.
+
+    A hash of the first text decides, so a second call does the same.
+
+    Raises:
+      UserError: as `text_files.read_columns`; or a cell that is not a text.
+    """
+    from official_cmlm.text_files import open_file, read_columns
+
+    held_out: list[list[str]] = []
+    with open_file(table) as file, atomic_write(folder / "train.jsonl") as output:
+
+        def keep(cells: list[str]) -> None:
+            output.write(json.dumps(dict(zip(columns, cells))).encode() + b"\n")
+
+        for where, row in read_columns(table, file, columns):
+            cells = [row[name] for name in columns]
+            # Labels of JSON and Parquet may be numbers.
+            cells = [str(cell) if isinstance(cell, int) else cell for cell in cells]
+            for name, cell in zip(columns, cells):
+                if not isinstance(cell, str):
+                    raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
+            digest = hashlib.sha256(cells[0].encode("utf-8", "replace")).digest()
+            chosen = int.from_bytes(digest[:8]) % _HELD_OUT_SHARE == 0
+            if chosen and len(held_out) < _MOST_HELD_OUT and all(cell.strip() for cell in cells):
+                held_out.append(cells)
+            else:
+                keep(cells)
+        if len(held_out) < _LEAST_HELD_OUT:
+            for cells in held_out:
+                keep(cells)
+            held_out = []
+    return folder / "train.jsonl", held_out
+
+
+def train_classifier(start: Path, table: Path, held_out: list[list[str]], output: Path) -> None:
+    """Trains the encoder with a classifier, saves both, and prints the gain.
+
+    The classifier begins as a logistic regression on the vectors of the start, so that few examples
+    are not spent on finding it (Kumar et al. 2022, "Fine-tuning can distort pretrained features").
+    """
+    cli.quiet_tensorflow()
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    from official_cmlm.classifier import Classifier
+    from official_cmlm.fine_tuning import fine_tune
+    from official_cmlm.progress import counter
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    with open(table, encoding="utf-8") as file:
+        texts, labels = zip(*(json.loads(line).values() for line in file))
+    found, numbers = np.unique(labels, return_inverse=True)
+    names = tuple(found.tolist())
+    if len(names) < 2:
+        raise UserError(f"{FLAGS.input}: all texts have the label {names[0]!r}; give two or more")
+    encoder = SentenceEncoder.load(start)
+    layer = LogisticRegression(C=10.0, max_iter=1000).fit(encoder.encode(list(texts)), numbers)
+    kernel, bias = layer.coef_.T, layer.intercept_
+    if len(names) == 2:
+        # Scikit-learn has one column for two classes.
+        kernel, bias = np.hstack([0 * kernel, kernel]), np.array([0.0, bias[0]])
+    before = Classifier(encoder, kernel, bias, names)
+    bar = functools.partial(counter, unit="step", description="training")
+    after = fine_tune(start, list(texts), numbers, len(names), seed=0, progress=bar, before=before)
+    after.save(output)
+    if held_out:
+        texts, labels = zip(*held_out)
+        shares = [
+            100 * np.mean(np.equal(each.predict_names(texts), labels)) for each in (before, after)
+        ]
+        print(
+            f"{len(texts)} held-out texts: {shares[0]:.1f} % labelled right by a classifier of "
+            f"the vectors before, {shares[1]:.1f} % after"
+        )
+
+
+def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
+    """Prints how often both encoders find the second text of a held-out pair first."""
+    from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    if not held_out:
+        return
+    first, second = zip(*held_out)
+    before, after = (
+        100 * next_sentence_recall(SentenceEncoder.load(each).encode, first, second)
+        for each in (start, trained)
+    )
+    print(
+        f"the text that belongs to one, found first among {len(first)} held-out ones: "
+        f"{before:.1f} % before, {after:.1f} % after"
+    )
+
+
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    if len(FLAGS.columns) not in (0, 2):
-        raise UserError(f"--columns={','.join(FLAGS.columns)}: name two, as in title,body")
+    columns = [*FLAGS.columns, *filter(None, [FLAGS.label_column])]
+    if len(columns) != 2 and (columns or FLAGS.label_column):
+        raise UserError(
+            f"--columns={','.join(FLAGS.columns)}: name two, as in title,body, or one with "
+            "--label_column"
+        )
+    if FLAGS.label_column and FLAGS.params_override:
+        raise UserError("--params_override: is for pairs; leave it out with --label_column")
     check_writable(FLAGS.output_dir, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.input_files import expand_inputs
 
     start = encoder_directory_of(find_encoder(FLAGS.model)).path
     folder = Path(FLAGS.output_dir)
+    if FLAGS.label_column and (folder / "model").exists():
+        raise UserError(f"{folder / 'model'}: exists; name another --output_dir")
     folder.mkdir(parents=True, exist_ok=True)
-    table, columns = FLAGS.input, FLAGS.columns
+    if FLAGS.label_column:
+        train_classifier(start, *hold_out(FLAGS.input, columns, folder), folder / "model")
+        print(folder / "model")
+        return
+    table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     stages = Stages(folder, (30, 600) if columns else (10, 30, 600))
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
@@ -72,10 +192,11 @@ def main(argv: list[str]) -> None:
             *(f"--documents_by={FLAGS.documents_by}", f"--language={FLAGS.language}"),
             f"--output={table}",
         )
+    training, held_out = hold_out(table, columns, folder)
     stages.run(
         "records",
         folder / "records",
-        *("-m", module_of("data_prep.create_pairs"), "--format=table", f"--input={table}"),
+        *("-m", module_of("data_prep.create_pairs"), "--format=table", f"--input={training}"),
         *(f"--columns={','.join(columns)}", f"--languages={FLAGS.language}"),
         # A text that occurs twice would be its own negative.
         *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
@@ -88,6 +209,7 @@ def main(argv: list[str]) -> None:
         *(f"--init_checkpoint={start}", f"--data={folder / 'records'}"),
         *(f"--model_dir={folder / 'model'}", f"--params_override={FLAGS.params_override}"),
     )
+    report(start, folder / "model", held_out)
     print(folder / "model")
 
 

@@ -155,8 +155,7 @@ def main(argv: list[str]) -> None:
         log=functools.partial(print, flush=True) if FLAGS.access_log else None,
         limits=Limits(FLAGS.max_batch_tokens, FLAGS.max_queue_tokens),
     )
-    probabilities = classifier.probabilities if classifier else None
-    app = create_app(embedder, settings, index, probabilities)
+    app = create_app(embedder, settings, index, classifier)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -183,7 +182,7 @@ def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
 
     TensorFlow is imported only for an encoder that needs it.
     """
-    from official_cmlm.classifier import Classifier, read_layer
+    from official_cmlm.classifier import Classifier
     from official_cmlm.encoders import is_model, load_model, open_encoder
     from official_cmlm.search import Index
 
@@ -204,7 +203,7 @@ def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
         encoder, classifier = load_model("queries"), None
         # The labels belong to the vectors that the classifier was trained on.
         if Classifier.is_at(folder) and not (FLAGS.pooling or FLAGS.sentence_vector):
-            classifier = Classifier(encoder, *read_layer(folder, encoder.dimension))
+            classifier = Classifier.beside(encoder, folder)
         return TokenEmbedder(encoder, folder.name, FLAGS.precision), None, classifier
     if FLAGS.backend != "auto":
         raise UserError(f"--backend={FLAGS.backend}: {FLAGS.model} has no other backend")

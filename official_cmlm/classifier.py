@@ -1,6 +1,7 @@
 """A classifier on sentence vectors, kept in a folder with its encoder."""
 
 import dataclasses
+import json
 import os
 import re
 from collections.abc import Iterable
@@ -16,6 +17,8 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 
 # The weights, with the bias as the last row: float32 `[dim + 1, classes]`.
 CLASSIFIER_NAME = "classifier.npy"
+# A list of the labels' names, if they have any.
+LABELS_NAME = "classifier_labels.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,15 +32,21 @@ class Classifier:
       encoder: embeds the texts.
       kernel: float32 `[dim, classes]`.
       bias: float32 `[classes]`.
+      label_names: name of each label; empty: labels are numbers.
     """
 
     encoder: SentenceEncoder
     kernel: np.ndarray
     bias: np.ndarray
+    label_names: tuple[str, ...] = ()
 
     def predict(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the label of each text: int64 `[n]`; of a single string, a number."""
         return np.argmax(self.predict_proba(texts), axis=-1)
+
+    def predict_names(self, texts: Iterable[str]) -> list[str]:
+        """Returns the name of the label of each text."""
+        return [self.label_names[label] for label in self.predict(list(texts))]
 
     def predict_proba(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the probability of each label: float32 `[n, classes]`."""
@@ -77,13 +86,15 @@ class Classifier:
                 f"{folder}: sentence_vector {model.config.sentence_vector} cannot be stored with a "
                 "classifier; fine-tune with the vector pooled"
             )
-        own = f"{OWN_FILES}|{re.escape(CLASSIFIER_NAME)}"
+        own = "|".join([OWN_FILES, re.escape(CLASSIFIER_NAME), re.escape(LABELS_NAME)])
         output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "folder")
         with files.staged_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))
             with files.atomic_write(partial / CLASSIFIER_NAME) as file:
                 files.write_array(file, np.vstack([self.kernel, self.bias]).astype(np.float32))
+            if self.label_names:
+                files.write_json(partial / LABELS_NAME, self.label_names)
 
     @staticmethod
     def is_at(folder: Path) -> bool:
@@ -104,7 +115,17 @@ class Classifier:
         if not cls.is_at(Path(folder)):
             raise UserError(f"{folder}: holds no classifier (no {CLASSIFIER_NAME}); fine-tune one")
         encoder = SentenceEncoder.load(folder, **options)
-        return cls(encoder, *read_layer(Path(folder), encoder.dimension))
+        return cls.beside(encoder, Path(folder))
+
+    @classmethod
+    def beside(cls, encoder: SentenceEncoder, folder: Path) -> "Classifier":
+        """Returns the classifier of a folder with an encoder that is loaded already.
+
+        Raises:
+          UserError: if the classifier is damaged.
+        """
+        kernel, bias = read_layer(folder, encoder.dimension)
+        return cls(encoder, kernel, bias, read_label_names(folder, len(bias)))
 
 
 def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
@@ -124,3 +145,25 @@ def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
             "rows; save the classifier again"
         )
     return weights[:-1], weights[-1]
+
+
+def read_label_names(folder: Path, classes: int) -> tuple[str, ...]:
+    """Returns the names of the labels of a saved classifier; none if they are numbers.
+
+    Raises:
+      UserError: if they are damaged.
+    """
+    path = folder / LABELS_NAME
+    if not path.exists():
+        return ()
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
+    if (
+        not isinstance(names, list)
+        or len(names) != classes
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise UserError(f"{path}: is not a list of {classes} names; save the classifier again")
+    return tuple(names)

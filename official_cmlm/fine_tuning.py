@@ -44,6 +44,7 @@ def fine_tune(
     seed: int,
     config: FineTuningConfig = FineTuningConfig(),
     progress: Callable[[int], Callable[[int], None]] = lambda total: lambda done: None,
+    before: Classifier | None = None,
 ) -> Classifier:
     """Trains a copy of an encoder with a classifier on its sentence vector.
 
@@ -55,6 +56,7 @@ def fine_tune(
       seed: seed of the classifier's weights, dropout and the order of texts.
       config: how to train.
       progress: takes the number of steps and returns a function that takes the steps done.
+      before: a classifier on the encoder's vectors to begin with. Default: random weights.
 
     Returns:
       The classifier, which `save` keeps.
@@ -72,6 +74,8 @@ def fine_tune(
     encoder = SentenceEncoder(model, directory.vocabulary, length)
     classifier = tf_keras.layers.Dense(num_classes)
     classifier.build([None, encoder.dimension])
+    if before is not None:
+        classifier.set_weights([before.kernel, before.bias])
     weights = [*model.trainable_variables, *classifier.trainable_variables]
     steps = config.epochs * math.ceil(len(texts) / config.batch_size)
     optimizer = tf_keras.optimizers.AdamW(_schedule(config.learning_rate, steps), weight_decay=0.01)
@@ -102,7 +106,7 @@ def fine_tune(
             step(encoder.inputs([texts[i] for i in chosen]), tf.constant(labels[chosen], tf.int32))
             done(1)
     kernel, bias = (weight.numpy() for weight in classifier.weights)
-    return Classifier(encoder, kernel, bias)
+    return Classifier(encoder, kernel, bias, before.label_names if before else ())
 
 
 def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:

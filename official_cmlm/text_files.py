@@ -23,7 +23,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from official_cmlm.errors import UserError
@@ -221,6 +221,27 @@ def read_records(
         raise error.at(path, f"after row {number}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def read_columns(
+    path: str, file: io.BufferedReader, columns: Sequence[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the place and the cells of these columns, of each row of a table or JSON object.
+
+    Raises:
+      UserError: as `read_records`; or a column is not there, or there twice.
+    """
+
+    def choose(found: list[str], where: str, table: bool) -> list[str]:
+        for name in columns:
+            if found.count(name) != 1:
+                raise UserError(f"{where}: no column {name!r}, it has {listed(found)}")
+        return list(columns)
+
+    for _, where, row in read_records(path, form_of(path), file, choose):
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: a text, which has no columns; give a table")
+        yield where, row
 
 
 def open_file(path: str) -> io.BufferedReader:

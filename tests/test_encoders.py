@@ -1,5 +1,6 @@
 """Encoders of every kind: the same embeddings, fingerprints that tell them apart, fine-tuning."""
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -245,8 +246,9 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
         fine_tune(encoder_dir, texts, labels[:5], 2, 1)
 
     folder = tmp_path / "classifier"
-    classifier.save(folder)
+    dataclasses.replace(classifier, label_names=("yes", "no")).save(folder)
     again = Classifier.load(folder)
+    assert again.predict_names(texts[:2]) == ["yes", "no"]
     found = again.predict_proba(texts)
     np.testing.assert_allclose(found, classifier.predict_proba(texts), atol=1e-5)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
@@ -255,7 +257,11 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     np.testing.assert_allclose(vectors, classifier.encoder.encode(texts), atol=1e-5)
     with pytest.raises(UserError, match="holds an classifier already"):
         classifier.save(folder)
+    (folder / "classifier_labels.json").write_text('["yes"]')
+    with pytest.raises(UserError, match="classifier_labels.json: is not a list of 2 names"):
+        Classifier.load(folder)
     classifier.save(folder, overwrite=True)
+    assert not Classifier.load(folder).label_names
     with pytest.raises(UserError, match="exists and holds no classifier"):
         classifier.save(encoder_dir, overwrite=True)
     with pytest.raises(UserError, match="holds no classifier"):

@@ -9,7 +9,7 @@ from typing import Any
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import is_file
 from official_cmlm.languages import check_language_tag
-from official_cmlm.text_files import form_of, listed, parse_object, read_records
+from official_cmlm.text_files import parse_object, read_columns
 
 from ..counts import Counts
 from . import tmx
@@ -74,7 +74,7 @@ class PairInput:
 
         Raises:
           UserError: for files of different lengths, a row without its columns, and as `tmx.read`,
-            `iter_lines` and `read_records` do.
+            `iter_lines` and `read_columns` do.
         """
         if len(self.paths) == 2:
             yield from self._read_aligned(counts, options)
@@ -112,17 +112,8 @@ class PairInput:
         names = {"first": columns.texts[0], "second": columns.texts[1]}
         names |= {"label": columns.label, "negative": columns.negative}
         names = {argument: name for argument, name in names.items() if name}
-
-        def choose(found: list[str], where: str, table: bool) -> list[str]:
-            for name in names.values():
-                if found.count(name) != 1:
-                    raise UserError(f"{where}: no column {name!r}, it has {listed(found)}")
-            return list(names.values())
-
         with io.BufferedReader(CountedFile(path, counts, options)) as file:
-            for _, where, row in read_records(path, form_of(path), file, choose):
-                if not isinstance(row, dict):
-                    raise UserError(f"{where}: a text, which has no columns; give a table")
+            for where, row in read_columns(path, file, list(names.values())):
                 # A row need not have a hard negative.
                 if columns.negative and row[columns.negative] is None:
                     row[columns.negative] = ""

@@ -1,7 +1,8 @@
 """The main job from end to end: `make demo`, or `python -m experiments.demo`.
 
 First the encoder that ships searches the text. Then the project's own binaries run one after the
-other: text → vocabulary → records → training → TF-Hub modules → a program that knows only TF-Hub.
+other: text → records → training → TF-Hub modules → a program that knows only TF-Hub. The training
+goes on from the encoder of `--start`; from random weights it learns a vocabulary of the text first.
 Each stage is skipped if what it makes is there already and its command, the text and the experiment
 are the same as then.
 """
@@ -15,6 +16,7 @@ import yaml
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.extras import check_extra
 from official_cmlm.files import check_writable
 from official_cmlm.input_files import expand_inputs
@@ -30,14 +32,14 @@ HELD_OUT_SHARE = 0.05
 # Seconds of each stage on two cores of a 2.5 GHz Xeon, and those of the training before its first
 # step: TensorFlow's import and the compilation.
 SECONDS = (20, 1, 12, 2, 5, 8, 6, 190, 16, 20, 14)
-# The stages that only the docstrings have.
-_DOCSTRINGS_ALONE = (0, 2, 3)
+# The stages that only the docstrings have, and the one that only random weights have.
+_DOCSTRINGS_ALONE, _RANDOM_ALONE = {0, 2, 3}, {4}
+RANDOM = "random"
 # The encoder that ships answers it first; a person sees at once if it is right.
 _QUERY = "stop a running process"
 TRAINING_START_SECONDS = 15
 # Fewer steps teach too little to show.
 LEAST_STEPS_SHARE = 0.3
-_EXPERIMENT = registry.experiment_files()["demo"]
 
 
 def define_flags() -> None:
@@ -54,6 +56,12 @@ def define_flags() -> None:
         ("blank_line", "file"),
         "Where a document of --text ends. Only sentences of one document make pairs.",
     )
+    flags.DEFINE_string(
+        "start",
+        "mini-en",
+        "Encoder to train on, by name or folder; or `random`: a new one with a vocabulary of the"
+        " text, for text that is not English.",
+    )
     flags.DEFINE_float(
         "minutes",
         5.0,
@@ -64,7 +72,9 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("work_dir", "build", "Folder for everything that the demo makes.")
     flags.DEFINE_string(
-        "params_override", "", "Overrides of the experiment `demo`, a.b=1,c.d=2. Default: none."
+        "params_override",
+        "",
+        "Overrides of the experiment, a.b=1,c.d=2. It is `demo_start`, from random weights `demo`.",
     )
 
 
@@ -78,7 +88,12 @@ def main(argv: list[str]) -> None:
     name = f"text-{hashlib.sha256(FLAGS.text.encode()).hexdigest()[:8]}" if FLAGS.text else "demo"
     folder = Path(FLAGS.work_dir) / name
     folder.mkdir(parents=True, exist_ok=True)
-    left_out = _DOCSTRINGS_ALONE if FLAGS.text else ()
+    from_random = FLAGS.start == RANDOM
+    start = "" if from_random else str(encoder_directory_of(find_encoder(FLAGS.start)).path)
+    experiment = "demo" if from_random else "demo_start"
+    left_out = (_DOCSTRINGS_ALONE if FLAGS.text else set()) | (
+        set() if from_random else _RANDOM_ALONE
+    )
     stages = Stages(folder, [each for i, each in enumerate(SECONDS) if i not in left_out])
     if FLAGS.text:
         paths = expand_inputs(FLAGS.text.split(","))
@@ -112,13 +127,14 @@ def main(argv: list[str]) -> None:
             *("-m", module_of("export.search"), f"--index={folder / 'index'}"),
             *(f"--query={_QUERY}", "--k=3"),
         )
-    vocabulary = folder / "vocabulary" / "vocab.txt"
-    stages.run(
-        "WordPiece vocabulary",
-        vocabulary,
-        *("-m", module_of("data_prep.build_vocab"), f"--input={train}", f"--output={vocabulary}"),
-        *(f"--vocab_size={VOCAB_SIZE}", "--overwrite"),
-    )
+    vocabulary = start or folder / "vocabulary" / "vocab.txt"
+    if from_random:
+        stages.run(
+            "WordPiece vocabulary",
+            vocabulary,
+            *("-m", module_of("data_prep.build_vocab"), f"--input={train}"),
+            *(f"--output={vocabulary}", f"--vocab_size={VOCAB_SIZE}", "--overwrite"),
+        )
     for split, text in (("training", train), ("held_out", held_out)):
         stages.run(
             f"{split.replace('_', '-')} records",
@@ -134,19 +150,21 @@ def main(argv: list[str]) -> None:
         *filter(None, [FLAGS.params_override]),
     ]
     model = folder / "model"
-    stages.depends_on([str(_EXPERIMENT)])
+    settings = registry.experiment_files()[experiment]
+    stages.depends_on([str(settings)])
     if not FLAGS.text and "trainer.train_steps" not in FLAGS.params_override:
-        overrides.append(f"trainer.train_steps={_steps(stages)}")
+        overrides.append(f"trainer.train_steps={_steps(stages, settings)}")
     stages.run(
         "training",
         model,
-        *("-m", module_of("experiments.train"), "--experiment=demo", "--mode=train_and_eval"),
+        *("-m", module_of("experiments.train"), f"--experiment={experiment}"),
+        *("--mode=train_and_eval", f"--init_checkpoint={start}"),
         *(f"--model_dir={model}", f"--params_override={','.join(overrides)}"),
     )
     stages.run(
         "figure and number",
         None,
-        *("-m", module_of("experiments.demo.report"), f"--model_dir={model}"),
+        *("-m", module_of("experiments.demo.report"), f"--model_dir={model}", f"--start={start}"),
         *(f"--{split}_records={folder / 'records' / split}" for split in ("training", "held_out")),
         f"--output_dir={folder / 'report'}",
     )
@@ -188,9 +206,9 @@ def training_share(taken: Sequence[float | None], seconds: Sequence[int], budget
     return min(1.0, max(LEAST_STEPS_SHARE, share))
 
 
-def _steps(stages: Stages) -> int:
+def _steps(stages: Stages, experiment: Path) -> int:
     """Returns the steps of the training that fit into the time left, and prints the reason."""
-    trainer = yaml.safe_load(_EXPERIMENT.read_text(encoding="utf-8"))["trainer"]
+    trainer = yaml.safe_load(experiment.read_text(encoding="utf-8"))["trainer"]
     # A second run reuses the stages and their seconds, and so has the same steps.
     share = training_share(stages.taken, stages.seconds, 60 * FLAGS.minutes)
     loop = trainer["steps_per_loop"]

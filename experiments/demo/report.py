@@ -1,7 +1,8 @@
 """The demo's number and figure: `python -m experiments.demo.report`.
 
 How often is the sentence that really follows found among the successors of all held-out pairs, by
-the trained encoder, by the same encoder with random weights, and by TF-IDF?
+the trained encoder, by the encoder that it started from, by the same encoder with random weights,
+and by TF-IDF?
 """
 
 import itertools
@@ -21,6 +22,9 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the model, the records to score, and the output."""
     flags.DEFINE_string("model_dir", None, "Model directory of the training. Required.")
+    flags.DEFINE_string(
+        "start", "", "Encoder directory that the training started from. Default: random weights."
+    )
     flags.DEFINE_string(
         "training_records", None, "Records trained on, with text, for TF-IDF. Required."
     )
@@ -116,10 +120,14 @@ def main(argv: list[str]) -> None:
     )
     tfidf = TfidfVectorizer(sublinear_tf=True)
     tfidf.fit([s for sentences in read_sentences(Path(FLAGS.training_records)) for s in sentences])
+    encoders = {"this encoder": trained.encode}
+    if FLAGS.start:
+        start = SentenceEncoder.load(FLAGS.start, backend="tensorflow")
+        encoders[f"{Path(FLAGS.start).name}, its start"] = start.encode
+    encoders["the same encoder, untrained"] = untrained.encode
+    encoders["TF-IDF"] = lambda texts: tfidf.transform(texts).toarray()
     recalls = {
-        "this encoder": next_sentence_recall(trained.encode, first, second),
-        "the same encoder, untrained": next_sentence_recall(untrained.encode, first, second),
-        "TF-IDF": next_sentence_recall(lambda t: tfidf.transform(t).toarray(), first, second),
+        name: next_sentence_recall(encode, first, second) for name, encode in encoders.items()
     }
     output = Path(FLAGS.output_dir)
     output.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from .embedder import (
 from .fields import MOST_HITS, REQUESTS, openapi
 
 if TYPE_CHECKING:
+    from official_cmlm.classifier import Classifier
     from official_cmlm.search import Index
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
@@ -123,7 +124,7 @@ def create_app(
     embedder: Embedder,
     settings: Settings,
     index: "Index | None" = None,
-    probabilities: Callable[[np.ndarray], np.ndarray] | None = None,
+    classifier: "Classifier | None" = None,
 ) -> Any:
     """Returns the application, for an ASGI server.
 
@@ -133,7 +134,7 @@ def create_app(
       embedder: the encoder.
       settings: limits, name and keys.
       index: texts that `/search` finds, and the page of `/`.
-      probabilities: vectors -> the probability of each label, for `/v1/classify`.
+      classifier: labels of the encoder's vectors, for `/v1/classify`.
 
     Raises:
       UserError: if the packages of the extra `serve` are not installed.
@@ -381,9 +382,15 @@ def create_app(
         inputs, truncate = _input(given, settings), _truncate(given, settings)
         # The classifier was trained on texts with the default prompt.
         vectors, tokens, cut = await embedded(request, inputs, Prompt(), truncate)
-        found = probabilities(vectors)
+        found, names = classifier.probabilities(vectors), classifier.label_names
+        best = [int(row.argmax()) for row in found]
         data = [
-            {"index": i, "label": int(row.argmax()), "probs": row.tolist(), "num_classes": len(row)}
+            {
+                "index": i,
+                "label": names[best[i]] if names else best[i],
+                "probs": row.tolist(),
+                "num_classes": len(row),
+            }
             for i, row in enumerate(found)
         ]
         found = {"object": "list", "model": settings.name, "data": data}
@@ -461,7 +468,7 @@ def create_app(
         Route("/similarity", posted(similarity), methods=["POST"]),
         Route("/rerank", posted(rerank), methods=["POST"]),
         *([Route("/search", posted(search), methods=["POST"])] if index is not None else []),
-        *([Route("/v1/classify", posted(classify), methods=["POST"])] if probabilities else []),
+        *([Route("/v1/classify", posted(classify), methods=["POST"])] if classifier else []),
         Route("/info", info),
         Route("/openapi.json", schema),
         Route("/health", live),

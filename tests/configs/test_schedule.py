@@ -115,6 +115,7 @@ OWN = {
     "shipped/mini_en": (2600, cmlm(2e-4, parts=20)),
     "shipped/static_en": (7200, cmlm(3e-3, parts=20)),
     "demo": (920, cmlm(1.8e-3)),
+    "demo_start": (120, cmlm(1e-4)),
 }  # fmt: skip
 
 

@@ -1,10 +1,13 @@
 """`cmlm adapt`: from an encoder and text or a table to an encoder directory."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 
+from experiments.adapt import hold_out
+from official_cmlm.classifier import Classifier
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
@@ -19,13 +22,19 @@ def _sentence(rng, count=8):
     return " ".join(rng.choice(WORDS, count)).capitalize() + "."
 
 
+def _write_table(path, header, rows):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
 def _run(**values):
     return call("experiments.adapt", *(f"--{name}={value}" for name, value in values.items()))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["text", "table"])
-def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary):
+def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     """Its vectors change, its length and normalisation do not; a second run does nothing."""
     start = write_encoder(tmp_path / "start", vocabulary, pooling="max", normalize=True)
     rng = np.random.default_rng(0)
@@ -35,12 +44,12 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary):
         (tmp_path / "text.txt").write_text(text)
         values["input"] = tmp_path / "text.txt"
     else:
-        with open(tmp_path / "pairs.csv", "w", newline="") as file:
-            rows = csv.writer(file)
-            rows.writerow(["question", "answer"])
-            rows.writerows([_sentence(rng), _sentence(rng)] for _ in range(30))
-        values |= {"input": tmp_path / "pairs.csv", "columns": "question,answer"}
+        rows = [[_sentence(rng), _sentence(rng)] for _ in range(600)]
+        table = _write_table(tmp_path / "pairs.csv", ["question", "answer"], rows)
+        values |= {"input": table, "columns": "question,answer"}
     assert _run(**values) == 0
+    # One pair of twenty is held out where that is enough to compare.
+    assert ("held-out ones: " in capsys.readouterr().out) == (kind == "table")
     before, after = (SentenceEncoder.load(path) for path in (start, tmp_path / "out" / "model"))
     assert after.max_seq_length == before.max_seq_length
     texts = ["the cat sat", "a bird"]
@@ -52,10 +61,56 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary):
     assert (tmp_path / "out" / "model" / "checkpoint").stat().st_mtime_ns == state
 
 
+def test_held_out_rows_are_not_trained_on(tmp_path):
+    rows = [[f"text {i}", f"other {i}"] for i in range(1000)]
+    table = _write_table(tmp_path / "pairs.csv", ["a", "b"], rows)
+    path, held_out = hold_out(str(table), ["a", "b"], tmp_path)
+    trained = [list(json.loads(line).values()) for line in path.read_text().splitlines()]
+    assert 20 <= len(held_out) < 100 and sorted(trained + held_out) == sorted(rows)
+    few = _write_table(tmp_path / "few.csv", ["a", "b"], rows[:100])
+    path, held_out = hold_out(str(few), ["a", "b"], tmp_path)
+    assert not held_out and len(path.read_text().splitlines()) == 100
+
+
+@pytest.mark.long
+def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsys):
+    """The folder is a classifier with the labels' names; it is not overwritten."""
+    start = write_encoder(tmp_path / "start", vocabulary, normalize=True)
+    rng = np.random.default_rng(0)
+    rows = [
+        [f"the {rng.choice(WORDS)} {word}", word] for word in ["sat", "ran"] for _ in range(400)
+    ]
+    values = {
+        "model": start,
+        "input": _write_table(tmp_path / "labels.csv", ["body", "topic"], rows),
+        "columns": "body",
+        "label_column": "topic",
+        "output_dir": tmp_path / "out",
+    }
+    assert _run(**values) == 0
+    assert "held-out texts: " in capsys.readouterr().out
+    found = Classifier.load(tmp_path / "out" / "model")
+    assert found.predict_names(["the cat sat", "the dog ran"]) == ["sat", "ran"]
+    assert _run(**values) == 1
+    assert "exists; name another --output_dir" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"columns": "title"}, "--columns=title: name two, as in title,body"),
+        (
+            {"columns": "a,b", "label_column": "c"},
+            "--columns=a,b: name two, as in title,body, or one with --label_column",
+        ),
+        (
+            {"input": "labels.csv", "columns": "a", "label_column": "b"},
+            "labels.csv: all texts have the label 'x'; give two or more",
+        ),
+        (
+            {"input": "labels.csv", "columns": "a,c"},
+            "labels.csv: no column 'c', it has a, b",
+        ),
         ({"model": "nowhere"}, "nowhere: no folder, encoder that ships"),
         ({"input": "none.txt"}, "none.txt: no such file"),
     ],
@@ -64,6 +119,7 @@ def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatc
     monkeypatch.chdir(tmp_path)
     write_encoder(tmp_path / "start", vocabulary)
     (tmp_path / "text.txt").write_text("Some text.")
+    _write_table(tmp_path / "labels.csv", "ab", [["Some text.", "x"]])
     given = {"model": "start", "input": "text.txt", "output_dir": "out", **values}
     assert _run(**given) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]

@@ -127,6 +127,26 @@ def test_sentences_of_documents_are_those_of_their_text(tmp_path, vocabulary):
         read_sentences(tmp_path / "ids")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["random", "folder"])
+def test_the_whole_way_on_own_text(start, tmp_path, vocabulary, capfd):
+    """With the vocabulary of the start, or one of the text."""
+    lines = ["".join(d.paragraphs) for d in make_documents(200)]
+    (tmp_path / "text.txt").write_text("\n\n".join(lines))
+    tiny = "trainer.train_steps=2,trainer.steps_per_loop=1,trainer.validation_interval=2"
+    overrides = (
+        f"{tiny},task.train_data.global_batch_size=8,task.validation_data.global_batch_size=8"
+    )
+    if start == "folder":
+        start = write_encoder(tmp_path / "own", vocabulary)
+    flags = {"text": tmp_path / "text.txt", "start": start, "work_dir": tmp_path / "build"}
+    flags["params_override"] = overrides
+    assert call("experiments.demo", *(f"--{name}={value}" for name, value in flags.items())) == 0
+    printed = capfd.readouterr().out
+    assert ("own, its start" in printed) == ("vocabulary" not in printed) == (start != "random")
+    assert list((tmp_path / "build").glob("*/report/recall.png"))
+
+
 def test_the_report_compares_three(tmp_path, vocabulary, capsys):
     """The trained encoder, the same one with other weights, and TF-IDF; and the figure."""
     write_encoder(tmp_path / "model", vocabulary)

@@ -54,14 +54,14 @@ def served(
     buffer=None,
     count=count_tokens,
     index=None,
-    probabilities=None,
+    classifier=None,
     **settings,
 ):
     """Serves in a thread of this process; yields (port, encoder)."""
     encoder = encoder or Encoder()
     embedder = opened(encoder, count)
     limits = Settings(**({"name": "toy", "cut": on_long == "cut"} | settings))
-    made = create_app(embedder, limits, index, probabilities)
+    made = create_app(embedder, limits, index, classifier)
     http = http_protocol(connections or ConnectionLimits())
     config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
     ready = threading.Event()

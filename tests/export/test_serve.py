@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import dataclasses
 import html
 import json
 import os
@@ -349,13 +350,18 @@ def test_labels_are_those_of_the_classifier():
     classifier = Classifier(None, kernel, np.zeros([3], np.float32))
     texts = ["two words", "other"]
     wanted = classifier.probabilities(Words().encode(texts))
-    with served(probabilities=classifier.probabilities) as (port, _):
+    with served(classifier=classifier) as (port, _):
         status, _, body = ask(port, {"model": "toy", "input": texts}, path="/v1/classify")
         assert ask(port, {"input": texts}, path="/v1/classify")[0] == 400
     found = json.loads(body)
     assert status == 200 and found["usage"]["total_tokens"] == 7
     np.testing.assert_allclose([one["probs"] for one in found["data"]], wanted, atol=1e-5)
     assert [one["label"] for one in found["data"]] == wanted.argmax(axis=1).tolist()
+    named = dataclasses.replace(classifier, label_names=("a", "b", "c"))
+    with served(classifier=named) as (port, _):
+        _, _, body = ask(port, {"model": "toy", "input": texts}, path="/v1/classify")
+    best = ["abc"[label] for label in wanted.argmax(axis=1)]
+    assert [one["label"] for one in json.loads(body)["data"]] == best
 
 
 def test_a_large_body_is_refused_however_it_is_sent(service):
@@ -765,8 +771,8 @@ def test_a_folder_is_served_with_what_is_in_it(exported, tmp_path, monkeypatch):
     def served_as(folder, *more):
         options = ("--backend=tensorflow", "--port=0", *more)
         assert call("export.serve", f"--model={folder}", *options) == 0
-        embedder, _, found, probabilities = made.call_args.args
-        return embedder.name, found and found.texts, bool(probabilities)
+        embedder, _, found, classifier = made.call_args.args
+        return embedder.name, found and found.texts, bool(classifier)
 
     assert served_as(tmp_path / "my.index") == ("my.index", ["a cat", "a dog"], False)
     assert served_as(tmp_path / "classifier") == ("classifier", None, True)
