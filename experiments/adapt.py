@@ -7,10 +7,11 @@
         --columns=body --label_column=topic --output_dir=work/mine
 
 The training needs pairs of texts that belong together. A table has them; of running text its
-headings and first sentences are asked for what follows them. Some pairs are held out, and both
-encoders look for their second texts. With labels the encoder is trained with a classifier. The
-encoder directory is the folder `model` of the output. A second run goes on where the first one
-stopped.
+headings and first sentences are asked for what follows them. The result is a mean of the trained
+weights and those before, so that the encoder forgets less (Wortsman et al. 2022, "Robust
+fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second texts. With
+labels the encoder is trained with a classifier. The encoder directory is the folder `model` of the
+output. A second run goes on where the first one stopped.
 """
 
 import functools
@@ -53,6 +54,13 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("language", "en", "Language of the text, a BCP-47 tag.")
     flags.DEFINE_string("output_dir", None, "Folder for records and encoder. Required.")
+    flags.DEFINE_float(
+        "keep",
+        0.3,
+        "Share of the weights before in the mean; 0: the trained weights alone. Not for labels.",
+        lower_bound=0,
+        upper_bound=1,
+    )
     flags.DEFINE_string(
         "params_override", "", "Overrides of the experiment recipes/pairs, a.b=1,c.d=2."
     )
@@ -93,6 +101,25 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
                 keep(cells)
             held_out = []
     return folder / "train.jsonl", held_out
+
+
+def average(start: Path, trained: Path, output: Path) -> None:
+    """Writes an encoder directory of mean weights, in which `start` has the share `--keep`."""
+    from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
+    from official_cmlm.checkpoints.encoder_weights import read_weights, write_weights
+    from official_cmlm.files import output_folder, staged_folder
+
+    directory = EncoderDirectory.open(trained)
+    before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
+    weights = {
+        name: FLAGS.keep * before.encoder[name] + (1 - FLAGS.keep) * array
+        for name, array in after.encoder.items()
+    }
+    kind = (EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir")
+    with staged_folder(output_folder(output, True, *kind)) as partial:
+        length, settings = directory.max_seq_length, directory.settings
+        describe(partial, after.config, directory.vocabulary, length, encoding=settings)
+        write_weights(partial, weights, None)
 
 
 def train_classifier(start: Path, table: Path, held_out: list[list[str]], output: Path) -> None:
@@ -204,11 +231,12 @@ def main(argv: list[str]) -> None:
     )
     stages.run(
         "training",
-        folder / "model",
+        folder / "training",
         *("-m", module_of("experiments.train"), "--experiment=recipes/pairs", "--mode=train"),
         *(f"--init_checkpoint={start}", f"--data={folder / 'records'}"),
-        *(f"--model_dir={folder / 'model'}", f"--params_override={FLAGS.params_override}"),
+        *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )
+    average(start, folder / "training", folder / "model")
     report(start, folder / "model", held_out)
     print(folder / "model")
 

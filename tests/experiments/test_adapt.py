@@ -56,9 +56,18 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     vectors = after.encode(texts)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert np.abs(vectors - before.encode(texts)).max() > 1e-6
-    state = (tmp_path / "out" / "model" / "checkpoint").stat().st_mtime_ns
+    state = (tmp_path / "out" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
-    assert (tmp_path / "out" / "model" / "checkpoint").stat().st_mtime_ns == state
+    assert (tmp_path / "out" / "training" / "checkpoint").stat().st_mtime_ns == state
+    # The vectors of the mean lie between the two others.
+    assert _run(**values, keep=1.0) == 0
+    kept = SentenceEncoder.load(tmp_path / "out" / "model").encode(texts)
+    np.testing.assert_allclose(kept, before.encode(texts), atol=1e-6)
+    assert _run(**values, keep=0.0) == 0
+    trained = SentenceEncoder.load(tmp_path / "out" / "training").encode(texts)
+    alone = SentenceEncoder.load(tmp_path / "out" / "model").encode(texts)
+    np.testing.assert_allclose(alone, trained, atol=1e-6)
+    assert np.abs(vectors - alone).max() > 1e-7
 
 
 def test_held_out_rows_are_not_trained_on(tmp_path):
