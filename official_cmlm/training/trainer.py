@@ -96,7 +96,14 @@ class Stopwatch:
         with tf.control_dependencies(tf.nest.flatten(inputs, expand_composites=True)):
             after = self._timestamp()
         self._waited.assign_add(tf.cast(after - before, tf.float32))
-        return inputs
+
+        def later(part: tf.Tensor) -> tf.Tensor:
+            with tf.compat.v1.colocate_with(part):
+                return tf.identity(part)
+
+        # Otherwise a single thread may read the clock after the whole step.
+        with tf.control_dependencies([after]):
+            return tf.nest.map_structure(later, inputs, expand_composites=True)
 
     def correct(self, waited: float, left_out: float) -> None:
         """Adds `waited` and subtracts `left_out` seconds, which the graph cannot measure."""
