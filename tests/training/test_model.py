@@ -100,26 +100,26 @@ def _same(one, other):
 
 
 @pytest.fixture(scope="module")
-def step(records_dir):
-    """Returns a task of three objectives and a batch of its pipeline."""
+def validation(records_dir):
+    """Returns a task of three objectives and its validation data; building them takes seconds."""
     task = _task(records_dir, **_three())
-    return task, next(iter(task.build_inputs(task.task_config.train_data)))
+    return task, task.build_inputs(task.task_config.validation_data)
 
 
-def test_equal_views_are_one_batch(step):
+def test_equal_views_are_one_batch(validation):
     """CMLM and QuickThought get the very same pairs in one element; MLM has segments."""
-    element = by_objective(step[1])
+    element = by_objective(next(iter(validation[1])))
     assert set(element) == {"cmlm", "mlm", "quick_thought"}
     tf.nest.map_structure(np.testing.assert_array_equal, element["cmlm"], element["quick_thought"])
-    assert set(element["cmlm"]) == {"key", "position", "first", "second", "second_masked"}
-    assert set(element["mlm"]) == {"key", "position", "segment", "segment_masked"}
+    assert set(element["cmlm"]) == {"key", "first", "second", "second_masked"}
+    assert set(element["mlm"]) == {"key", "segment", "segment_masked"}
     assert not _same(element["cmlm"], element["mlm"])
 
 
-def test_step_from_the_pipeline_encodes_each_sequence_once(step, passes):
+def test_step_from_the_pipeline_encodes_each_sequence_once(validation, passes):
     """Fed by the task's own pipeline, all three objectives need four passes, not five."""
-    task, element = step
-    model = task.build_model()
+    task, dataset = validation
+    model, element = task.build_model(), next(iter(dataset))
     passes.clear()
     model(element)
     assert len(passes) == 4
@@ -129,10 +129,9 @@ def test_step_from_the_pipeline_encodes_each_sequence_once(step, passes):
     assert len(passes) == 8
 
 
-def test_validation_is_one_pass(records_dir):
+def test_validation_is_one_pass(validation):
     """Validation ends, with the shortest of the pipelines, and repeats itself exactly."""
-    task = _task(records_dir, mlm=MlmConfig(), quick_thought=QuickThoughtConfig())
-    dataset = task.build_inputs(task.task_config.validation_data).take(500)
+    dataset = validation[1].take(500)
     first, second = ([by_objective(e)["mlm"]["key"].numpy() for e in dataset] for _ in range(2))
     assert 10 < len(first) < 500
     assert len(first) == len(second)

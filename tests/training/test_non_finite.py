@@ -134,14 +134,17 @@ def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", ["compiled", pytest.param("replicas-and-chunks", marks=pytest.mark.long)]
+    ("options", "make_strategy"),
+    [
+        ({}, tf.distribute.get_strategy),
+        pytest.param({"compiled": True}, tf.distribute.get_strategy, marks=pytest.mark.long),
+        pytest.param({"chunk_size": 3}, mirrored_strategy, marks=pytest.mark.long),
+    ],
+    ids=["eager", "compiled", "replicas-and-chunks"],
 )
-def test_nothing_is_changed_from_the_failed_step_on(folders, kind):
+def test_nothing_is_changed_from_the_failed_step_on(folders, options, make_strategy):
     """Weights and moments keep every bit, in the step and in the next one, that would be good."""
-    if kind == "compiled":
-        training = Training(folders, compiled=True)
-    else:
-        training = Training(folders, chunk_size=3, strategy=mirrored_strategy())
+    training = Training(folders, strategy=make_strategy(), **options)
     training.train(training.good)
     training.poison()
     before = training.state()

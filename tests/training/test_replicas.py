@@ -12,7 +12,9 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
+from tests.training.all_objectives import unequal_batch
 from tests.training.helpers import by_objective, optimizer_config, task_config
+from tests.training.step_values import halves_of
 
 WEIGHTS = {"cmlm": 0.5, "quick_thought": 2.0}
 # A large epsilon makes Adam's step proportional to the gradient, tiny ones included.
@@ -46,11 +48,9 @@ def models(task, strategy):
 
 @pytest.fixture(scope="module")
 def batches(task):
-    """Returns a global batch and the two replicas' shares of it, from the task's own pipeline."""
-    whole = next(iter(task.build_inputs(task.task_config.train_data)))
-    context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
-    shares = list(task.build_inputs(task.task_config.train_data, context).take(2))
-    return whole, shares
+    """Returns a global batch and the two replicas' shares of it."""
+    whole = {"cmlm+quick_thought": unequal_batch(task, "cmlm")["cmlm"]}
+    return whole, halves_of(whole)
 
 
 def _distribute(strategy, shares):

@@ -15,7 +15,7 @@ from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import output_of, randomize
-from tests.training.all_objectives import SETTINGS, records_of
+from tests.training.all_objectives import SETTINGS, batch_of, records_of
 from tests.training.helpers import by_objective, data, optimizer_config, task_config
 
 ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
@@ -87,7 +87,7 @@ def test_validation_groups_may_differ_from_those_of_training(folders):
     task = SentenceEncoderTask(task_config(records, chosen, {"num_layers": 1}))
     assert len(task.groups(is_training=True)) == 1 and len(task.groups(is_training=False)) == 2
     model, metrics = task.build_model(), task.build_metrics(training=False)
-    batch = next(iter(task.build_inputs(task.task_config.validation_data)))
+    batch = batch_of(task, "cmlm", 4) | batch_of(task, "quick_thought")
     task.validation_step(batch, model, metrics)
     counts = {metric.name: float(metric.count) for metric in metrics if "/" in metric.name}
     assert counts["cmlm/masked_token_loss"] > 0 and counts["quick_thought/recall_at_1"] == 8
