@@ -15,11 +15,12 @@ from official_cmlm.errors import UserError
 TEXTS = ["A cat sat on the mat.", "Where is the key?", "x " * 300]
 
 
-@pytest.fixture(autouse=True)
-def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Gives each test a cache of its own."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory):
+    """Gives the tests a cache that is empty before the first one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def test_a_package_of_weights_has_the_vectors_of_its_folder(real_weights):
@@ -45,7 +46,7 @@ print(index.search("Where do I find the key?", k=1)[0].text)
     assert done.stdout == "The key is under the mat.\n", done.stderr
 
 
-def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path, cache):
+def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(real_weights, folder)
     first = encoder_directory_of(folder).path

@@ -33,8 +33,7 @@ def _bucket(examples: dict) -> tf.Tensor:
     return tf.searchsorted(tf.constant(LENGTHS, tf.int64), lengths, out_type=tf.int64)
 
 
-@pytest.mark.parametrize("flush", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("seed", "flush"), [(0, False), (1, True)])
 def test_in_order_is_what_tf_data_gives(seed, flush):
     """The same batches in the same order as `bucket_by_sequence_length`, incomplete ones too."""
     blocks, first, pieces = _blocks(seed), 0, []
