@@ -9,14 +9,28 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from official_cmlm.training.task import SentenceEncoderTask
+from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset
+from official_cmlm.inputs.plan import Plan
+from official_cmlm.training import task
+
+_DATASETS: dict[tuple, tf.data.Dataset] = {}
+
+
+def _kept_dataset(plan: Plan, augments: tuple[Augment, ...], replicas: Replicas) -> tf.data.Dataset:
+    """Builds a pipeline, or returns the one of an earlier run: each can be read many times."""
+    facts = (plan.config.as_dict(), plan.manifest, plan.fingerprint, plan.starts)
+    key = (repr(facts), plan.static_shapes, plan.view, tuple(augments), replicas)
+    if key not in _DATASETS:
+        _DATASETS[key] = build_dataset(plan, augments, replicas)
+    return _DATASETS[key]
 
 
 @contextlib.contextmanager
 def unchecked_inputs() -> Iterator[None]:
-    """Skips the check of inputs within a `with` block: it builds each pipeline once more."""
+    """Skips the check of inputs within a `with` block, and builds equal pipelines once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceEncoderTask, "check_inputs", lambda *_: None)
+        patch.setattr(task.SentenceEncoderTask, "check_inputs", lambda *_: None)
+        patch.setattr(task, "build_dataset", _kept_dataset)
         yield
 
 

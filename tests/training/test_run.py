@@ -69,6 +69,13 @@ def trained(records_dir, tmp_path_factory):
     return folder / "model"
 
 
+@pytest.fixture
+def unchecked():
+    """Skips the check of inputs, which is not what refuses the run."""
+    with unchecked_inputs():
+        yield
+
+
 def weights_of(checkpoint, *prefixes):
     """Names of the weights below any of the prefixes, optimizer slots left out."""
     names = checkpoint.get_variable_to_shape_map()
@@ -115,6 +122,7 @@ def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_d
         np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), name)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_another_architecture_in_the_model_directory(trained, records_dir, tmp_path):
     params = tiny_run(records_dir, tmp_path)
     params = params.replace(task={"encoder": {"num_layers": 2}})
@@ -122,10 +130,11 @@ def test_another_architecture_in_the_model_directory(trained, records_dir, tmp_p
         run(params, "train", str(trained))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_init_checkpoint_of_another_architecture(trained, records_dir, tmp_path):
     params = tiny_run(records_dir, tmp_path)
     task = {"init_checkpoint": str(trained), "encoder": {"hidden_size": 32}}
-    with unchecked_inputs(), pytest.raises(UserError, match="init_checkpoint .* hidden_size 16"):
+    with pytest.raises(UserError, match="init_checkpoint .* hidden_size 16"):
         run(params.replace(task=task), "train", str(tmp_path / "model"))
 
 
@@ -180,6 +189,7 @@ def test_evaluation_needs_validation_records(records_dir, tmp_path):
         run(params, "train_and_eval", str(tmp_path / "model"))
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path):
     """A training goes on with the sentence vector and the modules that it began with."""
     params = tiny_run(records_dir, tmp_path, steps=6)
@@ -187,7 +197,7 @@ def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path)
         run(params.replace(task={"encoder": {"pooling": "max"}}), "train", str(trained))
     before = (trained / "params.yaml").read_text()
     other = params.replace(task={"objectives": {"cmlm": {"num_projections": 4}}})
-    with unchecked_inputs(), pytest.raises(UserError, match="does not fit this experiment"):
+    with pytest.raises(UserError, match="does not fit this experiment"):
         run(other, "train", str(trained))
     assert (trained / "params.yaml").read_text() == before
 
@@ -210,6 +220,7 @@ def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_
     )
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path):
     """Nothing is written for a run that cannot begin, in training or evaluation."""
     params = tiny_run(records_dir, tmp_path)
@@ -227,6 +238,7 @@ def test_input_mistakes_are_one_line(records_dir, tmp_path, split):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_mistakes_inside_the_trainer_are_one_line(records_dir, tmp_path, monkeypatch):
     """Also what only the building of the trainer finds."""
 
