@@ -35,12 +35,12 @@ def test_every_flag_is_described(module):
     assert all(len(known[name].help) > 10 for name in known)
 
 
-@pytest.mark.parametrize("module", ["data_prep.prepare", "experiments.train"])
-def test_help_of_a_process(module):
-    """absl's `--help` exits with 1; the text is what counts."""
-    result = run("-m", module, "--help")
+def test_help_of_a_process():
+    """absl's `--help` exits with 1; the text has flags of other modules too."""
+    result = run("-m", "experiments.train", "--help")
     assert (result.returncode, result.stderr) == (1, "")
-    assert "flags:" in result.stdout and "\n  --" in result.stdout
+    assert "flags:" in result.stdout
+    assert all(f"\n  --{name}:" in result.stdout for name in ("import_module", "model_dir"))
 
 
 @pytest.mark.parametrize(

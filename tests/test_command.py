@@ -83,16 +83,6 @@ def test_help_of_a_sub_command_is_that_of_its_binary():
     assert "--verbosity" not in text
 
 
-def test_help_of_a_binary_lists_flags_of_other_modules():
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments.train", "--help"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert all(f"  --{name}:" in done.stdout for name in ("import_module", "model_dir"))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
