@@ -9,9 +9,9 @@
 The training needs pairs of texts that belong together. A table has them; of running text its
 headings and first sentences are asked for what follows them. The result is a mean of the trained
 weights and those before, so that the encoder forgets less (Wortsman et al. 2022, "Robust
-fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second texts. With
-labels the encoder is trained with a classifier. The encoder directory is the folder `model` of the
-output. A second run goes on where the first one stopped.
+fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second
+texts. With labels the encoder is trained with a classifier. The encoder directory is the folder
+`model` of the output. A second run goes on where the first one stopped.
 """
 
 import functools
