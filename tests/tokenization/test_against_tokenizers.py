@@ -107,8 +107,8 @@ def test_byte_pair_ids_are_those_of_the_library(data_dir, roberta, lines):
 
 
 def test_graph_ids_equal_pythons(roberta, news, graph_ids):
-    """On every twentieth line of ten languages; one may differ only for a listed cause."""
-    texts = [*HAND_MADE, *news[::20]]
+    """On every fiftieth line of ten languages; one may differ only for a listed cause."""
+    texts = [*HAND_MADE, *news[::50]]
     assert sum(bool(GRAPH_EXPLAINED.search(text)) for text in HAND_MADE) == 0
     different = _different(texts, graph_ids(texts), _ids(roberta, texts))
     assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []
@@ -125,9 +125,9 @@ def test_graph_ids_differ_only_for_the_listed_causes(roberta, graph_ids):
     rng = random.Random(0)
     parts = [*" \n", *" \n\t\r\v\f\x85", *ODD_SPACES, "\u2003", "\u2028", "\u200b", "\u096c", "\0"]
     parts += ["a", "B", "1", "!", "'s", "'", "é", "न", "中", "👩", "\u200d", "\u0301", " x"] * 2
-    texts = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(4000)]
+    texts = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(1500)]
     different = _different(texts, graph_ids(texts), _ids(roberta, texts))
-    assert len(different) > 100
+    assert len(different) > 40
     assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []
 
 

@@ -7,7 +7,13 @@ import tf_keras
 from official.modeling import optimization
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs.data_position import CHECKPOINT_NAME, DataPositions, read_positions
+from official_cmlm.inputs.data_position import (
+    CHECKPOINT_NAME,
+    DataPositions,
+    padded,
+    read_positions,
+)
+from official_cmlm.inputs.plan import Plan
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import SETTINGS, records_of
@@ -107,9 +113,10 @@ def test_begins_anew_with_a_word(folders, tmp_path):
     """Other data or settings, or a checkpoint without a position, begin anew."""
     config = task_config(records_of(folders, "mlm"), {"mlm": SETTINGS["mlm"]})
     task = SentenceEncoderTask(config)
-    batch = next(iter(task.build_inputs(config.train_data)))
-    positions = DataPositions(["mlm"])
-    positions.take(batch)
+    (group,) = task.train_groups
+    plan = Plan.of(group.data, task.manifest(group.data), group.view)
+    positions, third_block = DataPositions(["mlm"]), tf.constant([plan.fingerprint, 3], tf.int64)
+    positions.take({"mlm": {"position": padded(third_block)}})
     prefix = tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(
         str(tmp_path / "one")
     )

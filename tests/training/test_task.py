@@ -15,7 +15,7 @@ from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import output_of, randomize
-from tests.training.all_objectives import SETTINGS, batch_of, records_of
+from tests.training.all_objectives import SETTINGS, batch_of, records_of, task_of
 from tests.training.helpers import by_objective, data, optimizer_config, task_config
 
 ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
@@ -36,13 +36,15 @@ def weighted_sum(folders):
     }
     config = task_config(records_of(folders, "cmlm"), chosen, {"num_layers": 1})
     config.validation_data.input_path = ""
-    task = SentenceEncoderTask(config)
-    return task, next(iter(task.build_inputs(task.task_config.train_data)))
+    task, other = SentenceEncoderTask(config), task_of(folders, "bitext_retrieval")
+    return task, batch_of(task, "cmlm") | batch_of(other, "bitext_retrieval", 6)
 
 
+@pytest.mark.long
 def test_weighted_sum_reads_both_records(weighted_sum, folders):
     """Each objective has a batch of its own records, length and size in the same step."""
-    task, element = weighted_sum
+    task, _ = weighted_sum
+    element = next(iter(task.build_inputs(task.task_config.train_data)))
     features = by_objective(element)
     assert set(features) == {"cmlm", "bitext_retrieval"} and len(element) == 2
     shapes = {name: features[name]["second"]["input_word_ids"].shape for name in features}
@@ -53,9 +55,13 @@ def test_weighted_sum_reads_both_records(weighted_sum, folders):
     assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
 
 
-def test_loss_of_the_weighted_sum(weighted_sum):
+def test_loss_of_the_weighted_sum(weighted_sum, folders):
     """L = L_cmlm + 0.2 · L_bitext, each the loss that it has alone on its batch."""
     task, element = weighted_sum
+    assert {g.name: (g.data.input_path, g.data.global_batch_size) for g in task.train_groups} == {
+        name: (str(records_of(folders, name)), size)
+        for name, size in (("cmlm", 8), ("bitext_retrieval", 6))
+    }
     model, metrics = randomize(task.build_model()), task.build_metrics()
     alone = {
         name: output_of(objective, by_objective(element)[name], _Encode(model.encoder))
