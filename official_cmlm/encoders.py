@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
+# Options that TF-Hub folders and Python objects ignore, as they do not change vectors.
+_NOT_OF_VECTORS = ("backend", "workload", "revision")
 # The roles of retrieval; `document` is also called by the other names.
 _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
 
@@ -92,8 +94,8 @@ def open_encoder(
     precision = options.get("precision", "float32")
     settings = f"{max_seq_length} {precision}"
     if not is_model(path):
-        for name in ("precision", "device", "pooling", "sentence_vector", "layer"):
-            if (value := options.get(name)) not in (None, "float32"):
+        for name, value in options.items():
+            if name not in _NOT_OF_VECTORS and value not in (None, "float32"):
                 raise UserError(
                     f"--{name}={value} does not apply to {path}, a TF-Hub folder or Python object"
                 )

@@ -89,8 +89,10 @@ def test_python_objects(tmp_path, monkeypatch):
             open_encoder(path)
     with pytest.raises(UserError, match="does not apply to my_encoders:one"):
         open_encoder("my_encoders:one", max_seq_length=8)
-    with pytest.raises(UserError, match="does not apply to"):
-        open_encoder("my_encoders:one", precision="bfloat16")
+    for option in ({"precision": "bfloat16"}, {"poling": "max"}):
+        with pytest.raises(UserError, match=f"--{next(iter(option))}=.* does not apply to"):
+            open_encoder("my_encoders:one", **option)
+    assert open_encoder("my_encoders:one", backend="auto", workload="bulk", pooling=None)
 
 
 def test_prompts_of_python_objects(tmp_path, monkeypatch):
