@@ -66,6 +66,36 @@ def test_the_waiting_share(batch, step, share):
     }
 
 
+def test_a_step_begins_after_the_clock_is_read():
+    """A process with one thread may otherwise count the step as waiting."""
+    clocks, parts = [], []
+
+    def in_graph():
+        clocks.append(tf.timestamp())
+        return clocks[-1]
+
+    watch = Stopwatch(timestamp=in_graph)
+    ragged = tf.ragged.constant([[1], [2, 3]])
+    iterator = iter(tf.data.Dataset.from_tensors({"a": 1, "b": ragged}).repeat())
+
+    @tf.function
+    def batch():
+        inputs = watch.next(iterator)
+        # The function's own results depend on all clocks anyway.
+        parts.extend(tf.nest.flatten(inputs, expand_composites=True))
+        return inputs
+
+    assert batch()["b"].to_list() == ragged.to_list()
+    for part in parts:
+        needed, waiting = set(), [part.op]
+        while waiting:
+            op = waiting.pop()
+            if op not in needed:
+                needed.add(op)
+                waiting += [each.op for each in op.inputs] + list(op.control_inputs)
+        assert {clock.op for clock in clocks} <= needed
+
+
 class _Task:
     """Counts 2 examples, 30 tokens and 40 positions a step, each of which takes a second."""
 
