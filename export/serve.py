@@ -158,7 +158,8 @@ def main(argv: list[str]) -> None:
     app = create_app(embedder, settings, index, classifier)
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        # A client's faults would be warnings, a line each.
+        log_level="error",
         access_log=False,
         server_header=False,
         http=http_protocol(ConnectionLimits(connections=FLAGS.max_connections)),

@@ -5,6 +5,8 @@ import base64
 import contextlib
 import dataclasses
 import hmac
+import ipaddress
+import itertools
 import json
 import re
 import sys
@@ -43,6 +45,8 @@ _DROPPED_BYTES = 1 << 28
 # Larger bodies are read on another thread, and larger answers are made there, so many rows at a
 # time: what reads and writes JSON lets no other thread run until it is done.
 _LARGE_BODY, _ROWS = 1 << 18, 16
+# Answers of `/tokenize` with more tokens are made there, and bytes of one token while it is made.
+_LARGE_ANSWER, _SHOWN_BYTES = 1 << 12, 400
 # Texts of more characters are tokenised on another thread, about so many before others' turn.
 _LARGE_TEXTS, _TURN_CHARACTERS = 1 << 14, 1 << 17
 _CLIENT_CLOSED = 499
@@ -56,6 +60,12 @@ _NO_IDS = (
 # Seconds until a body has arrived, and those that clients are told to wait when there is too much.
 _BODY_SECONDS = 60
 _RETRY = {"Retry-After": "1"}
+# Types of JSON Schema: the class of their values, and its name in an error.
+_TYPES = {
+    "string": (str, "a string"),
+    "boolean": (bool, "true or false"),
+    "object": (dict, "an object"),
+}
 # The page loads nothing from elsewhere, and no other page shows it in a frame.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -167,6 +177,12 @@ def create_app(
         made = content if isinstance(content, bytes) else json.dumps(content).encode()
         return Response(made, status, headers, "application/json")
 
+    def in_parts(parts: Iterator[bytes], short: bool, headers: dict | None = None) -> Response:
+        """Returns an answer; one that is not short is made on another thread while it is sent."""
+        if short:
+            return answer(b"".join(parts), headers=headers)
+        return StreamingResponse(parts, headers=headers, media_type="application/json")
+
     def refusal(error: Refused) -> Response:
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         body = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
@@ -233,7 +249,7 @@ def create_app(
 
     async def read_json(request: Request) -> dict[str, Any]:
         """Returns the body's object; its bytes are accounted until the answer is sent."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        if _media_type(request.headers) != "application/json":
             raise Refused(415, "Content-Type must be application/json")
         slot = request.scope["slot"]
         body = await _body(request, settings, slot)
@@ -262,19 +278,21 @@ def create_app(
         return Rows(items, np.concatenate([rows.tokens for rows in found]), found[0].exact)
 
     async def embedded(
-        request: Request, inputs: list[Any], prompt: Prompt, truncate: bool
+        request: Request, inputs: list[Any], prompt: Prompt, truncate: bool, besides: int = 0
     ) -> tuple[np.ndarray, int, int]:
-        """Returns the vectors of texts or rows of ids, the tokens read, and how many were cut."""
-        slot, cut, kept = request.scope["slot"], 0, 0
+        """Returns the vectors of texts or rows of ids, the tokens read, and how many were cut.
+
+        All are in memory until the answer is sent, and so many bytes `besides`.
+        """
+        slot, cut, size = request.scope["slot"], 0, besides
         if isinstance(inputs[0], str):
             over = [i for i, text in enumerate(inputs) if len(text) > settings.max_characters]
             if over and not truncate:
                 what = f"{len(inputs[over[0]])} characters, at most {settings.max_characters}"
                 raise _too_long(over[0], what)
             inputs = [text[: settings.max_characters] for text in inputs]
-            size = sum(map(sys.getsizeof, inputs))
+            size += sum(map(sys.getsizeof, inputs))
             slot.hold(size)
-            kept = 0 if isinstance(embedder, TokenEmbedder) else size
             rows = await read(inputs, prompt)
             cut = len(over)
         else:
@@ -289,7 +307,7 @@ def create_app(
         elif not truncate:
             raise Refused(400, "the encoder does not say which texts are cut", None, "truncate")
         total = int(tokens.sum())
-        slot.hold(kept + 4 * total + 4 * len(tokens) * embedder.dimension)
+        slot.hold(size + 4 * total + 4 * len(tokens) * embedder.dimension)
         vectors = await _result(request, batcher, rows.items, tokens)
         total = total if rows.exact else 0
         counts = {"texts": len(vectors), "tokens": total, "cut_texts": cut}
@@ -307,30 +325,30 @@ def create_app(
         if settings.normalize:
             vectors = unit(vectors, in_place=True)
         parts = _answer(_wanted_part(vectors, wanted), tokens, cut, wanted, settings)
-        headers = _cut_header(cut)
-        if len(vectors) <= _ROWS:
-            return answer(b"".join(parts), headers=headers)
-        return StreamingResponse(parts, headers=headers, media_type="application/json")
+        return in_parts(parts, len(vectors) <= _ROWS, _cut_header(cut))
 
     async def tokenize(request: Request) -> Response:
         given = await read_json(request)
         if not isinstance(embedder, TokenEmbedder):
             raise Refused(400, "this encoder does not show its tokens")
         texts, prompt = _texts(given.get("inputs"), settings, "inputs"), _prompt(given, settings)
-        request.scope["slot"].hold(sum(map(sys.getsizeof, texts)))
+        slot, size = request.scope["slot"], sum(map(sys.getsizeof, texts))
+        slot.hold(size)
         rows = await read([text[: settings.max_characters] for text in texts], prompt)
+        total = int(rows.tokens.sum())
+        slot.hold(size + 4 * total + _SHOWN_BYTES * int(rows.tokens.max()))
         vocabulary = embedder.encoder.vocabulary
         around = vocabulary.special_ids if given.get("add_special_tokens", True) else {}
         first, last = ([around[name]] if around else [] for name in ("cls", "sep"))
         special = set(vocabulary.special_ids.values())
-        shown = [
+        shown = (
             [
                 {"id": one, "text": vocabulary.tokens[one], "special": one in special}
                 for one in (*first, *ids.tolist(), *last)
             ]
             for ids in rows.items
-        ]
-        return answer(shown)
+        )
+        return in_parts(_list(shown, 1), total <= _LARGE_ANSWER)
 
     async def similarity(request: Request) -> Response:
         given = await read_json(request)
@@ -351,15 +369,16 @@ def create_app(
         if not isinstance(given.get("query"), str):
             raise Refused(400, "query must be a string", None, "query")
         texts, truncate = _texts(given.get("texts"), settings, "texts"), _truncate(given, settings)
-        query, _, _ = await embedded(request, [given["query"]], Prompt(role="query"), truncate)
+        role, size = Prompt(role="query"), sum(map(sys.getsizeof, texts))
+        query, _, _ = await embedded(request, [given["query"]], role, truncate, size)
         found, _, _ = await embedded(request, texts, Prompt(role="document"), truncate)
         scores = unit(found, in_place=True) @ unit(query, in_place=True)[0]
-        ranked = [
-            {"index": i, "score": float(scores[i])}
-            | ({"text": texts[i]} if given.get("return_text") else {})
+        shown = given.get("return_text")
+        ranked = (
+            {"index": i, "score": float(scores[i])} | ({"text": texts[i]} if shown else {})
             for i in np.argsort(-scores, kind="stable").tolist()
-        ]
-        return answer(ranked)
+        )
+        return in_parts(_list(ranked), sum(map(len, texts)) <= _LARGE_TEXTS)
 
     async def search(request: Request) -> Response:
         given = await read_json(request)
@@ -456,7 +475,7 @@ def create_app(
 
     async def unknown(request: Request, error: HTTPException) -> Response:
         why = "no such method here" if error.status_code == 405 else "no such address; see /"
-        message = f"{request.method} {request.scope['path']}: {why}"
+        message = f"{request.method[:20]} {request.scope['path'][:200]}: {why}"
         return refusal(Refused(error.status_code, one_line(message), headers=error.headers))
 
     page = Path(__file__).with_name("search.html").read_bytes()
@@ -565,8 +584,15 @@ class _Slot:
 
 
 def _names_this_machine(host: str) -> bool:
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    return name in ("localhost", "[::1]") or name.startswith("127.")
+    name = re.sub(r":\d*$", "", host).lower()
+    try:
+        return name == "localhost" or ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _media_type(headers: Any) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _read(embedder: Embedder, texts: list[str], prompt: Prompt, metrics: "_Metrics") -> Rows:
@@ -662,14 +688,16 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _check_fields(given: Any, schema: dict[str, Any]) -> None:
-    """Refuses what is not read, as it might be meant to change the vectors."""
+def _check_fields(given: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Refuses what is not read, as it might be meant to change the vectors, and wrong types."""
     known = schema["properties"]
-    if not isinstance(given, dict):
-        raise Refused(400, f"must be an object of {', '.join(sorted(known))}")
     if unknown := sorted(set(given) - set(known)):
         message = f"no field {unknown[0]!r:.60}; it has {', '.join(sorted(known))}"
         raise Refused(400, message, None, unknown[0][:60])
+    for name, value in given.items():
+        kind, what = _TYPES.get(known[name].get("type"), (object, ""))
+        if value is not None and not isinstance(value, kind):
+            raise Refused(400, f"must be {what}", None, name)
 
 
 def _prompt(given: dict[str, Any], settings: Settings) -> Prompt:
@@ -678,22 +706,18 @@ def _prompt(given: dict[str, Any], settings: Settings) -> Prompt:
         raise Refused(400, "takes the place of input_type; send one of them", None, "prompt_name")
     if role is not None and (not isinstance(role, str) or role not in INPUT_TYPES):
         raise Refused(400, f"must be one of {', '.join(INPUT_TYPES)}", None, "input_type")
-    if name is not None and not isinstance(name, str):
-        raise Refused(400, "must be a string", None, "prompt_name")
     return settings.prompt if name is role is None else Prompt(name, INPUT_TYPES.get(role))
 
 
 def _truncate(given: dict[str, Any], settings: Settings) -> bool:
     found = given.get("truncate")
-    if found is not None and not isinstance(found, bool):
-        raise Refused(400, "must be true or false", None, "truncate")
     return settings.cut if found is None else found
 
 
 def _parsed(given: dict[str, Any], settings: Settings, dimension: int) -> _Wanted:
     _check_model(given.get("model"), settings)
-    form = given.get("encoding_format") or "float"
-    if form not in ("float", "base64"):
+    form = given.get("encoding_format")
+    if form not in (None, "float", "base64"):
         raise Refused(400, "must be float or base64", None, "encoding_format")
     dimensions = given.get("dimensions")
     if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= dimension):
@@ -784,6 +808,16 @@ def _answer(
         yield b", " + part if start else part
     # The end of the object whose first brace is written above.
     yield b"], " + json.dumps({"model": settings.name, "usage": _usage(tokens, cut)}).encode()[1:]
+
+
+def _list(items: Iterator[Any], size: int = _ROWS) -> Iterator[bytes]:
+    """Yields the parts of a list, so many items each."""
+    yield b"["
+    between = b""
+    while some := list(itertools.islice(items, size)):
+        yield between + json.dumps(some).encode()[1:-1]
+        between = b", "
+    yield b"]"
 
 
 def _cut_header(cut: int) -> dict[str, str] | None:

@@ -8,6 +8,7 @@ import asyncio
 import collections
 import dataclasses
 import json
+import socket
 import time
 from typing import Any
 
@@ -17,6 +18,8 @@ _SLICE = 4096
 _CHUNKS, _CHUNK_BYTES = 1000, 64
 # Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
 _READ_SECONDS = 3.0
+# How often it is looked whether a client that sends no more is still there.
+_GONE_SECONDS = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,7 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     class Protocol(H11Protocol):
         _stalled: asyncio.TimerHandle | None = None
         _headers: asyncio.TimerHandle | None = None
+        _ended: asyncio.TimerHandle | None = None
         _sent, _chunks, _chunk_bytes, _paused = False, 0, 0, 0.0
         _patience = limits.stalled_seconds
 
@@ -59,7 +63,9 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             waiting.pop(self, None)
-            self._headers, self._stalled = _stop(self._headers), _stop(self._stalled)
+            for timer in (self._headers, self._stalled, self._ended):
+                _stop(timer)
+            self._headers = self._stalled = None
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -75,6 +81,19 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             if not self.transport.is_closing():
                 self._watch()
 
+        def eof_received(self) -> bool:
+            """Returns whether the connection stays open for the answer to a whole request."""
+            whole = (h11.DONE, h11.MUST_CLOSE, h11.MIGHT_SWITCH_PROTOCOL)
+            if self.conn.their_state not in whole:
+                return False
+            if self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version != b"1.0":
+                # Only a client that has closed its reading side, too, resets the connection then.
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            # The end is read once more after reading was paused.
+            _stop(self._ended)
+            self._look()
+            return True
+
         def send_400_response(self, msg: str) -> None:
             self._refuse("the request is not valid HTTP")
 
@@ -83,6 +102,9 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().on_response_complete()
             if unread:
                 # The rest of a body that was refused is not parsed.
+                self.transport.close()
+                return
+            if self._ended and self.conn.their_state is not h11.DONE:
                 self.transport.close()
                 return
             self._chunks, self._chunk_bytes = 0, 0
@@ -100,6 +122,15 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             self._stalled = _stop(self._stalled)
             left = self._patience - (time.monotonic() - self._paused) + _READ_SECONDS
             self._patience = min(limits.stalled_seconds, left)
+
+        def _look(self) -> None:
+            """Ends a connection that its client has reset; nothing else tells after its end."""
+            if self.transport.get_extra_info("socket").getsockopt(
+                socket.SOL_SOCKET, socket.SO_ERROR
+            ):
+                self.transport.abort()
+            else:
+                self._ended = self.loop.call_later(_GONE_SECONDS, self._look)
 
         def _is_flood(self, part: bytes) -> bool:
             """Counts the chunks of a body; returns whether they are many and tiny."""

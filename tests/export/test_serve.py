@@ -184,7 +184,7 @@ def test_models(service):
         ({"input": [[1, 2], "a"]}, "item 1 of input is not a list of token ids"),
         ({"input": ["a", None]}, "item 1 of input is not a string"),
         ({"model": None}, "model is missing"),
-        ({"model": 3}, "model is missing"),
+        ({"model": 3}, "must be a string"),
         ({"encoding_format": "int8"}, "float or base64"),
         ({"input_type": "other"}, "query, document, passage"),
         ({"input_type": "query", "prompt_name": "query"}, "takes the place"),
@@ -437,6 +437,22 @@ def test_a_client_that_goes_away_is_not_computed_for():
         assert not any("nobody waits" in texts for texts in encoder.texts)
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_client_that_ends_its_side_after_the_request_gets_its_answer(version):
+    """Two requests of one connection, which ends within a third."""
+    with served() as (port, encoder), held_up(port, encoder):
+        with socket.create_connection(("127.0.0.1", port), 60) as half:
+            request = raw(["a b"]).replace(b"/1.1", f"/{version}".encode())
+            half.sendall(request * 2 + request[:-9])
+            half.shutdown(socket.SHUT_WR)
+            _until_waiting(port, 4)
+            encoder.open.set()
+            answers = rest(half)
+    assert answers.count(b"HTTP/1.1 200") == (1 if version == "1.0" else 2)
+    assert answers.count(b'"embedding": [') == answers.count(b"HTTP/1.1 200")
+    assert (b"HTTP/1.1 100" in answers) == (version == "1.1")
+
+
 def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
     """Only the pieces until then are encoded, and another one's text has its turn."""
     with served(limits=Limits(batch_tokens=15)) as (port, encoder):
@@ -596,7 +612,13 @@ def test_invalid_http_is_refused_in_openais_form():
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize(("host", "status"), [("localhost:80", 200), ("[::1]", 200), ("a.b", 403)])
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("localhost:80", 200), ("[::1]", 200), ("127.1.2.3:8000", 200), ("LocalHost", 200)),
+        *(("a.b", 403), ("127.a.b", 403), ("127.0.0.1.a.b", 403), ("localhost.a.b:80", 403)),
+    ],
+)
 def test_a_web_page_cannot_use_a_service_on_localhost(host, status):
     """Neither under a name that is pointed at this machine, nor with a form's body."""
     body = {"model": "toy", "input": "a"}

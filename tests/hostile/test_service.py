@@ -1,0 +1,235 @@
+"""Whatever is sent to the HTTP service: an answer in form, and it goes on serving."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from export.service.app import Settings, create_app
+from export.service.embedder import TokenEmbedder
+from official_cmlm.classifier import Classifier
+from official_cmlm.search import Index
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.export.service_helpers import ask, rest, served
+from tests.hostile.service_cases import (
+    GOOD,
+    JSON_TYPE,
+    KEY,
+    MOST_BYTES,
+    MOST_TEXTS,
+    NAME,
+    OPEN,
+    PROTOCOL,
+    READ,
+    Case,
+    asgi_cases,
+)
+
+ROOT = Path(__file__).parents[2]
+# Seconds until an answer, of which none of these takes one.
+_SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def encoder(exported):
+    return SentenceEncoder.load(exported[0], backend="onnx")
+
+
+@contextlib.contextmanager
+def _started(encoder, **settings):
+    """Yields a function that asks an application of this process."""
+    index = Index.build(encoder, ["a cat", "a dog"])
+    app = create_app(
+        TokenEmbedder(encoder, NAME),
+        Settings(**({"name": NAME, "max_inputs": MOST_TEXTS} | settings)),
+        index,
+        Classifier(None, np.zeros([encoder.dimension, 3], np.float32), np.zeros([3], np.float32)),
+    )
+    with asyncio.Runner() as runner:
+        lifespan = app.router.lifespan_context(app)
+        runner.run(lifespan.__aenter__())
+        yield lambda *cases: runner.run(_together(app, cases))
+        runner.run(lifespan.__aexit__(None, None, None))
+
+
+async def _together(app, cases):
+    return await asyncio.gather(*(_asked(app, case) for case in cases))
+
+
+async def _asked(app, case):
+    """Returns status, headers and body of an answer."""
+    scope = {"type": "http", "http_version": "1.1", "method": case.method, "path": case.path}
+    scope |= {"raw_path": b"", "query_string": b"", "root_path": "", "scheme": "http"}
+    scope |= {"headers": [*case.headers], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+    messages, sent = [{"type": "http.request", "body": case.body, "more_body": False}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    async with asyncio.timeout(_SECONDS):
+        await app(scope, receive, send)
+    headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:])
+
+
+def _error_fault(status, headers, body):
+    """Returns the fault of a refusal's form, or None."""
+    try:
+        error = json.loads(body)["error"]
+    except (ValueError, KeyError, TypeError):
+        return f"no error in form: {body[:100]}"
+    wanted = {401: "www-authenticate", 405: "allow"}.get(status, "content-type")
+    if set(error) != {"message", "type", "param", "code"} or wanted not in headers:
+        return f"{wanted} or a field is missing: {error}"
+    message = error["message"]
+    if not message or not message.isprintable() or len(message) > 1100:
+        return f"no line: {message!r}"
+    return None if error["type"] == "invalid_request_error" else error
+
+
+def _good(path, app="open"):
+    headers = (JSON_TYPE, (b"host", b"localhost"), (b"authorization", f"Bearer {KEY}".encode()))
+    method, body = ("POST", json.dumps(GOOD[path]).encode()) if path in GOOD else ("GET", b"")
+    return Case("good", path, 200, path, method, body, headers, app)
+
+
+def _faults(encoder, cases, capsys):
+    """Returns name of a case -> its fault."""
+    faults, good = {}, _good("/v1/embeddings")
+    settings = {"open": {}, "keyed": {"api_keys": (KEY,)}, "loopback": {"loopback": True}}
+    for name, more in settings.items():
+        with _started(encoder, max_body_bytes=MOST_BYTES, **more) as asked:
+            for path in (*GOOD, *READ, *OPEN):
+                assert asked(_good(path))[0][0] == 200
+            ((_, _, before),) = asked(good)
+            for case in (case for case in cases if case.app == name):
+                ((status, headers, body),) = asked(case)
+                said = capsys.readouterr().err
+                fault = _error_fault(status, headers, body) or said
+                if status != case.status:
+                    fault = f"{status}, not {case.status}: {body[:200]}"
+                ((_, _, after),) = asked(good)
+                if fault or after != before:
+                    faults[f"{case.kind}: {case.name}"] = fault or "it serves no more"
+    return faults
+
+
+def test_hostile_requests(encoder, capsys):
+    """The first of each kind of fault."""
+    firsts = list({case.kind: case for case in reversed(list(asgi_cases()))}.values())
+    assert len(firsts) > 40
+    assert _faults(encoder, firsts, capsys) == {}
+
+
+@pytest.mark.long
+def test_all_hostile_requests(encoder, capsys):
+    cases = list(asgi_cases())
+    assert len({(case.kind, case.name) for case in cases}) == len(cases) > 500
+    assert _faults(encoder, cases, capsys) == {}
+
+
+def _protocol_fault(port, sent, wanted, honest):
+    """Returns the fault of a connection's answers, or None."""
+    with socket.create_connection(("127.0.0.1", port), _SECONDS) as connection:
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+        found = rest(connection)
+    # Each answer from its status on; the system may drop one whose client goes on sending.
+    answers = re.split(
+        rb"HTTP/1\.1 (?=\d{3} )", found.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
+    )
+    statuses = [int(one[:3]) for one in answers[1:]]
+    if statuses != wanted and not (len(sent) > 90_000 and not found):
+        return statuses, found[:200]
+    for status, one in zip(statuses, answers[1:]):
+        head, _, body = one.partition(b"\r\n\r\n")
+        names = {line.partition(b":")[0].decode().lower() for line in head.splitlines()}
+        if status >= 400 and status != 505 and (fault := _error_fault(status, names, body)):
+            return fault
+    answer = ask(port, GOOD["/v1/embeddings"], {"Host": "localhost"})
+    return None if answer[0] == 200 and answer[2] == honest else "it serves no more"
+
+
+def _protocol_faults(port, names):
+    honest = ask(port, GOOD["/v1/embeddings"], {"Host": "localhost"})[2]
+    found = {name: _protocol_fault(port, *PROTOCOL[name], honest) for name in names}
+    return {name: fault for name, fault in found.items() if fault}
+
+
+def test_hostile_connections():
+    names = ("ends its side", "half a body", "nonsense", "both lengths", "another Host")
+    with served(name=NAME, loopback=True) as (port, _):
+        assert _protocol_faults(port, names) == {}
+
+
+@pytest.mark.long
+def test_all_hostile_connections(exported):
+    """The binary answers them in form, and its standard error stays empty."""
+    command = [sys.executable, "-m", "export.serve", f"--model={exported[0]}", "--backend=onnx"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment.pop("CMLM_API_KEY", None)
+    with subprocess.Popen(
+        [*command, "--port=0", f"--name={NAME}"],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            line = next(line for line in process.stderr if line.startswith("serving "))
+            faults = _protocol_faults(int(re.search(r":(\d+)/v1$", line.strip())[1]), PROTOCOL)
+        finally:
+            process.terminate()
+            said = process.stderr.read()
+    assert (faults, said, process.returncode) == ({}, "ending …\n", 0)
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/rerank"])
+def test_texts_are_counted_until_they_are_embedded(encoder, monkeypatch, path):
+    """A word of many characters is one token, and yet all of it is held."""
+    text, began, go_on = "x" * 3000, threading.Event(), threading.Event()
+    embed = TokenEmbedder.embed
+    with _started(encoder, held_bytes=9000) as asked:
+
+        def held_up(self, items):
+            began.set()
+            assert go_on.wait(_SECONDS)
+            return embed(self, items)
+
+        monkeypatch.setattr(TokenEmbedder, "embed", held_up)
+        bodies = {
+            "/v1/embeddings": {"model": NAME, "input": [text] * 2},
+            "/rerank": {"query": "a", "texts": [text] * 2, "return_text": True},
+        }
+        first, other = (
+            Case("", "", 200, one, body=json.dumps(bodies[one]).encode())
+            for one in (path, "/v1/embeddings")
+        )
+        # The one that is refused lets the other go on.
+        threading.Thread(target=lambda: (began.wait(_SECONDS), go_on.set())).start()
+        found = asked(first, other)
+    assert [status for status, *_ in found] == [200, 429]
+
+
+def test_shown_tokens_are_counted(encoder):
+    """A body of two bytes a token is an answer of many more."""
+    body = json.dumps({"inputs": "a " * 5000}).encode()
+    for held, status in ((1 << 20, 429), (1 << 22, 200)):
+        with _started(encoder, held_bytes=held) as asked:
+            ((found, _, answer),) = asked(Case("", "", 200, "/tokenize", body=body))
+        assert found == status
+    (tokens,) = json.loads(answer)
+    assert len(tokens) == 5002 and tokens[1]["text"] == "a"
