@@ -347,7 +347,10 @@ def output_folder(
         if not is_ours(output):
             raise UserError(f"{output}: exists and holds no {what}; name another --{flag}")
         if not overwrite:
-            raise UserError(f"{output}: holds an {what} already; pass --overwrite or another name")
+            article = "an" if what[0] in "aeiou" else "a"
+            raise UserError(
+                f"{output}: holds {article} {what} already; pass --overwrite or another name"
+            )
         check_own(output, own)
     return output
 

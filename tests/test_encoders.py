@@ -257,7 +257,7 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     assert again.predict(texts).tolist() == labels.tolist()
     vectors = open_encoder(str(folder)).encode(texts)
     np.testing.assert_allclose(vectors, classifier.encoder.encode(texts), atol=1e-5)
-    with pytest.raises(UserError, match="holds an classifier already"):
+    with pytest.raises(UserError, match="holds a classifier already"):
         classifier.save(folder)
     (folder / "classifier_labels.json").write_text('["yes"]')
     with pytest.raises(UserError, match="classifier_labels.json: is not a list of 2 names"):
