@@ -172,7 +172,8 @@ def main(argv: list[str]) -> None:
         "TF-Hub modules",
         folder / "tfhub",
         *("-m", module_of("export.export_tfhub"), f"--model_dir={model}"),
-        *(f"--export_dir={folder / 'tfhub'}", "--overwrite"),
+        # As in the training; the modules pad each text to it.
+        *(f"--export_dir={folder / 'tfhub'}", "--overwrite", "--seq_length=32"),
     )
     # A file, not a module: the program must not see the checkout, as it is one of a TF-Hub user.
     stages.run(
