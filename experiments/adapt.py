@@ -186,7 +186,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     columns = [*FLAGS.columns, *filter(None, [FLAGS.label_column])]
-    if len(columns) != 2 and (columns or FLAGS.label_column):
+    if columns and (len(columns) != 2 or columns[0] == columns[1]):
         raise UserError(
             f"--columns={','.join(FLAGS.columns)}: name two, as in title,body, or one with "
             "--label_column"

@@ -113,6 +113,10 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
             "--columns=a,b: name two, as in title,body, or one with --label_column",
         ),
         (
+            {"columns": "a", "label_column": "a"},
+            "--columns=a: name two, as in title,body, or one with --label_column",
+        ),
+        (
             {"input": "labels.csv", "columns": "a", "label_column": "b"},
             "labels.csv: all texts have the label 'x'; give two or more",
         ),
