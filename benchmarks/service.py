@@ -8,6 +8,9 @@ to --most_texts sentences without a pause. Every answer's vectors are compared w
 same text had before. The server's memory is read every few seconds; its growth is counted after
 the first fifth of the time. A failed request makes the exit status 1.
 
+With --attackers, a hostile client of each kind of `service_attackers.KINDS` follows for as long,
+beside the same honest ones, whose 95th percentile is compared with that of before.
+
 With --baseline, another checkout of this project is served too, in turns of --seconds; then one
 client asks for single sentences, in turns with the encoder itself in this process.
 """
@@ -28,7 +31,7 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks import shared
+from benchmarks import service_attackers, shared
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -46,6 +49,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
     flags.DEFINE_integer("clients", 8, "Threads that send requests.", 1)
+    flags.DEFINE_bool("attackers", False, "Whether hostile clients follow, beside the same ones.")
     flags.DEFINE_string("baseline", "", "Checkout whose service is compared. Default: none.")
     flags.DEFINE_integer("rounds", 2, "Turns of each service, with --baseline.", 1)
     flags.DEFINE_integer("most_texts", 8, "Most texts a request; each request has 1 or more.", 1)
@@ -65,21 +69,24 @@ def main(argv: list[str]) -> int:
         with _Served(encoder) as served:
             figures = Figures(served.address, sentences, FLAGS.most_texts)
             figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+            runs = {"": figures}
+            if FLAGS.attackers:
+                host, port = served.address.split("/")[2].split(":")
+                attack = service_attackers.start((host, int(port)), FLAGS.seconds)
+                # The vectors of before tell if an answer goes to another client.
+                values = (served.address, sentences, FLAGS.most_texts, figures.vectors)
+                runs["attacked_"] = figures = Figures(*values)
+                figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+                attack.terminate()
     for line in [*figures.errors[:5], *served.rest.splitlines()[:5]]:
         print(line)
-    if not figures.milliseconds:
-        raise UserError("no request was answered")
-    print(f"figure requests_per_second {len(figures.milliseconds) / figures.seconds:.1f}")
-    print(f"figure sentences_per_second {figures.texts / figures.seconds:.1f}")
-    print(f"figure p50_ms {statistics.median(figures.milliseconds):.1f}")
-    print(f"figure p99_ms {statistics.quantiles(figures.milliseconds, n=100)[-1]:.1f}")
-    print(f"figure errors {len(figures.errors)}")
-    print(f"figure largest_difference {figures.difference:.2g}")
-    settled = figures.memory[len(figures.memory) // 5 :]
-    print(f"figure memory_MiB {settled[-1]:.0f}")
-    print(f"figure memory_growth_percent {100 * (settled[-1] / settled[0] - 1):.2f}")
+    for prefix, each in runs.items():
+        each.report(prefix)
+    if FLAGS.attackers:
+        ratio = runs["attacked_"].percentile(95) / runs[""].percentile(95)
+        print(f"ratio p95_of_honest_clients {ratio:.2f}")
     print(f"figure exit_status {served.process.returncode}")
-    return int(bool(figures.errors))
+    return int(any(each.errors for each in runs.values()))
 
 
 def _compared(encoder: str, sentences: list[str]) -> int:
@@ -173,18 +180,45 @@ class Figures:
       texts: number of texts in all of them.
       errors: a line for each request that failed.
       difference: largest difference between two vectors of one text.
+      vectors: the first vector of each text that was sent, by its number.
       memory: MiB of the server, every few seconds.
       seconds: duration of the whole run.
     """
 
-    def __init__(self, address: str, sentences: list[str], most_texts: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        sentences: list[str],
+        most_texts: int,
+        vectors: dict[int, Any] | None = None,
+    ) -> None:
         self.milliseconds: list[float] = []
         self.errors: list[str] = []
         self.memory: list[float] = []
         self.texts, self.difference, self.seconds = 0, 0.0, 0.0
         self._address, self._sentences, self._most = address, sentences, most_texts
-        self._known: dict[int, Any] = {}
+        self.vectors = {} if vectors is None else vectors
         self._lock = threading.Lock()
+
+    def percentile(self, share: int) -> float:
+        """Returns the time that `share` % of the requests did not exceed, in milliseconds."""
+        if not self.milliseconds:
+            raise UserError("no request was answered")
+        return statistics.quantiles(self.milliseconds, n=100)[share - 1]
+
+    def report(self, prefix: str = "") -> None:
+        """Prints the figures, each name with `prefix` before it."""
+        settled = self.memory[len(self.memory) // 5 :]
+        for name, value in (
+            ("requests_per_second", f"{len(self.milliseconds) / self.seconds:.1f}"),
+            ("sentences_per_second", f"{self.texts / self.seconds:.1f}"),
+            *((f"p{share}_ms", f"{self.percentile(share):.1f}") for share in (50, 95, 99)),
+            ("errors", len(self.errors)),
+            ("largest_difference", f"{self.difference:.2g}"),
+            ("memory_MiB", f"{settled[-1]:.0f}"),
+            ("memory_growth_percent", f"{100 * (settled[-1] / settled[0] - 1):.2f}"),
+        ):
+            print(f"figure {prefix}{name} {value}")
 
     def run(self, clients: int, seconds: float, pid: int) -> None:
         """Sends requests from `clients` threads for `seconds`, and reads the memory of `pid`."""
@@ -221,7 +255,7 @@ class Figures:
                 self.milliseconds.append(passed)
                 self.texts += len(chosen)
                 for i, row in zip(chosen, rows):
-                    known = self._known.setdefault(i, row)
+                    known = self.vectors.setdefault(i, row)
                     self.difference = max(self.difference, float(np.abs(known - row).max()))
 
 
