@@ -51,6 +51,7 @@ def define_flags() -> None:
         " sentence-transformers folder, or package.module:object with encode(list of str)."
         " Required.",
     )
+    flags.DEFINE_alias("model", "encoder")
     flags.DEFINE_bool(
         "roles",
         False,

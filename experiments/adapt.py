@@ -19,19 +19,23 @@ import hashlib
 import json
 from pathlib import Path
 
+import yaml
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, check_writable
+from official_cmlm.files import atomic_write, atomic_write_text, check_writable
 
-from . import module_of
+from . import module_of, registry
 from .stages import Stages
 
 FLAGS = flags.FLAGS
 # One of so many pairs or labelled texts is held out, at most this number, and none if they are
 # fewer than the least.
 _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
+# Most times that the training sees a pair; more would be learnt by heart.
+_MOST_EPOCHS = 8
+_RECIPE = "recipes/pairs"
 
 
 def define_flags() -> None:
@@ -101,6 +105,27 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
                 keep(cells)
             held_out = []
     return folder / "train.jsonl", held_out
+
+
+def fit_to_few(folder: Path) -> Path:
+    """Writes a smaller batch and fewer steps than those of `recipes/pairs` where pairs are few.
+
+    Returns:
+      A file of settings in `folder`; it may have none.
+    """
+    from official_cmlm.records.manifest import load_manifest
+
+    recipe = yaml.safe_load(registry.experiment_files()[_RECIPE].read_text(encoding="utf-8"))
+    data, trainer = recipe["task"]["train_data"], recipe["trainer"]
+    pairs, loop = load_manifest(folder / "records").records, trainer["steps_per_loop"]
+    size = min(data["global_batch_size"], pairs)
+    steps = max(1, _MOST_EPOCHS * pairs // (size * loop)) * loop
+    settings = {}
+    if steps < trainer["train_steps"]:
+        settings["task"] = {"train_data": {"global_batch_size": size}}
+        settings["trainer"] = {"train_steps": steps}
+    atomic_write_text(folder / "few_pairs.yaml", yaml.safe_dump(settings))
+    return folder / "few_pairs.yaml"
 
 
 def average(start: Path, trained: Path, output: Path) -> None:
@@ -193,6 +218,11 @@ def main(argv: list[str]) -> None:
         )
     if FLAGS.label_column and FLAGS.params_override:
         raise UserError("--params_override: is for pairs; leave it out with --label_column")
+    if not columns and FLAGS.input.lower().endswith((".csv", ".tsv", ".parquet")):
+        raise UserError(
+            f"{FLAGS.input}: a table; name its columns, as --columns=question,answer or "
+            "--columns=text --label_column=label"
+        )
     check_writable(FLAGS.output_dir, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.input_files import expand_inputs
@@ -232,8 +262,9 @@ def main(argv: list[str]) -> None:
     stages.run(
         "training",
         folder / "training",
-        *("-m", module_of("experiments.train"), "--experiment=recipes/pairs", "--mode=train"),
+        *("-m", module_of("experiments.train"), f"--experiment={_RECIPE}", "--mode=train"),
         *(f"--init_checkpoint={start}", f"--data={folder / 'records'}"),
+        f"--config_file={fit_to_few(folder)}",
         *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )
     average(start, folder / "training", folder / "model")

@@ -181,7 +181,12 @@ def _passages(file: str, words: int) -> Iterator[tuple[int, str]]:
     suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
         with open(file, "rb") as opened:
-            text = opened.read().decode("utf-8-sig", "replace")
+            content = opened.read()
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            text = content.decode("utf-8-sig", "replace")
+            cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
         yield from passages(text, _FORMS[suffix], words)
         return
     for row in read_rows(file, Reading(column=FLAGS.column)):

@@ -1,7 +1,7 @@
 """Says what an encoder is: `python -m export.info --model=work/encoder`.
 
 Prints a line each for its kind, shape, vocabulary, length, vector, prompts and digest, and for the
-backend that is the fastest here.
+backend that is the fastest here; of a folder of ONNX graphs its length and vector.
 """
 
 from absl import flags
@@ -23,12 +23,20 @@ def main(argv: list[str]) -> None:
     del argv
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 
-    directory = encoder_directory_of(find_encoder(FLAGS.model))
-    for name, value in facts(directory).items():
-        print(f"{name + ':':12} {value}", flush=True)
+    folder = find_encoder(FLAGS.model)
     cli.quiet_tensorflow()
+    from official_cmlm.backends.onnx import has_graphs
     from official_cmlm.sentence_encoder import SentenceEncoder
 
+    if has_graphs(folder):
+        encoder = SentenceEncoder.load(folder)
+        print(f"{'kind:':12} ONNX graphs, without weights that could be trained on")
+        print(f"{'length:':12} {encoder.max_seq_length} tokens")
+        print(f"{'vector:':12} {encoder.dimension} numbers")
+        return
+    directory = encoder_directory_of(folder)
+    for name, value in facts(directory).items():
+        print(f"{name + ':':12} {value}", flush=True)
     encoder = SentenceEncoder.load(directory.path, workload="bulk")
     print(f"{'backend:':12} {encoder.backend.name}, the fastest for many texts here")
 

@@ -144,9 +144,9 @@ COMMANDS = {
     ),
     "adapt": Command(
         "experiments.adapt",
-        "an encoder, trained on with your own text or pairs",
+        "an encoder, trained on with your own text, pairs or labels",
         _TRAIN,
-        ("model",),
+        ("input*",),
         {"to": "output_dir"},
     ),
     "demo": Command("experiments.demo.__main__", "from text to search, in minutes", _TRAIN),

@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import stat
+import sys
 import tempfile
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -103,7 +104,8 @@ def rename_new(source: Path, target: Path) -> None:
 
 def _renamed_by_system(source: Path, target: Path) -> bool:
     """Renames by Linux's `renameat2`; returns False where system or file system lack it."""
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    is_linux = sys.platform == "linux"
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if is_linux else None
     if rename is None:
         return False
     here, no_replace = -100, 1
@@ -480,7 +482,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
     The lock is `flock`'s: it holds between processes of one machine on every local file system, and
     between machines on those network file systems that pass it to their server (NFS since version 4
     on Linux, CIFS, Lustre mounted with `flock`). Where the file system has no locks, such as some
-    FUSE mounts, the block runs without one. Remote paths (`gs://…`) are not locked.
+    FUSE mounts, or on Windows, the block runs without one. Remote paths (`gs://…`) are not locked.
 
     Args:
       path: the lock file; it holds the host and the process, and is removed at the end.
@@ -489,6 +491,9 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
     Raises:
       UserError: another process holds it.
     """
+    if sys.platform == "win32":
+        yield
+        return
     import fcntl
 
     path = Path(path)

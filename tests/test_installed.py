@@ -9,6 +9,7 @@ import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -157,7 +158,7 @@ def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
 
 @pytest.mark.long
 def test_the_base_install(tmp_path, real_weights):
-    """Encodes, embeds, indexes and searches in a fresh environment; needs the package index."""
+    """Encodes, embeds, indexes, searches and serves without TensorFlow; needs a package index."""
     from official_cmlm import SentenceEncoder
 
     run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
@@ -198,9 +199,24 @@ def test_the_base_install(tmp_path, real_weights):
     run(cmlm, "index", "texts", model, "--to=my.index", cwd=tmp_path)
     found = run(cmlm, "search", "my.index", "Where do I find the key?", cwd=tmp_path)
     assert found.index(texts[0]) < found.index(texts[1])
-    size = _megabytes(site) - before
-    print(f"{size:.0f} MB")
-    assert not list(site.glob("tensorflow*")) and size < 300
+    size, encoders = _megabytes(site) - before, _megabytes(site / "official_cmlm" / "weights")
+    print(f"{size:.0f} MB, {encoders:.0f} MB of it two encoders")
+    assert size - encoders < 300
+    run(python, "-m", "pip", "install", f"{source}[serve]", cwd=tmp_path)
+    command = [cmlm, "serve", "mini-en", "--port=0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as service:
+        try:
+            line = next(line for line in service.stderr if line.startswith("serving "))
+            body = json.dumps({"model": "mini-en", "input": texts}).encode()
+            address, headers = (
+                f"{line.split()[-1]}/embeddings",
+                {"Content-Type": "application/json"},
+            )
+            with urlopen(Request(address, body, headers), timeout=60) as answer:
+                assert len(json.load(answer)["data"]) == len(texts)
+        finally:
+            service.terminate()
+    assert not list(site.glob("tensorflow*"))
 
 
 def _megabytes(folder):

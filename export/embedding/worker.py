@@ -208,6 +208,8 @@ def embed(part: Part) -> Done:
         "cut_tokens": sum(one.tokens for one in lost),
         "mended_texts": part.mended,
     }
+    if settings.output_format == "parquet" and settings.text_name:
+        entry["text"] = settings.text_name
     if part.ids is not None and settings.output_format == "npy":
         entry["ids"] = ids_name(part.number)
         entry["ids_bytes"] = (folder / entry["ids"]).stat().st_size

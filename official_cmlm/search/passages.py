@@ -142,10 +142,10 @@ def _packed(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
 
 def _parts(text: str, words: int) -> Iterator[str]:
     """Yields a paragraph in parts of at most so many words."""
-    left = text.split()
-    while len(left) > words:
-        ends = range(words, max(1, int(words * _LAST_PART)), -1)
-        end = next((n for n in ends if _SENTENCE_END.search(left[n - 1])), words)
-        yield " ".join(left[:end])
-        left = left[end:]
-    yield " ".join(left)
+    found, begin = text.split(), 0
+    while len(found) - begin > words:
+        ends = range(begin + words, begin + max(1, int(words * _LAST_PART)), -1)
+        end = next((n for n in ends if _SENTENCE_END.search(found[n - 1])), begin + words)
+        yield " ".join(found[begin:end])
+        begin = end
+    yield " ".join(found[begin:])

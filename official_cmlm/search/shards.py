@@ -133,7 +133,7 @@ def _npy(path: Path, entry: dict[str, Any]) -> Shard:
 
 
 def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
-    del entry
+    text_name = entry.get("text", "text")
     check_extra("data", "pyarrow")
     import pyarrow.parquet as pq
 
@@ -141,10 +141,10 @@ def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
     column = table.column("embedding").combine_chunks()
     vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
     ids = [str(one) for one in table.column("id").to_pylist()]
-    others = [one for one in table.column_names if one not in ("id", "embedding", "text")]
+    others = [one for one in table.column_names if one not in ("id", "embedding", text_name)]
     texts = metadata = None
-    if "text" in table.column_names:
-        texts = [one or "" for one in table.column("text").to_pylist()]
+    if text_name in table.column_names:
+        texts = [one or "" for one in table.column(text_name).to_pylist()]
     if others:
         metadata = [json.dumps(row, default=str) for row in table.select(others).to_pylist()]
     return Shard(vectors, ids, texts, metadata)

@@ -11,6 +11,8 @@ import pytest
 from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.errors import UserError
+from tests.binaries import call
+from tests.conftest import write_encoder
 
 TEXTS = ["A cat sat on the mat.", "Where is the key?", "x " * 300]
 
@@ -55,6 +57,11 @@ def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     settings.write_text(settings.read_text().replace("256", "64"))
     second = encoder_directory_of(folder)
     assert second.path != first and second.max_seq_length == 64
+
+
+def test_the_output_of_an_adapted_encoder_is_the_encoder_in_it(tmp_path, vocabulary):
+    adapted = write_encoder(tmp_path / "mine" / "model", vocabulary)
+    assert find_encoder(tmp_path / "mine") == adapted
 
 
 def test_an_unknown_module_is_refused_by_name(real_weights, tmp_path):
@@ -131,7 +138,7 @@ def test_a_layer_with_both_backends(real_weights):
     np.testing.assert_allclose(found[0], found[1], atol=1e-5)
 
 
-def test_an_onnx_folder_of_another_project(real_weights, tmp_path):
+def test_an_onnx_folder_of_another_project(real_weights, tmp_path, capsys):
     """A graph of token outputs beside a tokenizer and a pooling, without weights to import."""
     onnx = pytest.importorskip("onnx")
     from official_cmlm.backends.onnx_graph import METADATA, graph_of
@@ -156,6 +163,8 @@ def test_an_onnx_folder_of_another_project(real_weights, tmp_path):
     np.testing.assert_allclose(
         public.encode(TEXTS, **options), expected.encode(TEXTS, **options), atol=1e-5
     )
+    assert call("export.info", f"--model={folder}") == 0
+    assert "vector:      384 numbers" in capsys.readouterr().out
     for pooling in ("first_last", "weighted_mean"):
         with pytest.raises(UserError, match=f"gives the vectors mean, max and cls, not.*{pooling}"):
             SentenceEncoder.load(folder, pooling=pooling)

@@ -12,10 +12,8 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
 
-TINY = (
-    "trainer.train_steps=2,trainer.steps_per_loop=1,"
-    "task.train_data.global_batch_size=4,task.train_data.seq_length=24"
-)
+# The batch is that of the recipe, or all pairs where these are fewer.
+TINY = "trainer.train_steps=2,trainer.steps_per_loop=1,task.train_data.seq_length=24"
 
 
 def _sentence(rng, count=8):
@@ -68,6 +66,12 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     alone = SentenceEncoder.load(tmp_path / "out" / "model").encode(texts)
     np.testing.assert_allclose(alone, trained, atol=1e-6)
     assert np.abs(vectors - alone).max() > 1e-7
+
+
+def test_a_table_needs_its_columns_named(tmp_path, capsys):
+    table = _write_table(tmp_path / "pairs.csv", ["a", "b"], [["x", "y"]])
+    assert _run(model="mini-en", input=table, output_dir=tmp_path / "out") == 1
+    assert "pairs.csv: a table; name its columns" in capsys.readouterr().err
 
 
 def test_held_out_rows_are_not_trained_on(tmp_path):

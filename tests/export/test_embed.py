@@ -368,6 +368,8 @@ def test_one_file_with_the_columns(tmp_path, model_dir, encoder, in_process, for
     settings = {"output_format": "parquet", "text_name": "body", "precision": "int8"}
     out = tmp_path / "v.parquet.unfinished"
     done = run.run(job(model_dir, [file], reading, **settings), out, 1, False)
+    # `Index.from_embeddings` finds the texts by it.
+    assert {shard["text"] for shard in done.manifest["shards"]} == {"body"}
     ranges = read_ranges(out)
     run.gather(out, done.manifest, target, False)
     table = pq.read_table(target)

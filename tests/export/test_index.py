@@ -85,6 +85,13 @@ def test_mistakes_are_one_line(folder, capsys):
     assert "no index there" in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_utf8_is_indexed_with_a_line(folder, capsys):
+    (folder / "latin.txt").write_bytes("the café is open, and the tea is hot\n".encode("latin-1"))
+    assert _index(folder, "--model=toy") == 0
+    assert "latin.txt: is not UTF-8 from byte 7 on" in capsys.readouterr().err
+    assert "the tea is hot" in _asked(folder, "and the tea is hot", capsys)["text"]
+
+
 def test_a_folder_may_hold_other_tables(folder, capsys):
     (folder / "numbers.csv").write_text("a,b\n1,2\n")
     assert _index(folder, "--model=toy") == 0

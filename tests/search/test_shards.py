@@ -39,12 +39,13 @@ def _written(folder, precision="float32", form="npy", ids=None):
 
             columns = {
                 "id": names,
-                "text": TEXTS[part],
+                "body": TEXTS[part],
                 "topic": [f"t{i}" for i in range(len(names))],
                 "embedding": pa.FixedSizeListArray.from_arrays(
                     pa.array(rows.reshape(-1)), rows.shape[1]
                 ),
             }
+            entry["text"] = "body"
             pq.write_table(pa.table(columns), folder / entry["file"])
         shards.append(entry)
     manifest = {"rows": len(TEXTS), "columns": codes.shape[1], "precision": precision}
