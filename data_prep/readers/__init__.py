@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from official_cmlm.errors import UserError
 from official_cmlm.input_files import expand_inputs, is_remote, located, size_of
 from official_cmlm.languages import check_language_tag
 
@@ -46,6 +47,7 @@ LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
 _COMPRESSED = (".gz", ".zst")
 _EXTENSIONS = {".jsonl": "jsonl", ".wet": "wet", ".warc": "warc", ".py": "docstrings"}
+_TABLES = (".csv", ".tsv", ".parquet")
 # `de:path`, but not the scheme of an address such as gs://.
 _LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*):(?!//)(.*)")
 
@@ -86,7 +88,11 @@ def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
 
 
 def reader_for(path: str, name: str = "auto") -> Reader:
-    """Returns the reader called `name`, or with "auto" the one for the path's extension."""
+    """Returns the reader called `name`, or with "auto" the one for the path's extension.
+
+    Raises:
+      UserError: with "auto", if the extension is that of a table.
+    """
     return _READERS[_name_for(path) if name == "auto" else name]
 
 
@@ -99,6 +105,11 @@ def _name_for(path: str) -> str:
         if path.endswith(f".json{ending}"):
             return "jsonl"
         path = path.removesuffix(ending)
+    if path.endswith(_TABLES):
+        raise UserError(
+            f"{path}: a table, not running text; save its text as .txt or .jsonl, or give "
+            "--reader=text to read its lines as they are"
+        )
     return next((name for end, name in _EXTENSIONS.items() if path.endswith(end)), "text")
 
 

@@ -178,6 +178,13 @@ def test_reader_for(name, paths):
     assert {reader_for(path) for path in paths} == {reader_for("x", name)}
 
 
+def test_tables_are_not_read_as_running_text():
+    for path in ("a.csv", "A.TSV.gz", "a.parquet"):
+        with pytest.raises(UserError, match="a table, not running text"):
+            reader_for(path)
+        assert reader_for(path, "text") == reader_for("a.txt")
+
+
 def test_docstrings_of_a_file(tmp_path):
     """The reader of source files: the same prose as the corpus, a file at a time."""
     prose = "This is the first sentence of it. And this is the second one, which is a bit longer."
