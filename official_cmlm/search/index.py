@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ _TEXTS = 16384
 # Queries that are searched together.
 _QUERIES = 1024
 _ADVICE = "build and save the index again"
+# Attempts to load a folder that is saved again meanwhile, and the seconds between them.
+_ATTEMPTS, _PAUSE = 5, 0.01
 
 
 class Hit(NamedTuple):
@@ -535,9 +538,34 @@ class Index:
             a mapped index of many gigabytes opens at once, and damage inside arrays is not seen.
 
         Raises:
-          UserError: if the folder is not an index, is damaged, or belongs to another encoder.
+          UserError: if the folder is not an index, is damaged, belongs to another encoder, or is
+            saved again and again meanwhile.
         """
         path = _named(path)
+        for _ in range(_ATTEMPTS):
+            before, fault = _saved(path), None
+            try:
+                made, probes = cls._read(path, encoder, mapped, verify)
+            except UserError as error:
+                fault = error
+            if before is not None and before == _saved(path):
+                break
+            # It may be mixed of two indices, or had no folder for the moment of a rename.
+            time.sleep(_PAUSE)
+        else:
+            if before is None and fault is not None:
+                raise fault
+            raise UserError(f"{path}: was saved meanwhile; load it again")
+        if fault is not None:
+            raise fault
+        made._check_encoder(path, probes, tolerance)
+        return made
+
+    @classmethod
+    def _read(
+        cls, path: Path, encoder: Any, mapped: bool, verify: bool
+    ) -> tuple["Index", np.ndarray]:
+        """Returns the index of a folder, and the vectors by which its encoder is known."""
         found = _described(path)
         count = found["texts"]
         codes = Codes(found["precision"], found["dimension"], found["scale"])
@@ -557,8 +585,7 @@ class Index:
             raise UserError(f"{path}: {error}; {_ADVICE}") from None
         made = cls(encoder, store, tables, count)
         made.settings = found.get("settings", {})
-        made._check_encoder(path, probes, tolerance)
-        return made
+        return made, probes
 
     def _fitting(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the vectors, if they have the index's width."""
@@ -711,6 +738,15 @@ def _described(path: Path) -> dict[str, Any]:
             f"{file}: its precision, approximate, scale or settings is damaged; {_ADVICE}"
         )
     return found
+
+
+def _saved(folder: Path) -> tuple[int, ...] | None:
+    """Returns numbers that are others after the next `save`; None where no index is."""
+    try:
+        found = os.stat(folder / _DESCRIPTION)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _verify(folder: Path, expected: Any) -> None:

@@ -199,7 +199,7 @@ class Graph:
         )
         self._keys = GrowingArray(np.empty([0], np.int64) if keys is None else keys)
         self._graph.expansion_search = _LOOKED_AT
-        self._viewed: Path | None = None
+        self._is_viewed = False
         # A graph that grows while it is searched would move below the search.
         self._lock = threading.Lock()
 
@@ -223,13 +223,12 @@ class Graph:
 
     def _own(self) -> None:
         """Copies a graph that is read from its file, which cannot be changed there."""
-        if self._viewed is not None:
-            from usearch.index import Index
-
+        if self._is_viewed:
             with self._lock:
-                self._graph = Index.restore(str(self._viewed), view=False)
+                # The open file is copied, as another index may have its name by now.
+                self._graph = self._graph.copy()
                 self._graph.expansion_search = _LOOKED_AT
-                self._viewed = None
+                self._is_viewed = False
 
     def candidates(self, queries: np.ndarray, k: int, count: int) -> np.ndarray:
         """Finds candidates as `Rows` does; -1 where fewer were found."""
@@ -296,7 +295,7 @@ class Graph:
         ):
             raise UserError(f"{cls.file} and {cls._keys_file} do not belong to the index")
         made = cls(codes, graph, keys)
-        made._viewed = folder / cls.file if mapped else None
+        made._is_viewed = mapped
         return made
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import official_cmlm.search.index
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder, Role
 from official_cmlm.search import PRECISIONS, Index
@@ -363,6 +364,42 @@ def test_a_folder_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="appeared meanwhile"):
         index.save(tmp_path / "index")
     assert [path.name for path in (tmp_path / "index").iterdir()] == ["thesis"]
+
+
+@pytest.mark.parametrize("after", ["sha256", "read_array"])
+@pytest.mark.parametrize("saves", [1, 100])
+def test_a_load_beside_saves_is_whole(tmp_path, way, monkeypatch, after, saves):
+    """A save comes after each reading, of a checksum or of an array, until all are made."""
+    folder, left = tmp_path / "index", iter(range(saves))
+    other = [f"another {text}" for text in TEXTS]
+    indices = [Index.build(Words(), texts, **way) for texts in (TEXTS, other)]
+    indices[0].save(folder)
+    read = getattr(official_cmlm.search.index, after)
+
+    def then_save(*args):
+        found = read(*args)
+        if args[0].parent == folder and (number := next(left, None)) is not None:
+            indices[1 - number % 2].save(folder, overwrite=True)
+        return found
+
+    monkeypatch.setattr(f"official_cmlm.search.index.{after}", then_save)
+    monkeypatch.setattr("official_cmlm.search.index._PAUSE", 0)
+    if saves > 1:
+        with pytest.raises(UserError, match="index: was saved meanwhile; load it again$"):
+            Index.load(folder, Words())
+        return
+    loaded = Index.load(folder, Words())
+    assert list(loaded.texts) == other
+    np.testing.assert_array_equal(loaded.vectors(), indices[1].vectors())
+
+
+def test_a_loaded_index_grows_beside_a_save(tmp_path, way):
+    Index.build(Words(), TEXTS[:20], **way).save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", Words())
+    Index.build(Words(), TEXTS[20:], **way).save(tmp_path / "index", overwrite=True)
+    loaded.add(["one more"])
+    expected = Index.build(Words(), [*TEXTS[:20], "one more"], **way)
+    np.testing.assert_array_equal(loaded.vectors(), expected.vectors())
 
 
 @pytest.mark.parametrize("name", ["a\0b", "x" * 256, "/proc/index", ""])
