@@ -48,10 +48,12 @@ MOST_CELL_BYTES = 1 << 24
 # A JSON file is read as a whole, unlike JSON lines.
 _MOST_JSON_BYTES = 1 << 28
 # Text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
-_BOMB_RATIO, _BOMB_BYTES = 100, 1 << 28
+BOMB_RATIO, BOMB_BYTES = 100, 1 << 28
 _BUFFER_BYTES = 1 << 17
 # Expanded bytes of the rows of a Parquet file that are in memory together.
 _BATCH_BYTES = 1 << 26
+# pyarrow reads these as dictionaries; the first two are of levels, not of values.
+_DICTIONARY_ENCODINGS = {"RLE", "BIT_PACKED", "PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SHOWN_COLUMNS = 20
 # (number of the line, row or item, its place for messages, the columns or the text)
 Record = tuple[int, str, dict[str, Any] | str]
@@ -251,7 +253,7 @@ def open_file(path: str) -> io.BufferedReader:
       UserError: it cannot be opened; it is a pipe or a device; its name says that it is compressed,
         and it is not.
     """
-    expanded = ExpandedFile(path, _BOMB_BYTES)
+    expanded = ExpandedFile(path, BOMB_BYTES)
     file = io.BufferedReader(expanded, _BUFFER_BYTES)
     if not expanded.form and _expanded_name(path) != path and file.peek(1):
         file.close()
@@ -360,11 +362,11 @@ class ExpandedFile(io.RawIOBase):
         if (
             self.form
             and self._position > self._most
-            and self._position > _BOMB_RATIO * self.stored.tell()
+            and self._position > BOMB_RATIO * self.stored.tell()
         ):
             raise BrokenStreamError(
                 f"the {self.form} stream expands to more than {self._most} bytes and"
-                f" {_BOMB_RATIO} times its size",
+                f" {BOMB_RATIO} times its size",
                 self.bomb_remedy,
             )
         return len(data)
@@ -554,15 +556,17 @@ def _parquet_rows(
             source = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(file, source)
         try:
-            schema = pq.read_schema(source)
+            metadata = pq.read_metadata(source)
+            schema = metadata.schema.to_arrow_schema()
             names = choose(schema.names, path, True)
             if keep:
                 names += [f.name for f in schema if f.name not in names and _is_plain(f.type)]
-            # A value that stands for thousands is held once.
-            strings = [name for name in names if _is_text(schema.field(name).type)]
-            parquet = stack.enter_context(pq.ParquetFile(source, read_dictionary=strings))
+            strings = _checked(path, metadata, schema, names)
+            parquet = stack.enter_context(
+                pq.ParquetFile(source, metadata=metadata, read_dictionary=strings)
+            )
             number = 0
-            for batch in _batches(path, parquet, names):
+            for batch in _batches(path, parquet, names, strings):
                 for values in zip(*(_values(batch[name]) for name in names)):
                     number += 1
                     yield number, f"{path}: row {number}", dict(zip(names, values))
@@ -571,14 +575,55 @@ def _parquet_rows(
                 f"{path}: not UTF-8 after row {number}; write the column anew"
             ) from None
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: not a Parquet file that can be read ({error})") from None
+            raise UserError(
+                f"{path}: not a Parquet file that can be read ({error}); fetch or write it anew"
+            ) from None
+
+
+def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[str]:
+    """Checks columns before any of their data are read; returns those to read as dictionaries.
+
+    So a value that stands for thousands is held once. Other encodings than those of dictionaries
+    and plain values cannot be read so.
+    """
+    for field in schema:
+        if not _is_read(field.name, names):
+            continue
+        if schema.names.count(field.name) > 1:
+            raise UserError(f"{path}: two columns {field.name!r:.80}; rename one of them")
+        if not _is_plain(field.type):
+            raise UserError(
+                f"{path}: its column {field.name!r:.80} has the type {field.type!s:.60}, which"
+                " is no text, number, date or time; write it as strings, or choose another"
+            )
+    others = {
+        chunk.path_in_schema
+        for chunk in _chunks(metadata, range(metadata.num_row_groups))
+        if not _DICTIONARY_ENCODINGS.issuperset(chunk.encodings)
+    }
+    return [
+        field.name
+        for field in schema
+        if _is_read(field.name, names) and _is_text(field.type) and field.name not in others
+    ]
+
+
+def _is_read(column: str, names: list[str]) -> bool:
+    """Whether a column is read with those of these names: pyarrow takes `a.b` as a part of `a`."""
+    return any(f"{column}.".startswith(f"{name}.") for name in names)
+
+
+def _chunks(metadata: Any, groups: Iterable[int]) -> Iterator[Any]:
+    for group in map(metadata.row_group, groups):
+        yield from map(group.column, range(group.num_columns))
 
 
 def _is_text(kind: Any) -> bool:
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
 
 
 def _is_plain(kind: Any) -> bool:
@@ -589,25 +634,25 @@ def _is_plain(kind: Any) -> bool:
     return _is_text(kind) or any(test(kind) for test in (*tests, types.is_time, types.is_timestamp))
 
 
-def _batches(path: str, parquet: Any, names: list[str]) -> Iterator[Any]:
+def _batches(path: str, parquet: Any, names: list[str], strings: list[str]) -> Iterator[Any]:
     """Yields batches of rows; the file's own sizes are looked at before anything is read."""
     for number in range(parquet.num_row_groups):
-        group = parquet.metadata.row_group(number)
-        expanded = 0
-        for index in range(group.num_columns):
-            chunk = group.column(index)
-            if chunk.path_in_schema.split(".")[0] not in names:
+        group_rows = max(1, parquet.metadata.row_group(number).num_rows)
+        row_bytes = 0.0
+        for chunk in _chunks(parquet.metadata, [number]):
+            column, expanded = chunk.path_in_schema, chunk.total_uncompressed_size
+            if not _is_read(column, names):
                 continue
-            expanded += chunk.total_uncompressed_size
-            if chunk.total_uncompressed_size > max(
-                _BOMB_BYTES, _BOMB_RATIO * chunk.total_compressed_size
-            ):
+            # Each value may repeat the one before it, and be as long as the whole chunk.
+            repeats = chunk.physical_type == "BYTE_ARRAY" and column not in strings
+            row_bytes += expanded if repeats else expanded / group_rows
+            if expanded > max(BOMB_BYTES, BOMB_RATIO * chunk.total_compressed_size):
                 raise UserError(
-                    f"{path}: its column {chunk.path_in_schema} expands to"
-                    f" {chunk.total_uncompressed_size >> 20} MiB, more than {_BOMB_RATIO} times its"
-                    " size; write it anew in smaller row groups, if it is to be trusted"
+                    f"{path}: its column {column} expands to {expanded >> 20} MiB, more than"
+                    f" {BOMB_RATIO} times its size; write it anew in smaller row groups, if it is"
+                    " to be trusted"
                 )
-        rows = max(1, min(4096, _BATCH_BYTES * group.num_rows // max(1, expanded)))
+        rows = int(max(1, min(4096, _BATCH_BYTES / max(1, row_bytes))))
         yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
 
 

@@ -7,6 +7,7 @@ import json
 import tracemalloc
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -180,12 +181,69 @@ def test_parquet_of_other_types(tmp_path):
         rows_of(path)
 
 
-def test_small_files_that_expand_are_bounded(tmp_path, monkeypatch):
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_parquet_of_other_encodings(tmp_path, encoding, kind):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": pa.array(["a", "b", None, "b"], kind), "id": [1, 2, 3, 4]})
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"text": encoding})
+    rows = read_rows(str(path), Reading(id_column="id"))
+    assert [(next(rows).text, next(rows).id)] == [("a", "2")]
+    with pytest.raises(UserError, match="row 3: 'text' is empty"):
+        next(rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"text": pa.array([b"a"])}, "its column 'text' has the type binary, which is no text"),
+        ({"text": pa.array([b"a"], pa.binary(1))}, "type fixed_size_binary"),
+        ({"text": pa.array([b"a"], pa.binary_view())}, "type binary_view"),
+        ({"text": pa.array([["a"]])}, "type list"),
+        ({"text": pa.array(["a"]), "text.more": pa.array([b"a"])}, "'text.more' has the type"),
+        ({"text": pa.array([1]), "a": pa.array(["a"]), "a ": pa.array(["a"])}, "two columns 'a'"),
+    ],
+)
+def test_parquet_columns_are_refused_before_they_are_read(tmp_path, columns, says):
+    """The data of these files are gone."""
+    path = tmp_path / "a.parquet"
+    table = pa.table(columns)
+    pq.write_table(table.rename_columns([name.strip() for name in columns]), path)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.write_bytes(b"PAR1" + bytes(start - 4) + content[start:])
+    with pytest.raises(UserError, match=says):
+        rows_of(path, keep="a" in columns)
+
+
+def test_parquet_that_repeats_the_value_before(tmp_path, monkeypatch):
+    """As many rows are read at once as can be held, whatever they expand to."""
+    monkeypatch.setattr(text_files, "_BATCH_BYTES", 1 << 22)
+    path = tmp_path / "a.parquet"
+    options = {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}}
+    pq.write_table(pa.table({"text": ["x" * (1 << 20)] * 32}), path, **options)
+    before, peak, number = pa.total_allocated_bytes(), 0, 0
+    for row in read_rows(str(path), Reading()):
+        number, peak = row.number, max(peak, pa.total_allocated_bytes() - before)
+    assert number == 32 and peak < 1 << 24
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()])
+def test_small_files_that_expand_are_bounded(tmp_path, monkeypatch, kind):
     """A value that stands for thousands is held once; what expands a hundred times is not read."""
     path = tmp_path / "a.parquet"
-    once = pa.DictionaryArray.from_arrays(pa.array([0] * 4096, pa.int32()), ["x" * (1 << 20)])
-    options = {"compression": "zstd", "write_statistics": False}
-    pq.write_table(pa.table({"text": once}), path, store_schema=False, **options)
+    if kind == pa.string_view():
+        view = np.array([1 << 20, int.from_bytes(b"xxxx"), 0, 0], np.int32)
+        views, text = pa.py_buffer(np.tile(view, 4096)), pa.py_buffer(b"x" * (1 << 20))
+        once = pa.Array.from_buffers(kind, 4096, [None, views, text])
+    else:
+        once = pa.DictionaryArray.from_arrays(np.zeros(4096, int), ["x" * (1 << 20)])
+    options = {
+        "compression": "zstd",
+        "write_statistics": False,
+        "dictionary_pagesize_limit": 1 << 30,
+    }
+    pq.write_table(pa.table({"text": once}), path, store_schema=kind != pa.string(), **options)
     assert path.stat().st_size < 1000
     before, peak, number = pa.total_allocated_bytes(), 0, 0
     tracemalloc.start()
@@ -194,7 +252,7 @@ def test_small_files_that_expand_are_bounded(tmp_path, monkeypatch):
         peak = max(peak, pa.total_allocated_bytes() - before + len(row.text))
     assert number == 4096 and peak + tracemalloc.get_traced_memory()[1] < 1 << 25
     tracemalloc.stop()
-    monkeypatch.setattr(text_files, "_BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(text_files, "BOMB_BYTES", 1 << 20)
     table = pa.table({"text": ["x" * (1 << 20)] * 3})
     pq.write_table(table, path, use_dictionary=False, **options)
     with pytest.raises(UserError, match="its column text expands to 3 MiB"):

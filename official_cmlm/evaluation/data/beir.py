@@ -17,7 +17,7 @@ from typing import Any
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import MissingData
-from official_cmlm.extras import check_extra
+from official_cmlm.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
 
 HINT = (
     "a data set of BEIR (github.com/beir-cellar/beir: corpus.jsonl, queries.jsonl, qrels/test.tsv) "
@@ -27,6 +27,8 @@ HINT = (
 SPLITS = ("test", "dev", "train")
 # How files of a split begin; Hugging Face calls development data `validation`.
 _SPLIT_NAMES = {"test": ("test",), "dev": ("dev", "validation"), "train": ("train",)}
+# The columns of tables that are read.
+_COLUMNS = ("_id", "id", "title", "text", "query-id", "corpus-id", "score")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,21 +220,22 @@ def _cells(line: bytes) -> list[str] | None:
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    check_extra("data", "pyarrow")
-    import pyarrow
-    from pyarrow import parquet
+    def needed(columns: list[str], where: str, table: bool) -> list[str]:
+        if not (names := [name for name in _COLUMNS if name in columns]):
+            raise UserError(f"{where}: no column of {listed(_COLUMNS)}, it has {listed(columns)}")
+        return names
 
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches():
-                names = batch.schema.names
-                for values in zip(*(column.to_pylist() for column in batch.columns)):
-                    yield dict(zip(names, values))
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: not readable as parquet ({type(error).__name__}: {str(error)[:80]}); "
-            "download it again"
-        ) from None
+    # Texts are held, and a text that occurs once in the file can be that of all rows.
+    most = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+    with open_file(str(path)) as file:
+        for _, where, row in read_records(str(path), "parquet", file, needed):
+            most -= sum(len(value) for value in row.values() if isinstance(value, str))
+            if most < 0:
+                raise UserError(
+                    f"{where}: texts of {BOMB_BYTES >> 20} Mi characters and {BOMB_RATIO} times the"
+                    " file's size; write them as .jsonl, if they are to be trusted"
+                )
+            yield row
 
 
 def _id(value: object) -> str | None:

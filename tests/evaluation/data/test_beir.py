@@ -1,6 +1,7 @@
 """BEIR's and NanoBEIR's files, as they are downloaded and as somebody damaged them."""
 
 import json
+import resource
 import sys
 
 import pyarrow
@@ -178,8 +179,45 @@ def test_cut_parquet_files(tmp_path, part, left):
     """One line with the file."""
     (path,) = (_nano(tmp_path / "NanoX") / part).glob("*.parquet")
     path.write_bytes(path.read_bytes()[:left])
-    with pytest.raises(UserError, match=f"{part}.*not readable as parquet .*download it again"):
+    with pytest.raises(UserError, match=f"{part}.*not a Parquet file .*fetch or write it anew"):
         _read(tmp_path / "NanoX")
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_encodings_of_parquet_files(tmp_path, encoding):
+    """Files without dictionaries are read too; columns that no score needs are not."""
+    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
+    table = pyarrow.table({"_id": ["d1"], "text": ["Cats."], "image": [b"1"]})
+    names = dict.fromkeys(("_id", "text"), encoding)
+    parquet.write_table(table, path, use_dictionary=False, column_encoding=names)
+    assert _read(tmp_path).documents == {"d1": "Cats."}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"_id": ["d1"], "text": [b"Cats."]}, "corpus.*column 'text' has the type binary"),
+        ({"name": ["d1"]}, "corpus.*no column of _id, id, title, text.*, it has name"),
+    ],
+)
+def test_other_parquet_files(tmp_path, table, message):
+    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
+    parquet.write_table(pyarrow.table(table), path)
+    with pytest.raises(UserError, match=message):
+        _read(tmp_path)
+
+
+def test_parquet_files_that_expand(tmp_path):
+    """A text that stands for thousands, which all would be held."""
+    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
+    texts = pyarrow.DictionaryArray.from_arrays([0] * 4096, ["x" * (1 << 20)])
+    table = pyarrow.table({"_id": list(map(str, range(4096))), "text": texts})
+    parquet.write_table(table, path, compression="zstd", write_statistics=False)
+    assert path.stat().st_size < 20_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match="row 256: texts of 256 Mi characters and 100 times"):
+        _read(tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19
 
 
 def test_collections_of_a_folder(tmp_path):
