@@ -36,12 +36,13 @@ class Stages:
 
         Args:
           title: name of the stage; its state is remembered under it.
-          output: file or folder that it makes; removed first if it was made differently. An
+          output: file or folder that it makes; removed first if it made it differently. An
             interrupted stage is given its own output back, to go on from. None: always run.
           *command: arguments of the Python interpreter.
 
         Raises:
-          UserError: if the stage fails; its own message has been printed.
+          UserError: if the stage fails; its own message has been printed. If `output` is there and
+            the stage has never run here.
           Stopped: if a training was stopped before its last step.
         """
         self._number += 1
@@ -55,6 +56,11 @@ class Stages:
                 print(f"{name}: as before", flush=True)
                 self.taken.append(known.get("seconds"))
                 return
+            if not known:
+                raise UserError(
+                    f"{output}: exists, and no stage of {self._state_path} has made it; move it "
+                    "away, or name another folder for the work"
+                )
             if not same:
                 shutil.rmtree(output) if output.is_dir() else output.unlink()
         left = self.seconds[self._number - 1 :]

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -23,6 +24,8 @@ from .results import RESULTS_NAME, Result, add_result, check_same, read_results,
 
 # In an arm's model directory: the settings of its training.
 _SETTINGS_NAME = "study_arm.json"
+# The file of a step of data until the step is complete: its folder is this program's.
+_UNFINISHED = {"unfinished": True}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,20 +123,27 @@ class Runner:
         """Runs the steps of `data` that have not been run.
 
         Raises:
-          UserError: if a step fails, or if it was run with other flags or input before.
+          UserError: if a step fails, or if it was run with other flags or input before; if its
+            folder is there and no run has begun it.
         """
         for step in self.study.data:
             folder = Path(self.names[step.name])
-            # This file is written when the step is complete.
             path = folder.with_name(f"{step.name}.json")
             reads = self._contents(step.flags)
             recipe = {"recipe": {"run": step.run, "flags": step.flags, "reads": reads}}
-            if path.is_file():
-                check_same(f"{folder}", read_object(path), recipe)
+            made = read_object(path) if path.is_file() else None
+            if made is not None and made != _UNFINISHED:
+                check_same(f"{folder}", made, recipe)
                 print(f"data {step.name}: as before", flush=True)
                 continue
-            if folder.exists():
+            if os.path.lexists(folder):
+                if made is None:
+                    raise UserError(
+                        f"{folder}: exists, and no study has begun it; move it away, or name "
+                        "another --work_dir"
+                    )
                 shutil.rmtree(folder)
+            write_json(path, _UNFINISHED)
             print(f"data {step.name}: {step.run} …", flush=True)
             outputs = OUTPUTS[step.run]
             if all(outputs.values()):

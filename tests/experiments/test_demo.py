@@ -74,6 +74,15 @@ def test_an_interrupted_stage_keeps_its_output_to_go_on_from(tmp_path):
     Stages(tmp_path, [1]).run("one", out, "-c", code)
 
 
+def test_what_no_stage_has_made_stays(tmp_path):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("years")
+    for _ in range(2):
+        with pytest.raises(UserError, match="b: exists, and no stage of .*stages.json has made it"):
+            run_all(tmp_path)
+    assert (tmp_path / "b" / "thesis.txt").read_text() == "years"
+
+
 @pytest.mark.parametrize(
     "taken, budget, share",
     [

@@ -322,15 +322,32 @@ def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
 def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
     """Unfinished records are made again."""
     work, call = tmp_path / "work", InProcess(records_dir)
-    runner = Runner(write_study(tmp_path), work, data, call=call)
-    runner.make_data()
-    (work / "data" / "books.json").unlink()
+
+    def fail(command):
+        call(command)
+        return 1
+
+    study = write_study(tmp_path)
+    with pytest.raises(UserError, match="data books: create_documents ended with status 1"):
+        Runner(study, work, data, call=fail).make_data()
+    runner = Runner(study, work, data, call=call)
     runner.make_data()
     runner.make_data()
     assert len(call.made) == 2
     other = write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True))
     with pytest.raises(UserError, match=r"books was made by another version.*flags.keep_text was"):
         Runner(other, work, data).make_data()
+
+
+def test_a_folder_that_no_study_has_begun_stays(tmp_path, data, records_dir):
+    thesis = tmp_path / "work" / "data" / "books" / "thesis.txt"
+    thesis.parent.mkdir(parents=True)
+    thesis.write_text("years")
+    runner = Runner(write_study(tmp_path), tmp_path / "work", data, call=InProcess(records_dir))
+    for _ in range(2):
+        with pytest.raises(UserError, match="data/books: exists, and no study has begun it; move"):
+            runner.make_data()
+    assert thesis.read_text() == "years"
 
 
 def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
