@@ -665,8 +665,12 @@ def _check_precision(precision: str) -> None:
 def _named(path: str | os.PathLike) -> Path:
     """Returns the path of an index, if it can be one."""
     name = os.fspath(path)
-    if not name or "\0" in name:
-        raise UserError(f"{name!r:.80}: not the name of a folder")
+    try:
+        if not name or b"\0" in os.fsencode(name):
+            raise ValueError
+    except ValueError:
+        # A name cannot have half a surrogate pair either.
+        raise UserError(f"{name!r:.80}: not the name of a folder") from None
     return Path(os.path.expanduser(name))
 
 

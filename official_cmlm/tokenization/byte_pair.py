@@ -19,6 +19,7 @@ from official_cmlm.tokenization.vocabulary import (
     GraphTokenizer,
     TokenRows,
     Vocabulary,
+    check_unicode,
     token_rows,
     utf8,
 )
@@ -196,6 +197,7 @@ def byte_pair_vocabulary(
         range(len(ids))
     ):
         raise UserError(f"{where}: ids must be 0 to {len(ids) - 1}, each once; take a whole copy")
+    check_unicode(where, ids)
     missing = [t for t in BytePairVocabulary.special_tokens.values() if t not in ids]
     if missing:
         raise UserError(f"{where}: {len(ids)} entries but no {' '.join(missing)}; add them")

@@ -19,6 +19,7 @@ from official_cmlm.tokenization.vocabulary import (
     GraphTokenizer,
     TokenRows,
     Vocabulary,
+    check_unicode,
     token_rows,
     utf8,
 )
@@ -237,6 +238,7 @@ def sentence_piece_vocabulary(
         finite.
     """
     tokens = tuple(token for token, _ in entries)
+    check_unicode(where, tokens)
     known = set(tokens)
     if len(known) < len(tokens):
         raise UserError(f"{where}: an entry stands there twice; {_ADVICE}")

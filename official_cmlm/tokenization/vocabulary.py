@@ -5,8 +5,11 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from official_cmlm.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -144,6 +147,18 @@ def build_tokenizer(vocabulary: Vocabulary, tensorflow: bool = True) -> Tokenize
 def build_graph_tokenizer(vocabulary: Vocabulary) -> GraphTokenizer:
     """Builds the tokenizer for graphs: tf.data and exported modules use it."""
     return vocabulary.graph_tokenizer()
+
+
+def check_unicode(where: Path, tokens: Iterable[str]) -> None:
+    """Raises `UserError` if an entry has half a surrogate pair, as JSON allows."""
+    for token in tokens:
+        try:
+            token.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{where}: the entry {token!r:.80} has half a surrogate pair, which no text"
+                " has; take a whole copy"
+            ) from None
 
 
 def utf8(texts: Sequence[str]) -> list[bytes]:

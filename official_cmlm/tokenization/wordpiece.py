@@ -18,6 +18,7 @@ from official_cmlm.tokenization.vocabulary import (
     GraphTokenizer,
     TokenRows,
     Vocabulary,
+    check_unicode,
     token_rows,
     utf8,
 )
@@ -206,7 +207,8 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
 
 
 def check_wordpiece(path: Path, tokens: tuple[str, ...], markers: str = "bert") -> None:
-    """Raises `UserError` unless all special tokens are there and no entry is empty or doubled."""
+    """Raises `UserError` unless all special tokens are there and all entries are texts, once."""
+    check_unicode(path, tokens)
     known = set(tokens)
     missing = [token for token in MARKERS[markers].values() if token not in known]
     if missing:

@@ -67,6 +67,14 @@ def model(of="bert", **new):
     return edit(TOKENIZER, of, model=edit(TOKENIZER, of)[TOKENIZER]["model"] | new)
 
 
+def halved(of):
+    """Returns the vocabulary with half a surrogate pair as its last entry."""
+    vocab = model(of)[TOKENIZER]["model"]["vocab"]
+    if isinstance(vocab, list):
+        return [*vocab[:-1], ["\ud800", vocab[-1][1]]]
+    return dict(zip([*list(vocab)[:-1], "\ud800"], vocab.values()))
+
+
 def sentence(pooling, *more, path="1_Pooling"):
     paths = {"Transformer": "", "Pooling": path, **dict.fromkeys(more, "2_More")}
     listed = [{"type": f"sentence_transformers.models.{k}", "path": p} for k, p in paths.items()]
@@ -131,6 +139,8 @@ CASES = [
       for v in (VOCAB | {"new": 90}, dict([*VOCAB.items()][:-1]))],
     case(TOKENIZER, "WordLevel", model(type="WordLevel"), "'WordLevel' cannot be", "WordPiece"),
     case(TOKENIZER, "Unigram", model(type="Unigram"), "vocab must be a list", AGAIN),
+    *[case(TOKENIZER, "half a surrogate pair", model(of, vocab=halved(of)), r"the entry '\ud800'",
+           of=of) for of in ("bert", "roberta", "albert")],
     case(TOKENIZER, "accents", edit(TOKENIZER, normalizer=ACCENTS), "accents False with lower-"),
     case(TOKENIZER, "added", edit(TOKENIZER, added_tokens=[{"content": "<x>", "id": 90}]), "<x>"),
     *[case(TOKENIZER, f"{key} {value}", edit(TOKENIZER, **{key: value}), key)

@@ -402,7 +402,7 @@ def test_a_loaded_index_grows_beside_a_save(tmp_path, way):
     np.testing.assert_array_equal(loaded.vectors(), expected.vectors())
 
 
-@pytest.mark.parametrize("name", ["a\0b", "x" * 256, "/proc/index", ""])
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800", "x" * 256, "/proc/index", ""])
 def test_odd_names_are_one_line(name):
     index = Index.build(Words(), TEXTS[:3])
     with pytest.raises(UserError) as caught:
