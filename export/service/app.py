@@ -247,67 +247,71 @@ def create_app(
         for task in open_tasks:
             task.cancel()
 
-    async def read_json(request: Request) -> dict[str, Any]:
-        """Returns the body's object; its bytes are accounted until the answer is sent."""
+    async def read_json(request: Request, parse: Callable[[dict[str, Any]], Any]) -> Any:
+        """Returns what is parsed of the body's object, which is not kept.
+
+        The body's bytes are accounted until others are held.
+        """
         if _media_type(request.headers) != "application/json":
             raise Refused(415, "Content-Type must be application/json")
         slot = request.scope["slot"]
         body = await _body(request, settings, slot)
         # Only now, as those that send no body keep nobody else from being served.
         slot.count()
-        if len(body) <= _LARGE_BODY:
-            given = _object(body)
-        else:
-            async with reading:
-                given = await asyncio.to_thread(_object, body)
-        _check_fields(given, REQUESTS[request.scope["path"]])
-        return given
+        schema = REQUESTS[request.scope["path"]]
 
-    async def read(texts: list[str], prompt: Prompt) -> Rows:
-        """Tokenises texts, of many characters some at a time, in turn with other requests."""
+        def parsed() -> Any:
+            given = _object(body)
+            _check_fields(given, schema)
+            return parse(given)
+
+        if len(body) <= _LARGE_BODY:
+            return parsed()
+        async with reading:
+            return await asyncio.to_thread(parsed)
+
+    async def read(slot: _Slot, texts: list[str], prompt: Prompt, reader: Callable) -> Rows:
+        """Tokenises texts, of many characters some at a time, in turn with other requests.
+
+        What is made of them is held besides.
+        """
         if sum(map(len, texts)) <= _LARGE_TEXTS:
-            return _read(embedder, texts, prompt, metrics)
+            rows = _read(reader, texts, prompt, metrics)
+            slot.hold(slot.size + rows.size)
+            return rows
         ends = np.cumsum([len(text) for text in texts]) // _TURN_CHARACTERS
         parts = np.split(np.arange(len(texts)), np.flatnonzero(np.diff(ends)) + 1)
         found = []
         for part in parts:
             async with reading:
                 some = texts[part[0] : part[-1] + 1]
-                found.append(await asyncio.to_thread(_read, embedder, some, prompt, metrics))
+                found.append(await asyncio.to_thread(_read, reader, some, prompt, metrics))
+            slot.hold(slot.size + found[-1].size)
         items = [item for rows in found for item in rows.items]
         return Rows(items, np.concatenate([rows.tokens for rows in found]), found[0].exact)
 
     async def embedded(
-        request: Request, inputs: list[Any], prompt: Prompt, truncate: bool, besides: int = 0
+        request: Request, inputs: "_Inputs", prompt: Prompt, truncate: bool, besides: int = 0
     ) -> tuple[np.ndarray, int, int]:
         """Returns the vectors of texts or rows of ids, the tokens read, and how many were cut.
 
         All are in memory until the answer is sent, and so many bytes `besides`.
         """
-        slot, cut, size = request.scope["slot"], 0, besides
-        if isinstance(inputs[0], str):
-            over = [i for i, text in enumerate(inputs) if len(text) > settings.max_characters]
-            if over and not truncate:
-                what = f"{len(inputs[over[0]])} characters, at most {settings.max_characters}"
-                raise _too_long(over[0], what)
-            inputs = [text[: settings.max_characters] for text in inputs]
-            size += sum(map(sys.getsizeof, inputs))
-            slot.hold(size)
-            rows = await read(inputs, prompt)
-            cut = len(over)
-        else:
-            rows = _rows_of_ids(embedder, inputs)
+        slot, rows, cut = request.scope["slot"], inputs.rows, inputs.cut
+        slot.hold(besides + inputs.size)
+        if rows is None:
+            rows = await read(slot, inputs.texts, prompt, embedder.read)
         tokens, most = rows.tokens, embedder.max_seq_length
         if most is not None and rows.exact:
             if not truncate and (tokens > most).any():
                 first = int(np.argmax(tokens > most))
                 raise _too_long(first, f"{tokens[first]} tokens, at most {most}")
-            cut = max(cut, int(np.count_nonzero(tokens > most)))
+            cut = cut | (tokens > most)
             tokens = np.minimum(tokens, most)
         elif not truncate:
             raise Refused(400, "the encoder does not say which texts are cut", None, "truncate")
-        total = int(tokens.sum())
-        slot.hold(size + 4 * total + 4 * len(tokens) * embedder.dimension)
+        cut, total = int(np.count_nonzero(cut)), int(tokens.sum())
+        slot.hold(slot.size + 4 * len(tokens) * embedder.dimension)
         vectors = await _result(request, batcher, rows.items, tokens)
         total = total if rows.exact else 0
         counts = {"texts": len(vectors), "tokens": total, "cut_texts": cut}
@@ -316,29 +320,31 @@ def create_app(
         return vectors, total, cut
 
     async def embeddings(request: Request) -> Response:
-        given = await read_json(request)
-        wanted = _parsed(given, settings, embedder.dimension)
-        del given
+        wanted = await read_json(request, lambda given: _parsed(given, settings, embedder))
         vectors, tokens, cut = await embedded(
             request, wanted.inputs, wanted.prompt, wanted.truncate
         )
         if settings.normalize:
             vectors = unit(vectors, in_place=True)
-        parts = _answer(_wanted_part(vectors, wanted), tokens, cut, wanted, settings)
+        data = _vectors(_wanted_part(vectors, wanted), wanted.base64)
+        parts = _answer(data, tokens, cut, settings)
         return in_parts(parts, len(vectors) <= _ROWS, _cut_header(cut))
 
     async def tokenize(request: Request) -> Response:
-        given = await read_json(request)
-        if not isinstance(embedder, TokenEmbedder):
-            raise Refused(400, "this encoder does not show its tokens")
-        texts, prompt = _texts(given.get("inputs"), settings, "inputs"), _prompt(given, settings)
-        slot, size = request.scope["slot"], sum(map(sys.getsizeof, texts))
-        slot.hold(size)
-        rows = await read([text[: settings.max_characters] for text in texts], prompt)
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, Prompt, bool]:
+            if not isinstance(embedder, TokenEmbedder):
+                raise Refused(400, "this encoder does not show its tokens")
+            inputs = _cut(_texts(given.get("inputs"), settings, "inputs"), settings)
+            return inputs, _prompt(given, settings), given.get("add_special_tokens", True)
+
+        inputs, prompt, with_special = await read_json(request, parse)
+        slot = request.scope["slot"]
+        slot.hold(inputs.size)
+        rows = await read(slot, inputs.texts, prompt, embedder.read_whole)
         total = int(rows.tokens.sum())
-        slot.hold(size + 4 * total + _SHOWN_BYTES * int(rows.tokens.max()))
+        slot.hold(slot.size + _SHOWN_BYTES * int(rows.tokens.max()))
         vocabulary = embedder.encoder.vocabulary
-        around = vocabulary.special_ids if given.get("add_special_tokens", True) else {}
+        around = vocabulary.special_ids if with_special else {}
         first, last = ([around[name]] if around else [] for name in ("cls", "sep"))
         special = set(vocabulary.special_ids.values())
         shown = (
@@ -351,44 +357,56 @@ def create_app(
         return in_parts(_list(shown, 1), total <= _LARGE_ANSWER)
 
     async def similarity(request: Request) -> Response:
-        given = await read_json(request)
-        inputs, parameters = given.get("inputs"), given.get("parameters") or {}
-        if not isinstance(inputs, dict) or not isinstance(inputs.get("source_sentence"), str):
-            raise Refused(400, "must have source_sentence and sentences", None, "inputs")
-        for name, one in (("inputs", inputs), ("parameters", parameters)):
-            _check_fields(one, REQUESTS["/similarity"]["properties"][name])
-        texts = [inputs["source_sentence"], *_texts(inputs.get("sentences"), settings, "sentences")]
-        vectors, _, _ = await embedded(
-            request, texts, _prompt(parameters, settings), _truncate(parameters, settings)
-        )
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, Prompt, bool]:
+            inputs, parameters = given.get("inputs"), given.get("parameters") or {}
+            if not isinstance(inputs, dict) or not isinstance(inputs.get("source_sentence"), str):
+                raise Refused(400, "must have source_sentence and sentences", None, "inputs")
+            for name, one in (("inputs", inputs), ("parameters", parameters)):
+                _check_fields(one, REQUESTS["/similarity"]["properties"][name])
+            texts = _texts(inputs.get("sentences"), settings, "sentences")
+            truncate = _truncate(parameters, settings)
+            cut = _cut([inputs["source_sentence"], *texts], settings, truncate)
+            return cut, _prompt(parameters, settings), truncate
+
+        vectors, _, _ = await embedded(request, *await read_json(request, parse))
         vectors = unit(vectors, in_place=True)
         return answer((vectors[1:] @ vectors[0]).tolist())
 
     async def rerank(request: Request) -> Response:
-        given = await read_json(request)
-        if not isinstance(given.get("query"), str):
-            raise Refused(400, "query must be a string", None, "query")
-        texts, truncate = _texts(given.get("texts"), settings, "texts"), _truncate(given, settings)
-        role, size = Prompt(role="query"), sum(map(sys.getsizeof, texts))
-        query, _, _ = await embedded(request, [given["query"]], role, truncate, size)
-        found, _, _ = await embedded(request, texts, Prompt(role="document"), truncate)
-        scores = unit(found, in_place=True) @ unit(query, in_place=True)[0]
-        shown = given.get("return_text")
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, _Inputs, bool, list[str] | None]:
+            if not isinstance(given.get("query"), str):
+                raise Refused(400, "query must be a string", None, "query")
+            texts = _texts(given.get("texts"), settings, "texts")
+            truncate = _truncate(given, settings)
+            query = _cut([given["query"]], settings, truncate)
+            shown = texts if given.get("return_text") else None
+            return query, _cut(texts, settings, truncate), truncate, shown
+
+        query, texts, truncate, shown = await read_json(request, parse)
+        # Texts that are shown are whole; those that were not cut are the same objects.
+        whole = sum(sys.getsizeof(shown[i]) for i in np.flatnonzero(texts.cut)) if shown else 0
+        role = Prompt(role="query")
+        first, _, _ = await embedded(request, query, role, truncate, whole + texts.size)
+        found, _, _ = await embedded(request, texts, Prompt(role="document"), truncate, whole)
+        scores = unit(found, in_place=True) @ unit(first, in_place=True)[0]
         ranked = (
-            {"index": i, "score": float(scores[i])} | ({"text": texts[i]} if shown else {})
+            {"index": i, "score": float(scores[i])} | ({"text": shown[i]} if shown else {})
             for i in np.argsort(-scores, kind="stable").tolist()
         )
-        return in_parts(_list(ranked), sum(map(len, texts)) <= _LARGE_TEXTS)
+        return in_parts(_list(ranked), sum(map(len, shown or texts.texts)) <= _LARGE_TEXTS)
 
     async def search(request: Request) -> Response:
-        given = await read_json(request)
-        query, k = given.get("query"), given.get("k", 10)
-        if not isinstance(query, str):
-            raise Refused(400, "query must be a string", None, "query")
-        if type(k) is not int or not 1 <= k <= MOST_HITS:
-            raise Refused(400, f"k must be 1 to {MOST_HITS}", None, "k")
-        truncate = _truncate(given, settings)
-        vectors, _, _ = await embedded(request, [query], Prompt(role="query"), truncate)
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, bool, int]:
+            query, k = given.get("query"), given.get("k", 10)
+            if not isinstance(query, str):
+                raise Refused(400, "query must be a string", None, "query")
+            if type(k) is not int or not 1 <= k <= MOST_HITS:
+                raise Refused(400, f"k must be 1 to {MOST_HITS}", None, "k")
+            truncate = _truncate(given, settings)
+            return _cut([query], settings, truncate), truncate, k
+
+        query, truncate, k = await read_json(request, parse)
+        vectors, _, _ = await embedded(request, query, Prompt(role="query"), truncate)
         rows, scores = await asyncio.to_thread(index.search_vectors, vectors, k)
         found = await asyncio.to_thread(index.hits, rows[0], scores[0])
         made = json.dumps({"hits": [hit._asdict() for hit in found]}).encode()
@@ -396,14 +414,18 @@ def create_app(
         return answer(made)
 
     async def classify(request: Request) -> Response:
-        given = await read_json(request)
-        _check_model(given.get("model"), settings)
-        inputs, truncate = _input(given, settings), _truncate(given, settings)
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, bool]:
+            _check_model(given.get("model"), settings)
+            truncate = _truncate(given, settings)
+            return _input(given, settings, embedder, truncate), truncate
+
+        inputs, truncate = await read_json(request, parse)
         # The classifier was trained on texts with the default prompt.
-        vectors, tokens, cut = await embedded(request, inputs, Prompt(), truncate)
-        found, names = classifier.probabilities(vectors), classifier.label_names
-        best = [int(row.argmax()) for row in found]
-        data = [
+        size = 4 * inputs.count * len(classifier.bias)
+        vectors, tokens, cut = await embedded(request, inputs, Prompt(), truncate, size)
+        found = await asyncio.to_thread(classifier.probabilities, vectors)
+        names, best = classifier.label_names, found.argmax(axis=1).tolist()
+        data = (
             {
                 "index": i,
                 "label": names[best[i]] if names else best[i],
@@ -411,9 +433,9 @@ def create_app(
                 "num_classes": len(row),
             }
             for i, row in enumerate(found)
-        ]
-        found = {"object": "list", "model": settings.name, "data": data}
-        return answer(found | {"usage": _usage(tokens, cut)}, headers=_cut_header(cut))
+        )
+        parts = _answer(_list(data), tokens, cut, settings)
+        return in_parts(parts, found.size <= _LARGE_ANSWER, _cut_header(cut))
 
     def described() -> dict[str, Any]:
         return {
@@ -595,10 +617,10 @@ def _media_type(headers: Any) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _read(embedder: Embedder, texts: list[str], prompt: Prompt, metrics: "_Metrics") -> Rows:
+def _read(reader: Callable, texts: list[str], prompt: Prompt, metrics: "_Metrics") -> Rows:
     try:
         with metrics.tokenizing.time():
-            return embedder.read(texts, prompt)
+            return reader(texts, prompt)
     except UnknownPrompt as error:
         raise Refused(400, str(error), None, "prompt_name") from None
 
@@ -618,9 +640,33 @@ def _too_long(index: int, what: str) -> Refused:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Inputs:
+    """The texts of a request, cut to the characters that are read, or its rows of ids.
+
+    Attributes:
+      texts: the texts; empty for rows of ids.
+      cut: bool `[n]`, whether a text was cut.
+      rows: the rows of ids; None for texts.
+    """
+
+    texts: list[str]
+    cut: np.ndarray
+    rows: Rows | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of texts or rows."""
+        return len(self.cut)
+
+    @property
+    def size(self) -> int:
+        """Bytes of them in memory."""
+        return self.rows.size if self.rows else sum(map(sys.getsizeof, self.texts))
+
+
+@dataclasses.dataclass(frozen=True)
 class _Wanted:
-    # Texts, or rows of ids.
-    inputs: list[Any]
+    inputs: _Inputs
     dimensions: int | None
     base64: bool
     prompt: Prompt
@@ -714,24 +760,37 @@ def _truncate(given: dict[str, Any], settings: Settings) -> bool:
     return settings.cut if found is None else found
 
 
-def _parsed(given: dict[str, Any], settings: Settings, dimension: int) -> _Wanted:
+def _parsed(given: dict[str, Any], settings: Settings, embedder: Embedder) -> _Wanted:
     _check_model(given.get("model"), settings)
     form = given.get("encoding_format")
     if form not in (None, "float", "base64"):
         raise Refused(400, "must be float or base64", None, "encoding_format")
-    dimensions = given.get("dimensions")
+    dimensions, dimension = given.get("dimensions"), embedder.dimension
     if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= dimension):
         raise Refused(400, f"dimensions must be 1 to {dimension}", None, "dimensions")
-    inputs, prompt = _input(given, settings), _prompt(given, settings)
     truncate = _truncate(given, settings)
+    inputs, prompt = _input(given, settings, embedder, truncate), _prompt(given, settings)
     return _Wanted(inputs, dimensions, form == "base64", prompt, truncate)
 
 
-def _input(given: dict[str, Any], settings: Settings) -> list[Any]:
+def _input(
+    given: dict[str, Any], settings: Settings, embedder: Embedder, truncate: bool
+) -> _Inputs:
     inputs = given.get("input")
     if isinstance(inputs, list) and inputs and type(inputs[0]) in (int, list):
-        return _ids(inputs, settings)
-    return _texts(inputs, settings)
+        rows = _rows_of_ids(embedder, _ids(inputs, settings))
+        return _Inputs([], np.zeros([len(rows.items)], bool), rows)
+    return _cut(_texts(inputs, settings), settings, truncate)
+
+
+def _cut(texts: list[str], settings: Settings, truncate: bool = True) -> _Inputs:
+    """Returns the texts without the characters that are not read."""
+    most = settings.max_characters
+    cut = np.array([len(text) > most for text in texts])
+    if not truncate and cut.any():
+        first = int(np.argmax(cut))
+        raise _too_long(first, f"{len(texts[first])} characters, at most {most}")
+    return _Inputs([text[:most] for text in texts], cut)
 
 
 def _ids(given: list[Any], settings: Settings) -> list[list[int]]:
@@ -798,16 +857,21 @@ def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:
     return vectors
 
 
-def _answer(
-    vectors: np.ndarray, tokens: int, cut: int, wanted: _Wanted, settings: Settings
-) -> Iterator[bytes]:
-    """Yields the parts of an answer, `_ROWS` vectors each."""
-    yield b'{"object": "list", "data": ['
-    for start in range(0, len(vectors), _ROWS):
-        part = _data(vectors[start : start + _ROWS], start, wanted.base64)
-        yield b", " + part if start else part
+def _answer(data: Iterator[bytes], tokens: int, cut: int, settings: Settings) -> Iterator[bytes]:
+    """Yields the parts of an answer, those of the list `data` among them."""
+    yield b'{"object": "list", "data": '
+    yield from data
     # The end of the object whose first brace is written above.
-    yield b"], " + json.dumps({"model": settings.name, "usage": _usage(tokens, cut)}).encode()[1:]
+    yield b", " + json.dumps({"model": settings.name, "usage": _usage(tokens, cut)}).encode()[1:]
+
+
+def _vectors(vectors: np.ndarray, as_base64: bool) -> Iterator[bytes]:
+    """Yields the parts of an answer's `data`, `_ROWS` vectors each."""
+    yield b"["
+    for start in range(0, len(vectors), _ROWS):
+        part = _data(vectors[start : start + _ROWS], start, as_base64)
+        yield b", " + part if start else part
+    yield b"]"
 
 
 def _list(items: Iterator[Any], size: int = _ROWS) -> Iterator[bytes]:

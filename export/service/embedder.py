@@ -1,6 +1,7 @@
 """Texts to what is computed of them, and that to vectors, for several requests at once."""
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -39,7 +40,7 @@ class Rows:
     """Texts that are read once, when they arrive.
 
     Attributes:
-      items: what `Embedder.embed` takes, one a text.
+      items: what `Embedder.embed` takes, one a text; ids without those that are not embedded.
       tokens: int64 `[n]`, tokens of each before it is cut; an estimate if they are not `exact`.
       exact: whether the encoder counts its tokens.
     """
@@ -47,6 +48,11 @@ class Rows:
     items: list[Any]
     tokens: np.ndarray
     exact: bool = True
+
+    @property
+    def size(self) -> int:
+        """Bytes of the items in memory, without the texts."""
+        return sum(map(sys.getsizeof, self.items))
 
 
 class Embedder(Protocol):
@@ -86,11 +92,19 @@ class TokenEmbedder:
 
     def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
         """See `Embedder.read`."""
+        return self._read(texts, prompt, self.max_seq_length - 2)
+
+    def read_whole(self, texts: Sequence[str], prompt: Prompt) -> Rows:
+        """Reads texts as `read` does, with all of their ids."""
+        return self._read(texts, prompt, None)
+
+    def _read(self, texts: Sequence[str], prompt: Prompt, most: int | None) -> Rows:
         if prompt.name is not None and prompt.name not in self.encoder.prompts:
             raise UnknownPrompt(_unknown(prompt.name, self.prompts))
         rows = self.encoder.token_rows(texts, role=prompt.role, prompt_name=prompt.name)
         items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
-        return Rows(items, np.diff(rows.row_splits) + 2)
+        # Copies, as a view would hold the ids of all texts.
+        return Rows([ids[:most].copy() for ids in items], np.diff(rows.row_splits) + 2)
 
     def rows_of_ids(self, given: Sequence[Sequence[int]]) -> Rows:
         """Returns rows of ids that a client has sent, special tokens included.
@@ -109,7 +123,7 @@ class TokenEmbedder:
                 )
             if not all(0 <= one < most for one in ids):
                 raise UserError(f"input {number} has ids that are not of 0 to {most - 1}")
-        items = [np.array(ids[1:-1], np.int32) for ids in given]
+        items = [np.array(ids[1:-1][: self.max_seq_length - 2], np.int32) for ids in given]
         return Rows(items, np.array([len(ids) for ids in given], np.int64))
 
     def embed(self, items: Sequence[Any]) -> np.ndarray:

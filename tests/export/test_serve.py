@@ -364,6 +364,17 @@ def test_labels_are_those_of_the_classifier():
     assert [one["label"] for one in json.loads(body)["data"]] == best
 
 
+def test_a_large_answer_of_labels_is_sent_in_parts_and_its_bytes_are_counted():
+    kernel = np.random.default_rng(0).normal(size=[WIDTH, 500]).astype(np.float32)
+    classifier = Classifier(None, kernel, np.zeros([500], np.float32))
+    body = {"model": "toy", "input": [f"text {i}" for i in range(40)]}
+    with served(classifier=classifier, held_bytes=100_000) as (port, _):
+        status, headers, answer = ask(port, body, path="/v1/classify")
+        assert ask(port, body | {"input": body["input"] * 2}, path="/v1/classify")[0] == 429
+    assert status == 200 and headers["transfer-encoding"] == "chunked"
+    assert [len(one["probs"]) for one in json.loads(answer)["data"]] == [500] * 40
+
+
 def test_a_large_body_is_refused_however_it_is_sent(service):
     """With its length, in chunks without, and the server goes on."""
     with pytest.raises(openai.APIStatusError, match="larger than 8 MiB") as caught:
@@ -481,7 +492,7 @@ def test_a_full_queue_is_429_and_clients_try_again():
 def test_bodies_beyond_the_memory_for_them_are_429():
     """Large texts are few: those that wait are counted in bytes as well, and given back."""
     large = "x" * 3000
-    with served(held_bytes=10_000) as (port, encoder):
+    with served(held_bytes=11_000) as (port, encoder):
         with held_up(port, encoder, large) as ask_meanwhile:
             ask_meanwhile([large] * 2)
             _until_waiting(port, 6)

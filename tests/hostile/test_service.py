@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +234,41 @@ def test_shown_tokens_are_counted(encoder):
         assert found == status
     (tokens,) = json.loads(answer)
     assert len(tokens) == 5002 and tokens[1]["text"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        *(("/v1/embeddings", "text"), ("/v1/embeddings", "ids"), ("/v1/classify", "ids")),
+        *(("/v1/classify", "text"), ("/similarity", "text"), ("/rerank", "text")),
+    ],
+)
+def test_what_is_not_read_is_not_kept_while_a_request_waits(encoder, monkeypatch, path, kind):
+    """A body of 1 MB would be 4 MB of characters with an emoji, and 2 MB of a list of ids."""
+    special = encoder.vocabulary.special_ids
+    long = "a" * 1_000_000 + "\U0001f600"
+    if kind == "ids":
+        long = [special["cls"], *[5] * 250_000, special["sep"]]
+    bodies = {
+        "/v1/embeddings": {"model": NAME, "input": [long]},
+        "/v1/classify": {"model": NAME, "input": [long]},
+        "/similarity": {"inputs": {"source_sentence": "a", "sentences": [long]}},
+        "/rerank": {"query": "a", "texts": [long]},
+    }
+    case = Case("", "", 200, path, body=json.dumps(bodies[path]).encode())
+    embed, held = TokenEmbedder.embed, []
+
+    def measured(self, items):
+        held.append(tracemalloc.get_traced_memory()[0])
+        return embed(self, items)
+
+    with _started(encoder) as asked:
+        assert asked(case)[0][0] == 200
+        monkeypatch.setattr(TokenEmbedder, "embed", measured)
+        tracemalloc.start()
+        try:
+            assert asked(case)[0][0] == 200
+        finally:
+            tracemalloc.stop()
+    # The thread that has parsed the body may have kept it until now.
+    assert max(held) < 1_500_000
