@@ -32,7 +32,7 @@ class ConnectionLimits:
       stalled_seconds: for which a client may keep an answer waiting in all, and 3 s more for each
         48 KiB that it reads.
       connections: at once; with more, one is closed: the oldest that sent no byte, else the newest
-        without a whole request of the address that has most of these.
+        without a whole request, or that keeps its answer waiting, of the address that has most.
     """
 
     header_seconds: float = 10.0
@@ -45,7 +45,8 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    # Connections without a whole request, in the order in which they began to wait.
+    # Connections without a whole request, and those whose client does not read its answer, in the
+    # order in which the service began to wait for them.
     waiting: dict[Any, None] = {}
 
     class Protocol(H11Protocol):
@@ -116,12 +117,14 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             _stop(self._stalled)
             self._paused = time.monotonic()
             self._stalled = self.loop.call_later(self._patience, self.transport.abort)
+            self._await()
 
         def resume_writing(self) -> None:
             super().resume_writing()
             self._stalled = _stop(self._stalled)
             left = self._patience - (time.monotonic() - self._paused) + _READ_SECONDS
             self._patience = min(limits.stalled_seconds, left)
+            self._await()
 
         def _look(self) -> None:
             """Ends a connection that its client has reset; nothing else tells after its end."""
@@ -168,16 +171,22 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 counts = collections.Counter(_address(one) for one in others)
                 most = max(counts.values())
                 closed = next(one for one in reversed(others) if counts[_address(one)] == most)
+            # Now, as others may connect before it is lost.
+            waiting.pop(closed, None)
             closed.transport.abort()
+
+        def _await(self) -> None:
+            """Notes whether it waits for the client, which is to send a request or to read."""
+            if self._stalled or self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                waiting.setdefault(self)
+            else:
+                waiting.pop(self, None)
 
         def _watch(self, timed: bool = True) -> None:
             """Notes whether a request is awaited; bytes that arrive do not prolong the wait."""
             if self.transport.is_closing():
                 return
-            if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
-                waiting.setdefault(self)
-            else:
-                waiting.pop(self, None)
+            self._await()
             if self.conn.their_state is not h11.IDLE:
                 self._headers = _stop(self._headers)
             elif timed and not self._headers:

@@ -70,7 +70,8 @@ def served(
         async def startup(self, sockets=None):
             await super().startup(sockets)
             loop = asyncio.get_running_loop()
-            encoder.end = functools.partial(loop.call_soon_threadsafe, made.state.end)
+            encoder.on_loop = loop.call_soon_threadsafe
+            encoder.end = functools.partial(encoder.on_loop, made.state.end)
             ready.set()
 
     server = Server(config)

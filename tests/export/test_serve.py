@@ -4,6 +4,7 @@ import base64
 import contextlib
 import dataclasses
 import html
+import http.client
 import json
 import os
 import random
@@ -567,6 +568,37 @@ def test_connections_without_a_byte_make_room_for_others_first():
         newest.close()
 
 
+def test_connections_that_read_nothing_keep_nobody_out():
+    """Each has asked for many answers, and one of them is closed for a newcomer."""
+    limits = ConnectionLimits(stalled_seconds=600, connections=3)
+    with served(connections=limits, buffer=4096) as (port, _), contextlib.ExitStack() as stack:
+        for _ in range(3):
+            stuck = stack.enter_context(socket.socket())
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", port))
+            stuck.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 300)
+            assert stuck.recv(1) == b"H"
+        # Until their buffers are full it is closed itself.
+        assert any(_is_served(port) for _ in range(1000))
+
+
+def test_connections_that_come_together_are_bounded_too():
+    """One is closed for each, though all come before any is lost."""
+    limits = ConnectionLimits(header_seconds=600, connections=3)
+    with served(connections=limits) as (port, encoder), contextlib.ExitStack() as stack:
+        go_on = threading.Event()
+        encoder.on_loop(go_on.wait, 60)
+        made = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            for _ in range(20)
+        ]
+        go_on.set()
+        assert [rest(one) for one in made[:17]] == [b""] * 17
+        for one in made[17:]:
+            one.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert one.recv(12) == b"HTTP/1.1 200"
+
+
 def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
     """1,000 chunks are parsed, and not the 200,000 that follow."""
     head = (
@@ -704,6 +736,12 @@ def test_what_is_too_long_is_refused_where_that_is_wanted():
 
 def _embed(port, texts):
     assert ask(port, {"model": "toy", "input": texts})[0] == 200
+
+
+def _is_served(port):
+    with contextlib.suppress(ConnectionError, http.client.HTTPException):
+        return ask(port, {"model": "toy", "input": "a"})[0] == 200
+    return False
 
 
 def _until_waiting(port, count):
