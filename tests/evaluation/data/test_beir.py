@@ -207,6 +207,14 @@ def test_other_parquet_files(tmp_path, table, message):
         _read(tmp_path)
 
 
+def test_dates_of_parquet_files(tmp_path):
+    """They are text, those after the year 9999 too, which Python cannot hold."""
+    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
+    days = pyarrow.array([0, 3_000_000], pyarrow.date32())
+    parquet.write_table(pyarrow.table({"_id": ["d1", "d2"], "text": days}), path)
+    assert _read(tmp_path).documents == {"d1": "1970-01-01", "d2": "10183-09-21"}
+
+
 def test_parquet_files_that_expand(tmp_path):
     """A text that stands for thousands, which all would be held."""
     (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
