@@ -11,6 +11,8 @@ import string
 from pathlib import Path
 from typing import Annotated, Any
 
+from absl import flags
+
 from official_cmlm.errors import UserError, within
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.validation import SEED, Matching, OneOf, read_dataclass
@@ -225,8 +227,11 @@ def _check_names(study: Study) -> None:
     known = {"data": "", "start": ""}
     for step in study.data:
         with within(f"data {step.name}"):
-            for flag in OUTPUTS[step.run].keys() & step.flags.keys():
-                raise UserError(f"{flag} is set by the study; leave it out")
+            for flag in step.flags:
+                if flag in OUTPUTS[step.run]:
+                    raise UserError(f"{flag} is set by the study; leave it out")
+                if flag in _absl_flags() or not str(flag).isidentifier():
+                    raise UserError(f"{flag!r:.80} is no flag of {step.run} itself; leave it out")
             expand(step.flags, known)
         known[step.name] = ""
     with within("common"):
@@ -240,6 +245,13 @@ def _check_names(study: Study) -> None:
             for row in arm.paper:
                 row_values(row.paper, row.table, row.row)
     _known("baseline", study.baseline, arms)
+
+
+def _absl_flags() -> set[str]:
+    """Returns the flags of every binary; a `flagfile` could name other outputs than the study's."""
+    modules = flags.FLAGS.flags_by_module_dict()
+    found = {f.name for name in modules if name.startswith("absl.") for f in modules[name]}
+    return found | {"flagfile", "undefok"}
 
 
 def _known(what: str, name: str, names: list[str], where: str = "") -> None:

@@ -55,6 +55,13 @@ def _objective(study):
         (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
         (change_at("data", 0, "name", "start"), "and not data or start, got 'start'"),
         (change_at("data", 0, "flags", "output_dir", "x"), "output_dir is set by the study"),
+        *[
+            (
+                change_at("data", 0, "flags", {flag: "x"}),
+                f"'?{flag}'? is no flag of create_documents",
+            )
+            for flag in ("flagfile", "undefok", "only_check_args", "output_dir=y", "-input", "", 5)
+        ],
         (change_at("scores", "suites", ["stss"]), "no suite 'stss'"),
         (change_at("scores", "set", ["sts.splitt=dev"]), "unknown key splitt; did you mean split"),
         (change_at("scores", "validation", False), "needs validation: true"),
