@@ -4,6 +4,7 @@ A YAML file elsewhere is one too; its name is its path with `.yaml`.
 """
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,15 @@ def _drop_long_buckets(node: Any, values: Any, where: str = "") -> None:
         cli.announce(f"{where}.bucket_boundaries: {lengths}, as seq_length is {node.seq_length}")
 
 
+def _known(name: str, files: Iterable[str]) -> str:
+    """Returns which experiments there are, for a message about another name."""
+    near = difflib.get_close_matches(name[:80], files, n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(near)}? " if near else ""
+    return (
+        f"{hint}--experiment=? lists all that there are, beside files of your own that end in .yaml"
+    )
+
+
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
     """Returns the file of an experiment: a user's own, relative to `folder`, or a shipped one."""
     own = folder / Path(name).expanduser()
@@ -190,12 +200,7 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
     files = experiment_files()
     path = _find(name, files, Path())
     if path is None:
-        near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(
-            f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
-            "(--experiment=? says what each is), and files of your own that end in .yaml"
-        )
+        raise UserError(f"no experiment is called {name!r:.80}; {_known(name, files)}")
     found: list[tuple[dict, Path]] = []
     while True:
         values = read_yaml(path) or {}
@@ -206,8 +211,8 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
         next_path = _find(base, files, path.parent) if isinstance(base, str) else None
         if next_path is None:
             raise UserError(
-                f"{path}: base: {base} is no experiment; there are {', '.join(files)}, and "
-                "files of your own that end in .yaml, seen from this one"
+                f"{path}: base: {base!s:.80} is no experiment; {_known(str(base), files)}, seen"
+                " from this one"
             )
         path = next_path
         if path in [seen for _, seen in found]:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 # Longer messages lose their middle: what they quote may be a file of any size.
-_MOST_CHARACTERS = 1200
+_MOST_CHARACTERS = 800
 
 
 class UserError(ValueError):
