@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.processor_cores import usable_cores
 
 _made: list[Any] = []
 
@@ -114,9 +115,6 @@ def prepare_worker(workers: int) -> None:
     end_with_parent()
     # The parent ends the run in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Only Linux tells the cores of one process.
-    has_own = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_own else os.cpu_count() or 1
-    threads = max(1, cores // workers)
+    threads = max(1, usable_cores() // workers)
     for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):
         os.environ.setdefault(name, str(threads))

@@ -14,12 +14,12 @@ import numpy as np
 from official_cmlm.backends import Backend, Computation, Opened
 from official_cmlm.backends import onnx as onnx_backend
 from official_cmlm.backends import open_folder as open_by_name
-from official_cmlm.backends.onnx_session import usable_cores
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
 from official_cmlm.files import cache_folder, digest, read_object, write_json
+from official_cmlm.processor_cores import usable_cores
 
 # Seconds that each backend is measured for, after a first batch that does not count.
 _SECONDS = 0.5

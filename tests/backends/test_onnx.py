@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from export import export_onnx
 from official_cmlm import SentenceEncoder
-from official_cmlm.backends import Computation, auto, onnx_graph, onnx_session
+from official_cmlm.backends import Computation, auto, onnx_graph
 from official_cmlm.backends import onnx as backend_onnx
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import weights_of
@@ -265,46 +265,6 @@ def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
     np.testing.assert_array_equal(found, expected)
     with pytest.warns(UserWarning, match="cannot keep the graph"):
         assert SentenceEncoder.load(folder, workload="bulk").backend.name == "tensorflow"
-
-
-def test_cores_are_those_of_the_processs_share(monkeypatch):
-    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)))
-    monkeypatch.setattr(onnx_session, "cgroup_cores", lambda: 0)
-    assert onnx_session.usable_cores() == 8
-    for value, cores in (("3", 3), ("0", 8), ("99", 8), ("4,2", 8)):
-        monkeypatch.setenv("OMP_NUM_THREADS", value)
-        assert onnx_session.usable_cores() == cores
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
-    assert onnx_session.usable_cores() == 2
-    monkeypatch.setattr(onnx_session, "cgroup_cores", lambda: 1)
-    assert onnx_session.usable_cores() == 1
-
-
-@pytest.mark.parametrize(
-    ("cgroup", "files", "cores"),
-    [
-        ("0::/", {"cpu.max": "150000 100000\n"}, 2),
-        ("0::/", {"cpu.max": "max 100000\n"}, 0),
-        ("0::/a/b", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"}, 1),
-        ("0::/gone", {"cpu.max": "300000 100000\n"}, 3),
-        ("3:cpu,cpuacct:/a", {"cpu/a/cpu.cfs_quota_us": "-1\n"}, 0),
-        (
-            "3:cpu,cpuacct:/a\n4:pids:/",
-            {"cpu/a/cpu.cfs_quota_us": "250000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
-            3,
-        ),
-        ("0::/", {"cpu.max": "junk"}, 0),
-        ("", {}, 0),
-    ],
-)
-def test_cores_of_a_container_are_its_quota(tmp_path, cgroup, files, cores):
-    written = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in (written | {"proc/self/cgroup": cgroup}).items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert onnx_session.cgroup_cores(tmp_path) == cores
 
 
 # Refuses TensorFlow and whatever else encoding does not need.

@@ -1,0 +1,39 @@
+"""How many processor cores this process may use."""
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """Returns the cores that this process may use, or fewer if its environment says so.
+
+    A container's share of the processor counts (its cgroup's quota). The variables are those that
+    `worker_processes` sets to a process's share.
+    """
+    affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if affinity else os.cpu_count() or 1
+    cores = min(cores, cgroup_cores() or cores)
+    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
+        value = os.environ.get(name, "")
+        if value.isdecimal() and int(value) > 0:
+            return min(cores, int(value))
+    return cores
+
+
+def cgroup_cores(root: Path = Path("/")) -> int:
+    """Returns the cores that the cgroup's quotas are worth, rounded up; 0 without a quota."""
+    found = []
+    with contextlib.suppress(OSError, ValueError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            folder = root / "sys/fs/cgroup" / ("cpu" if "cpu" in kinds.split(",") else "")
+            # The quotas of the groups above count too; a container sees its own at the top.
+            for part in Path(path).parts:
+                folder /= part.strip("/")
+                for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+                    values = [(folder / n).read_text() for n in names if (folder / n).exists()]
+                    quota, _, period = " ".join(values).partition(" ")
+                    if quota.strip().isdecimal():
+                        found.append(max(1, -(-int(quota) // int(period))))
+    return min(found, default=0)
