@@ -1,0 +1,196 @@
+"""Damaged files, made by rules of good ones: each is read rightly, or refused in one line."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.study.definition import read_study, study_files
+from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import beir
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.search import Index
+from official_cmlm.text_files import Reading, read_rows
+from tests.checkpoints.helpers import REFERENCES
+from tests.search.toy_encoder import Words
+
+TEXTS = ["a cat", "zwei Wörter", "五个 字符", 'a "quoted" text']
+ROWS = [{"id": number, "text": text} for number, text in enumerate(TEXTS, 10)]
+
+
+def _json_lines(rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _parquet(path, columns):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def _write_rows(folder):
+    columns = {key: [row[key] for row in ROWS] for key in ROWS[0]}
+    _parquet(folder / "a.parquet", columns)
+    _parquet(folder / "b.parquet", {**columns, "text": pa.array(TEXTS).dictionary_encode()})
+    (folder / "a.jsonl").write_bytes(_json_lines(ROWS))
+    (folder / "a.json").write_text(json.dumps(ROWS))
+    (folder / "a.txt").write_text("".join(f"{text}\n" for text in TEXTS))
+    for name, comma in (("a.csv", ","), ("a.tsv", "\t")):
+        cells = [f'{row["id"]}{comma}"{row["text"].replace(chr(34), 2 * chr(34))}"' for row in ROWS]
+        (folder / name).write_text("\n".join([f"id{comma}text", *cells]) + "\n")
+
+
+def _read_rows(folder, name):
+    table = not name.endswith(".txt")
+    reading = Reading(id_column="id" if table else "", keep=table)
+    found = list(read_rows(str(folder / name), reading))
+    assert all(row.text.encode() is not None and isinstance(row.id, str | None) for row in found)
+    return [row.text for row in found]
+
+
+def _write_index(folder):
+    metadata = [{"line": number} for number in range(len(TEXTS))]
+    Index.build(Words(), TEXTS, "int8", metadata=metadata).save(folder / "index")
+
+
+def _read_index(folder, name):
+    index = Index.load(folder / "index", Words())
+    # Whatever passes its checksums is what was saved.
+    assert [hit.text for hits in index.search(TEXTS, 1) for hit in hits] == TEXTS
+    return list(index.texts)
+
+
+def _write_tokenizers(folder):
+    for name in ("bert", "roberta", "albert"):
+        shutil.copytree(REFERENCES / name, folder / name)
+
+
+def _read_tokenizers(folder, name):
+    vocabulary = read_vocabulary((folder / name).parent, None)
+    assert re.fullmatch("[0-9a-f]{16}", vocabulary.hash) and len(vocabulary.special_ids) == 5
+    return vocabulary.tokenizer(tensorflow=False).tokenize(TEXTS).values.tolist()
+
+
+def _write_study(folder):
+    text = study_files()["mlm_cmlm"].read_text(encoding="utf-8")
+    base = re.search(r"^base: *(\S+)", text, re.MULTILINE)
+    for name in [base[1]] if base else []:
+        shutil.copy(study_files()["mlm_cmlm"].with_name(name), folder)
+    (folder / "study.yaml").write_text(text, encoding="utf-8")
+
+
+def _read_study(folder, name):
+    study = read_study(str(folder / name))
+    assert study.arms and study.scores.columns
+    return [arm.name for arm in study.arms]
+
+
+def _write_collections(folder):
+    documents = [{"_id": f"d{number}", "text": text} for number, text in enumerate(TEXTS)]
+    queries = [{"_id": "q1", "text": "Who?"}]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (folder / f"beir/{name}.jsonl").parent.mkdir(exist_ok=True)
+        (folder / f"beir/{name}.jsonl").write_bytes(_json_lines(rows))
+        columns = {key: [row[key] for row in rows] for key in rows[0]}
+        _parquet(folder / f"nano/{name}/train-00000-of-00001.parquet", columns)
+    (folder / "beir/qrels").mkdir()
+    (folder / "beir/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td0\t1\n")
+    judged = {"query-id": ["q1"], "corpus-id": ["d0"], "score": [1]}
+    _parquet(folder / "nano/qrels/train-00000-of-00001.parquet", judged)
+
+
+def _read_collection(folder, name):
+    root = folder / Path(name).parts[0]
+    found = beir.read(DataFolder(root), root, "test")
+    assert found.documents and found.queries and found.judgements
+    return list(found.documents.values())
+
+
+NANO = "train-00000-of-00001.parquet"
+# Reader -> (writer of good files, reader, the files that are damaged).
+READERS = {
+    "embed": (
+        _write_rows,
+        _read_rows,
+        ["a.parquet", "b.parquet", "a.jsonl", "a.json", "a.txt", "a.csv", "a.tsv"],
+    ),
+    "index": (
+        _write_index,
+        _read_index,
+        [f"index/{name}" for name in ("index.json", "vectors.npy", "texts.npy", "ids_ends.npy")],
+    ),
+    "tokenizer": (
+        _write_tokenizers,
+        _read_tokenizers,
+        [f"{name}/tokenizer.json" for name in ("bert", "roberta", "albert")],
+    ),
+    "study": (_write_study, _read_study, ["study.yaml"]),
+    "evaluation": (
+        _write_collections,
+        _read_collection,
+        [f"beir/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")]
+        + [f"nano/{part}/{NANO}" for part in ("corpus", "queries", "qrels")],
+    ),
+}
+
+
+def _flipped(content, start):
+    places = range(start, len(content), max(1, len(content) // 5))
+    return bytes(byte ^ 0xFF if at in places else byte for at, byte in enumerate(content))
+
+
+# Rule -> what it makes of a file's bytes.
+RULES = {
+    "unchanged": lambda content: content,
+    "empty": lambda content: b"",
+    "cut in the middle": lambda content: content[: len(content) // 2],
+    "without its end": lambda content: content[:-7],
+    "without its start": lambda content: content[7:],
+    "flipped": lambda content: _flipped(content, 3),
+    "flipped elsewhere": lambda content: _flipped(content, len(content) // 7),
+    "zeros": lambda content: bytes(len(content)),
+    "not UTF-8": lambda content: content[: len(content) // 2] + b"\xc3(" + content[-9:],
+    "twice": lambda content: content + content,
+    "half a pair": lambda content: re.sub(rb'"[a-z]+(?=")', rb'"\\ud800', content),
+    "huge numbers": lambda content: re.sub(rb"\b\d+\b", b"9" * 5000, content),
+    "not finite": lambda content: re.sub(rb"\b\d+\b", b"NaN", content),
+    "lists for numbers": lambda content: re.sub(rb"(?<=: )\d+", b"[[1]]", content),
+    "no texts": lambda content: re.sub(rb'(?<=: )"[^"]*"', b"null", content),
+    "double keys": lambda content: re.sub(rb'(?m)^(\{?"?\w+"?:)', rb"\1 5,\n\1", content),
+    "nested": lambda content: b"[" * 100_000,
+}
+
+
+def _cases():
+    """One case of a reader is in the fast suite, one of a rule too."""
+    readers, rules = set(), set()
+    for reader, (_, _, names) in READERS.items():
+        for name in names:
+            for rule in RULES:
+                fast = reader not in readers or (rule not in rules and reader == "evaluation")
+                readers.add(reader)
+                rules.add(rule if fast else "")
+                marks = () if fast else pytest.mark.long
+                yield pytest.param(reader, name, rule, id=f"{reader} {name} {rule}", marks=marks)
+
+
+@pytest.mark.parametrize(("reader", "name", "rule"), _cases())
+def test_damaged_files(tmp_path, reader, name, rule):
+    """An error is a `UserError` of one short line that a terminal can show."""
+    write, read, _ = READERS[reader]
+    write(tmp_path)
+    good = read(tmp_path, name)
+    path = tmp_path / name
+    content = path.read_bytes()
+    path.write_bytes(RULES[rule](content))
+    try:
+        found = read(tmp_path, name)
+    except UserError as error:
+        assert path.read_bytes() != content
+        assert str(error).isprintable() and len(str(error)) < 850
+    else:
+        assert path.read_bytes() != content or found == good
