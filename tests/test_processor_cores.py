@@ -49,7 +49,7 @@ def test_cores_of_a_container_are_its_quota(tmp_path, cgroup, files, cores):
 
 
 def test_workers_share_the_quota(monkeypatch):
-    """Each of several processes gets its part of what a container may use."""
+    """Several processes divide the cores that a container may use."""
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
     for name in names:
         # Set and deleted, so that it is deleted again after the test.

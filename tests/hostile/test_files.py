@@ -166,7 +166,7 @@ RULES = {
 
 
 def _cases():
-    """One case of a reader is in the fast suite, one of a rule too."""
+    """Yields the cases; the fast suite takes one of each reader, and one of each rule."""
     readers, rules = set(), set()
     for reader, (_, _, names) in READERS.items():
         for name in names:
