@@ -82,7 +82,8 @@ def define_flags() -> None:
             "max_connections",
             512,
             100_000,
-            "Most connections at once; with more, those are closed that sent no whole request.",
+            "Most connections at once; with more, those are closed that sent no whole request or do"
+            " not read.",
         ),
     ):
         flags.DEFINE_integer(name, default, meaning, 1, most)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from official_cmlm.search import Index
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
-# of one that is larger still the connection is closed.
+# of one that is larger still, or comes in chunks, which take longer, the connection is closed.
 _DROPPED_BYTES = 1 << 28
 # Larger bodies are read on another thread, and larger answers are made there, so many rows at a
 # time: what reads and writes JSON lets no other thread run until it is done.
@@ -691,6 +691,8 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
     # arrive are counted, so announcing a long body and sending nothing takes no memory.
     announced = request.headers.get("content-length", "")
     announced = int(announced) if announced.isdigit() and len(announced) < 19 else 0
+    chunked = "transfer-encoding" in request.headers
+    dropped = settings.max_body_bytes if chunked else _DROPPED_BYTES
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             async for part in request.stream():
@@ -705,7 +707,7 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
                     refused = error if isinstance(error, Refused) else _overloaded()
                     parts.clear()
                     slot.hold(0)
-                if refused and size > _DROPPED_BYTES:
+                if refused and size > dropped:
                     break
     except TimeoutError:
         raise Refused(408, f"the body took more than {_BODY_SECONDS} s") from None

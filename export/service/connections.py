@@ -12,10 +12,10 @@ import socket
 import time
 from typing import Any
 
-# Bytes that are parsed before it is looked whether their chunks are tiny.
+# Bytes that are parsed before it is looked whether their chunks are small.
 _SLICE = 4096
-# So many chunks may have any size; of more, the mean must reach so many bytes with their frames.
-_CHUNKS, _CHUNK_BYTES = 1000, 64
+# So many chunks may have any size; of more, the mean must reach so many bytes.
+_CHUNKS, _CHUNK_BYTES = 1000, 1024
 # Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
 _READ_SECONDS = 3.0
 # How often it is looked whether a client that sends no more is still there.
@@ -58,6 +58,16 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            next_event = self.conn.next_event
+
+            def counted() -> Any:
+                event = next_event()
+                if isinstance(event, h11.Data):
+                    self._chunks += event.chunk_start
+                    self._chunk_bytes += len(event.data)
+                return event
+
+            self.conn.next_event = counted
             self._watch()
             if len(self.connections) > limits.connections:
                 self._make_room()
@@ -76,8 +86,8 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                     return
                 part = data[start : start + _SLICE]
                 super().data_received(part)
-                if self._is_flood(part):
-                    self._refuse("the body comes in chunks of a few bytes; send larger ones")
+                if self._chunks > _CHUNKS and self._chunk_bytes < _CHUNK_BYTES * self._chunks:
+                    self._refuse("the body comes in many small chunks; send larger ones")
                     return
             if not self.transport.is_closing():
                 self._watch()
@@ -100,6 +110,7 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def on_response_complete(self) -> None:
             unread = self.conn.their_state is h11.SEND_BODY
+            self._chunks, self._chunk_bytes = 0, 0
             super().on_response_complete()
             if unread:
                 # The rest of a body that was refused is not parsed.
@@ -108,7 +119,6 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             if self._ended and self.conn.their_state is not h11.DONE:
                 self.transport.close()
                 return
-            self._chunks, self._chunk_bytes = 0, 0
             # uvicorn's own time until the next request has begun.
             self._watch(timed=False)
 
@@ -134,18 +144,6 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 self.transport.abort()
             else:
                 self._ended = self.loop.call_later(_GONE_SECONDS, self._look)
-
-        def _is_flood(self, part: bytes) -> bool:
-            """Counts the chunks of a body; returns whether they are many and tiny."""
-            if self.conn.their_state is not h11.SEND_BODY or not self._is_chunked():
-                return False
-            # Each chunk has two ends of lines.
-            self._chunks += part.count(b"\r\n") // 2
-            self._chunk_bytes += len(part)
-            return self._chunks > _CHUNKS and self._chunk_bytes < _CHUNK_BYTES * self._chunks
-
-        def _is_chunked(self) -> bool:
-            return any(name == b"transfer-encoding" for name, _ in self.headers or ())
 
         def _refuse(self, message: str) -> None:
             """Answers 400 in OpenAI's form where no answer has begun, and closes."""

@@ -377,19 +377,34 @@ def test_a_large_answer_of_labels_is_sent_in_parts_and_its_bytes_are_counted():
 
 
 def test_a_large_body_is_refused_however_it_is_sent(service):
-    """With its length, in chunks without, and the server goes on."""
+    """With its length, in chunks without, of which the rest is not read, and the server goes on."""
     with pytest.raises(openai.APIStatusError, match="larger than 8 MiB") as caught:
         client(service[0]).embeddings.create(model="toy", input=["x" * (20 << 20)])
     assert caught.value.status_code == 413
-    chunks = (b"x" * (1 << 20) for _ in range(10))
-    status, _, body = ask(service[0], chunks)
-    assert status == 413 and "larger than 8 MiB" in json.loads(body)["error"]["message"]
+    head = (
+        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+    with socket.create_connection(("127.0.0.1", service[0]), 60) as sender:
+        sender.sendall(head + chunk * 8 + b"1\r\nx\r\n")
+        answer = rest(sender)
+        assert answer.startswith(b"HTTP/1.1 413") and b"larger than 8 MiB" in answer
+    with socket.create_connection(("127.0.0.1", service[0]), 60) as sender:
+        sender.sendall(head)
+        with pytest.raises(ConnectionError):
+            for _ in range(100):
+                sender.sendall(chunk)
     assert client(service[0]).embeddings.create(model="toy", input="a").data
 
 
-def test_a_small_body_in_chunks_is_taken(service):
-    parts = (b'{"model": "toy",', b' "input"', b': "a"}')
-    assert ask(service[0], parts)[0] == 200
+def test_a_body_in_chunks_is_taken(service):
+    """Small ones, and a large one of many short lines."""
+    for parts in (
+        (b'{"model": "toy",', b' "input"', b': "a"}'),
+        (b'{"model": "toy",' + b"\r\n" * 4000, b'"input": "a"}'),
+    ):
+        assert ask(service[0], parts)[0] == 200
 
 
 def test_an_encoder_that_fails_fails_one_request_only(service, capsys):
@@ -599,8 +614,10 @@ def test_connections_that_come_together_are_bounded_too():
             assert one.recv(12) == b"HTTP/1.1 200"
 
 
-def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
-    """1,000 chunks are parsed, and not the 200,000 that follow."""
+@pytest.mark.parametrize("size", [1, 60, 1000])
+def test_a_body_in_many_small_chunks_is_refused_and_its_connection_closed(size):
+    """1,000 chunks are parsed, and not those that follow."""
+    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
     head = (
         b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n"
@@ -611,8 +628,8 @@ def test_a_body_in_tiny_chunks_is_refused_and_its_connection_closed():
                 answer = b""
                 with contextlib.suppress(ConnectionError):
                     sender.sendall(head)
-                    for _ in range(200):
-                        sender.sendall(b"1\r\nx\r\n" * 1000)
+                    for _ in range(5):
+                        sender.sendall(chunk * 1000)
                 with contextlib.suppress(ConnectionError):
                     answer = sender.recv(12)
                 # The system may drop an answer whose client goes on sending.
