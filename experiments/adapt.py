@@ -34,7 +34,7 @@ FLAGS = flags.FLAGS
 # fewer than the least.
 _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
 # Most times that the training sees a pair; more would be learnt by heart.
-_MOST_EPOCHS = 8
+_MOST_EPOCHS = 4
 _RECIPE = "recipes/pairs"
 
 
