@@ -368,9 +368,9 @@ def create_app(
             cut = _cut([inputs["source_sentence"], *texts], settings, truncate)
             return cut, _prompt(parameters, settings), truncate
 
-        vectors, _, _ = await embedded(request, *await read_json(request, parse))
+        vectors, _, cut = await embedded(request, *await read_json(request, parse))
         vectors = unit(vectors, in_place=True)
-        return answer((vectors[1:] @ vectors[0]).tolist())
+        return answer((vectors[1:] @ vectors[0]).tolist(), headers=_cut_header(cut))
 
     async def rerank(request: Request) -> Response:
         def parse(given: dict[str, Any]) -> tuple[_Inputs, _Inputs, bool, list[str] | None]:
@@ -386,14 +386,15 @@ def create_app(
         # Texts that are shown are whole; those that were not cut are the same objects.
         whole = sum(sys.getsizeof(shown[i]) for i in np.flatnonzero(texts.cut)) if shown else 0
         role = Prompt(role="query")
-        first, _, _ = await embedded(request, query, role, truncate, whole + texts.size)
-        found, _, _ = await embedded(request, texts, Prompt(role="document"), truncate, whole)
+        first, _, cut = await embedded(request, query, role, truncate, whole + texts.size)
+        found, _, more = await embedded(request, texts, Prompt(role="document"), truncate, whole)
         scores = unit(found, in_place=True) @ unit(first, in_place=True)[0]
         ranked = (
             {"index": i, "score": float(scores[i])} | ({"text": shown[i]} if shown else {})
             for i in np.argsort(-scores, kind="stable").tolist()
         )
-        return in_parts(_list(ranked), sum(map(len, shown or texts.texts)) <= _LARGE_TEXTS)
+        short = sum(map(len, shown or texts.texts)) <= _LARGE_TEXTS
+        return in_parts(_list(ranked), short, _cut_header(cut + more))
 
     async def search(request: Request) -> Response:
         def parse(given: dict[str, Any]) -> tuple[_Inputs, bool, int]:
@@ -406,12 +407,12 @@ def create_app(
             return _cut([query], settings, truncate), truncate, k
 
         query, truncate, k = await read_json(request, parse)
-        vectors, _, _ = await embedded(request, query, Prompt(role="query"), truncate)
+        vectors, _, cut = await embedded(request, query, Prompt(role="query"), truncate)
         rows, scores = await asyncio.to_thread(index.search_vectors, vectors, k)
         found = await asyncio.to_thread(index.hits, rows[0], scores[0])
         made = json.dumps({"hits": [hit._asdict() for hit in found]}).encode()
         request.scope["slot"].hold(len(made))
-        return answer(made)
+        return answer(made, headers=_cut_header(cut))
 
     async def classify(request: Request) -> Response:
         def parse(given: dict[str, Any]) -> tuple[_Inputs, bool]:

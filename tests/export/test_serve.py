@@ -164,6 +164,22 @@ def test_what_is_too_long_is_cut_and_counted(service):
     assert ask(service[0], body | {"truncate": False})[0] == 400
 
 
+def test_a_text_cut_by_characters_and_one_cut_by_tokens_are_two():
+    """A text that is cut by both is one."""
+    texts = ["x" * 101, "w " * 30, "w " * 90, "w"]
+    index = Index.build(Words(), ["a cat"])
+    bodies = {
+        "/v1/embeddings": ({"model": "toy", "input": texts}, "3"),
+        "/similarity": ({"inputs": {"source_sentence": texts[0], "sentences": texts}}, "4"),
+        "/rerank": ({"query": texts[1], "texts": texts}, "4"),
+        "/search": ({"query": texts[1]}, "1"),
+    }
+    with served(max_characters=100, index=index) as (port, _):
+        for path, (body, wanted) in bodies.items():
+            status, headers, _ = ask(port, body, path=path)
+            assert (status, headers["x-truncated-inputs"]) == (200, wanted), path
+
+
 def test_models(service):
     found = client(service[0])
     assert [model.id for model in found.models.list()] == ["toy"]
@@ -689,6 +705,19 @@ def test_a_web_page_cannot_use_a_service_on_localhost(host, status):
             assert ask(port, body, wrong)[0] == 415
     with served(loopback=True, api_keys=("key",)) as (port, _):
         assert ask(port, body, {"Host": host, "Authorization": "Bearer key"})[0] == 200
+
+
+def test_ready_is_503_while_the_oldest_request_waits_too_long(monkeypatch):
+    monkeypatch.setattr(app, "_READY_SECONDS", 0)
+    with served() as (port, encoder):
+        with held_up(port, encoder) as ask_meanwhile:
+            assert ask(port, None, path="/ready", method="GET")[0] == 200
+            ask_meanwhile("a")
+            _until_waiting(port, 3)
+            status, headers, _ = ask(port, None, path="/ready", method="GET")
+            assert status == 503 and headers["retry-after"] == "1"
+            assert ask(port, None, path="/live", method="GET")[0] == 200
+        assert ask(port, None, path="/ready", method="GET")[0] == 200
 
 
 def test_what_is_open_when_the_service_ends_gets_503():
