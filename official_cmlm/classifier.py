@@ -135,6 +135,7 @@ def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
       UserError: if they are damaged.
     """
     path = folder / CLASSIFIER_NAME
+    files.refuse_special(path)
     try:
         weights = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

@@ -135,16 +135,41 @@ def unfinished_path(path: Path) -> Path:
     return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
 
 
+def special(path: str | os.PathLike) -> str:
+    """Returns the kind of a local path whose reading might never end, e.g. "a pipe"; else empty."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        # Opening it will fail too, with a message of its own; so it will for a remote path.
+        return ""
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return ""
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def refuse_special(path: str | os.PathLike) -> None:
+    """Raises `UserError` for a local path that is a pipe, a socket or a device."""
+    if kind := special(path):
+        raise UserError(f"{path}: {kind}, not a file; write its content into a file and name that")
+
+
 def sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file's content in hexadecimal digits."""
+    """Returns the SHA-256 of a file's content in hexadecimal digits; raises as `refuse_special`."""
+    refuse_special(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(paths: Iterable[Path], facts: str = "") -> str:
-    """Returns sixteen hexadecimal digits of the contents of files and of `facts`."""
+    """Returns sixteen hexadecimal digits of the contents of files and of `facts`.
+
+    Raises:
+      UserError: as `refuse_special`.
+    """
     found = hashlib.sha256(facts.encode())
     for path in paths:
+        refuse_special(path)
         with path.open("rb") as file:
             while chunk := file.read(1 << 22):
                 found.update(chunk)

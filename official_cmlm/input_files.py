@@ -7,13 +7,13 @@ import contextlib
 import glob
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from official_cmlm.errors import UserError, one_line
 from official_cmlm.extras import check_extra
+from official_cmlm.files import refuse_special, special
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Rows of `os.walk`: a directory, the names of directories in it, the names of files.
@@ -28,25 +28,6 @@ def is_remote(path: str) -> bool:
 def located(path: str, directory: str) -> str:
     """Returns the path, joined to `directory` if it is relative; "": the current directory."""
     return path if is_remote(path) else os.path.join(directory, path)
-
-
-def special(path: str) -> str:
-    """Returns the kind of a local path whose reading might never end, e.g. "a pipe"; else empty."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        # Opening it will fail too, with a message of its own.
-        return ""
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return ""
-    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    return kinds.get(stat.S_IFMT(mode), "a device")
-
-
-def refuse_special(path: str) -> None:
-    """Raises `UserError` for a local path that is a pipe, a socket or a device."""
-    if not is_remote(path) and (kind := special(path)):
-        raise UserError(f"{path}: {kind}, not a file; write its content into a file and name that")
 
 
 def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import refuse_special
 from official_cmlm.processor_cores import usable_cores
 
 if TYPE_CHECKING:
@@ -34,8 +35,11 @@ class GraphBackend:
             `cpu`.
 
         Raises:
-          UserError: if ONNX Runtime cannot read the file, or has no such device.
+          UserError: if ONNX Runtime cannot read the file, or has no such device; if the file is a
+            pipe or a device.
         """
+        if isinstance(graph, Path):
+            refuse_special(graph)
         providers = _providers(device)
         try:
             self._session = _session(graph, providers)

@@ -222,10 +222,12 @@ class EncoderDirectory:
         """The prefix of the newest checkpoint; None if there is none.
 
         Raises:
-          UserError: see `checkpoints_among`.
+          UserError: see `checkpoints_among`; also if the file `checkpoint` is a pipe or a device.
         """
+        file = self.path / "checkpoint"
+        files.refuse_special(file)
         try:
-            text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
+            text = file.read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
         names = (path.name for path in self.path.iterdir())

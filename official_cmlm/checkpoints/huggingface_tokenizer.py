@@ -9,6 +9,7 @@ from typing import Any
 
 from official_cmlm.checkpoints.published_files import read_json, typed
 from official_cmlm.errors import UserError
+from official_cmlm.files import refuse_special
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -303,6 +304,7 @@ def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabu
     """
     if path.name == MODEL_NAME:
         return read_sentence_piece(path)
+    refuse_special(path)
     name = _tokenizer_class(path, settings)
     pieces, charsmap, _ = parse(path, path.read_bytes(), user_defined=name == "Albert")
     steps: list[str] = []

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import checkpoints_among
 from official_cmlm.errors import UserError
-from official_cmlm.files import unfinished_path
+from official_cmlm.files import refuse_special, unfinished_path
 
 # As `tf.train.CheckpointManager` names them.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
@@ -33,6 +33,7 @@ def damage(prefix: str) -> str | None:
     """
     if not tf.io.gfile.exists(f"{prefix}.index"):
         return "its index file is missing"
+    refuse_special(f"{prefix}.index")
     try:
         reader = tf.train.load_checkpoint(prefix)
         for name in sorted(reader.get_variable_to_shape_map()):
@@ -64,8 +65,10 @@ def checkpoints_of(folder: str | os.PathLike) -> list[str]:
 
 def _state(folder: str) -> str:
     """Reads the file `checkpoint` of a folder; an empty string if it is missing or unreadable."""
+    path = os.path.join(folder, "checkpoint")
+    refuse_special(path)
     try:
-        with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "rb") as file:
+        with tf.io.gfile.GFile(path, "rb") as file:
             return file.read().decode("utf-8", "replace")
     except tf.errors.OpError:
         return ""

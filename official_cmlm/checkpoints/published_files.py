@@ -128,6 +128,7 @@ def read_tensors(
     tensors: dict[str, np.ndarray] = {}
     others: set[str] = set()
     for path, expected in paths.items():
+        files.refuse_special(path)
         try:
             # Opening checks header, offsets and file size against each other.
             with safe_open(path, framework="np") as file:

@@ -17,6 +17,7 @@ import google_crc32c
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import refuse_special
 
 # Key of the message `TrackableObjectGraph`: which object holds which others, and their variables.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -73,6 +74,7 @@ class TensorBundle:
         Raises:
           UserError: if it is missing or damaged.
         """
+        refuse_special(f"{prefix}.index")
         try:
             rows = dict(_table(Path(f"{prefix}.index").read_bytes()))
             header = _message(rows.pop(b"", b""))
@@ -122,8 +124,9 @@ class TensorBundle:
         return node
 
     def _bytes(self, entry: Entry) -> bytes:
+        path = f"{self.prefix}.data-{entry.shard:05d}-of-{self.shards:05d}"
+        refuse_special(path)
         try:
-            path = f"{self.prefix}.data-{entry.shard:05d}-of-{self.shards:05d}"
             with open(path, "rb") as file:
                 file.seek(entry.offset)
                 return file.read(entry.size)

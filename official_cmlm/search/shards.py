@@ -11,7 +11,7 @@ import numpy as np
 from official_cmlm.embeddings import Ranges, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import inside, read_object
+from official_cmlm.files import inside, read_object, refuse_special
 from official_cmlm.quantization import from_int8
 
 _MANIFEST = "manifest.json"
@@ -96,6 +96,7 @@ class Embeddings:
         """Yields the shards, decoded to vectors of `width` dimensions."""
         for entry in self.entries:
             path = inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
+            refuse_special(path)
             try:
                 read = _parquet if path.suffix == ".parquet" else _npy
                 shard = read(path, entry)
@@ -127,8 +128,9 @@ def _npy(path: Path, entry: dict[str, Any]) -> Shard:
         raise ValueError("an archive")
     ids = None
     if "ids" in entry:
-        lines = inside(path.parent, entry["ids"], path.parent / _MANIFEST).read_bytes()
-        ids = [str(json.loads(line)) for line in lines.splitlines()]
+        names = inside(path.parent, entry["ids"], path.parent / _MANIFEST)
+        refuse_special(names)
+        ids = [str(json.loads(line)) for line in names.read_bytes().splitlines()]
     return Shard(vectors, ids)
 
 

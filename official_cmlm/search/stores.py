@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, sync, write_array
+from official_cmlm.files import atomic_write, refuse_special, sync, write_array
 from official_cmlm.nearest import top
 from official_cmlm.quantization import to_ubinary
 from official_cmlm.search.growing import GrowingArray
@@ -280,6 +280,7 @@ class Graph:
         """Reads the files; raises `UserError` for damaged ones."""
         from usearch.index import Index
 
+        refuse_special(folder / cls.file)
         keys = read_array(folder / cls._keys_file, mapped)
         rising = keys.dtype == np.int64 and keys.shape == (count,) and (np.diff(keys) > 0).all()
         try:
@@ -329,6 +330,7 @@ def rescored(
 
 def read_array(path: Path, mapped: bool) -> np.ndarray:
     """Reads a `.npy` file; raises `UserError` for anything else."""
+    refuse_special(path)
     try:
         # Mapped in any case, as a damaged header may promise more than there is.
         found = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write
+from official_cmlm.files import atomic_write, refuse_special
 from official_cmlm.tokenization import sentence_piece_model as format_
 from official_cmlm.tokenization.vocabulary import (
     ROLES,
@@ -162,6 +162,7 @@ class SentencePieceVocabulary(Vocabulary):
 
 def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
     """Reads a SentencePiece model; see `load_vocabulary`."""
+    refuse_special(path)
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.scores import MissingData
+from official_cmlm.files import refuse_special, sha256
 
 
 class DataFolder:
@@ -101,6 +102,7 @@ class DataFolder:
         Raises:
           MissingData, UserError: as in `lines`.
         """
+        refuse_special(path)
         try:
             content = path.read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -120,8 +122,7 @@ class DataFolder:
           UserError: with `strict`, if it differs from the published one.
         """
         try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = sha256(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingData(path, hint) from None
         self._remember(path, digest, None, None)

@@ -17,6 +17,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.files import refuse_special
 from official_cmlm.validation import OneOf, at_least
 
 SIDES = ("both", "queries")
@@ -111,6 +112,7 @@ class PrincipalComponentRemoval:
         Raises:
           UserError: if the file is missing or was not written by `save`.
         """
+        refuse_special(path)
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 split = {name: name.partition("/") for name in arrays.files}
