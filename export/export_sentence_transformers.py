@@ -34,6 +34,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import (
     GENERATED,
     README,
+    atomic_write,
     output_folder,
     read_object,
     staged_folder,
@@ -280,15 +281,12 @@ def _dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensor
 
 
 def _write_weights(folder: Path, tensors: Tensors) -> None:
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
-    path = folder / "model.safetensors"
-    # The library makes a file that only its owner may read; other files follow the umask.
-    path.touch()
-    mode = path.stat().st_mode
-    # transformers requires this marker of the tensors' layout.
-    save_file(tensors, path, metadata={"format": "pt"})
-    path.chmod(mode)
+    # Unlike the library's own file, this one follows the umask, and a full disk is an OSError.
+    with atomic_write(folder / "model.safetensors") as file:
+        # transformers requires this marker of the tensors' layout.
+        file.write(save(tensors, metadata={"format": "pt"}))
 
 
 def _write_modules(

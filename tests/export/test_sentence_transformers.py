@@ -1,9 +1,12 @@
 """The sentence-transformers folder: the source's own tensors, and what its library asks for."""
 
+import errno
 import functools
 import json
 import re
+import resource
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -449,3 +452,22 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
         export("own", "own", overwrite=True)
     left = {"own", "projected", "two_layers", "new"}
     assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_a_full_disk_is_named_by_the_system(tmp_path):
+    """A file that is larger than the process may write stands for the full disk."""
+    import_checkpoint(REFERENCES / "bert", tmp_path / "in")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))
+    try:
+        with pytest.raises(OSError) as caught:
+            export_sentence_transformers.export(
+                str(tmp_path / "in"), str(tmp_path / "out"), True, None, False
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert caught.value.errno == errno.EFBIG
+    assert str(caught.value.filename).endswith("model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
