@@ -208,14 +208,14 @@ def test_an_encoder_directory_by_both_backends(folder):
     encoder = SentenceEncoder.load(folder, backend="onnx")
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
     cache = folder.parent / "cache" / "official_cmlm"
-    (graph,) = cache.iterdir()
+    (graph,) = cache.glob("*.onnx")
     before = graph.stat().st_mtime_ns
     assert SentenceEncoder.load(folder, 9, backend="onnx").max_seq_length == 9
-    assert [path.stat().st_mtime_ns for path in cache.iterdir()] == [before]
+    assert [path.stat().st_mtime_ns for path in cache.glob("*.onnx")] == [before]
     pooled = SentenceEncoder.load(folder, backend="onnx", pooling="max").encode(SENTENCES)
-    assert np.abs(pooled - expected).max() > 0.1 and len(list(cache.iterdir())) == 2
+    assert np.abs(pooled - expected).max() > 0.1 and len(list(cache.glob("*.onnx"))) == 2
     SentenceEncoder.load(folder, backend="onnx", precision="int8")
-    assert len(list(cache.iterdir())) == 3
+    assert len(list(cache.glob("*.onnx"))) == 3
     with pytest.raises(ValueError, match="precision must be float32 or int8"):
         SentenceEncoder.load(folder, backend="onnx", precision="bfloat16")
 
@@ -224,7 +224,7 @@ def test_other_weights_make_another_graph(folder, vocabulary):
     """In the place of the one before, though files have the same sizes, names and times."""
     before = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
     cache = folder.parent / "cache" / "official_cmlm"
-    (old,) = cache.iterdir()
+    (old,) = cache.glob("*.onnx")
     stats = {path.name: path.stat() for path in folder.glob("ckpt-*")}
     latest = (folder / "checkpoint").read_bytes()
     encoder = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
@@ -240,8 +240,8 @@ def test_other_weights_make_another_graph(folder, vocabulary):
     expected = SentenceEncoder.load(folder, backend="tensorflow").encode(SENTENCES)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert np.abs(found - before).max() > 0.1
-    (new,) = cache.iterdir()
-    assert new != old
+    (new,) = cache.glob("*.onnx")
+    assert new != old and not old.with_suffix(".sha256").exists()
 
 
 def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
@@ -249,12 +249,21 @@ def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
     monkeypatch.setattr(auto, "tokens_per_second", lambda backend: len(backend.name))
     expected = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
     cache = folder.parent / "cache" / "official_cmlm"
-    (graph,) = cache.iterdir()
+    (graph,) = cache.glob("*.onnx")
     good = graph.read_bytes()
-    graph.write_bytes(good[:1000])
-    found = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
-    np.testing.assert_array_equal(found, expected)
-    assert graph.read_bytes() == good
+    changed = bytearray(good)
+    # In the middle are weights.
+    changed[len(good) // 2 : len(good) // 2 + 100] = bytes(100)
+    unused = cache / "onnx-0-float32-0.onnx"
+    unused.write_bytes(good)
+    unused.with_suffix(".sha256").write_text("0")
+    os.utime(unused.with_suffix(".sha256"), (0, 0))
+    for damaged in (good[:1000], bytes(changed)):
+        graph.write_bytes(damaged)
+        found = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
+        np.testing.assert_array_equal(found, expected)
+        assert graph.read_bytes() == good
+    assert not unused.exists() and not unused.with_suffix(".sha256").exists()
     (cache / "fastest.json").write_text("{")
     assert SentenceEncoder.load(folder, workload="bulk").backend.name == "tensorflow"
     assert json.loads((cache / "fastest.json").read_text())
@@ -409,7 +418,8 @@ def test_refusals(folder, tmp_path):
     with pytest.raises(UserError, match="was exported with pooling mean, not max"):
         SentenceEncoder.load(output, backend="onnx", pooling="max")
     with pytest.raises(UserError, match="not an encoder directory"):
-        SentenceEncoder.load(tmp_path, backend="onnx")
+        (tmp_path / "empty").mkdir()
+        SentenceEncoder.load(tmp_path / "empty", backend="onnx")
     # Without its weights the folder has only this graph.
     (output / "model.safetensors").unlink()
     (output / "onnx" / "model.onnx").write_bytes(b"no graph")
