@@ -10,13 +10,14 @@ The training needs pairs of texts that belong together. A table has them; of run
 headings and first sentences are asked for what follows them. The result is a mean of the trained
 weights and those before, so that the encoder forgets less (Wortsman et al. 2022, "Robust
 fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second
-texts. With labels the encoder is trained with a classifier. The encoder directory is the folder
-`model` of the output. A second run goes on where the first one stopped.
+texts. With labels the encoder is trained with a classifier. The output is an encoder directory;
+beside it a folder `OUTPUT.work` has the records and the training, which a second run goes on with.
 """
 
 import functools
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import yaml
@@ -27,7 +28,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, check_writable
 
 from . import module_of, registry
-from .stages import Stages
+from .stages import STATE_NAME, Stages
 
 FLAGS = flags.FLAGS
 # One of so many pairs or labelled texts is held out, at most this number, and none if they are
@@ -57,7 +58,11 @@ def define_flags() -> None:
         "documents_by", "file", ("blank_line", "file"), "Where a document of a text file ends."
     )
     flags.DEFINE_string("language", "en", "Language of the text, a BCP-47 tag.")
-    flags.DEFINE_string("output_dir", None, "Folder for records and encoder. Required.")
+    flags.DEFINE_string(
+        "output_dir",
+        None,
+        "Folder for the encoder. Records and training are in another that ends in .work. Required.",
+    )
     flags.DEFINE_float(
         "keep",
         0.3,
@@ -228,13 +233,14 @@ def main(argv: list[str]) -> None:
     from official_cmlm.input_files import expand_inputs
 
     start = encoder_directory_of(find_encoder(FLAGS.model)).path
-    folder = Path(FLAGS.output_dir)
-    if FLAGS.label_column and (folder / "model").exists():
-        raise UserError(f"{folder / 'model'}: exists; name another --output_dir")
+    output = Path(os.path.expanduser(FLAGS.output_dir)).absolute()
+    folder = output.with_name(f"{output.name}.work")
+    if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):
+        raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
     folder.mkdir(parents=True, exist_ok=True)
     if FLAGS.label_column:
-        train_classifier(start, *hold_out(FLAGS.input, columns, folder), folder / "model")
-        print(folder / "model")
+        train_classifier(start, *hold_out(FLAGS.input, columns, folder), output)
+        print(FLAGS.output_dir)
         return
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
@@ -267,9 +273,9 @@ def main(argv: list[str]) -> None:
         f"--config_file={fit_to_few(folder)}",
         *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )
-    average(start, folder / "training", folder / "model")
-    report(start, folder / "model", held_out)
-    print(folder / "model")
+    average(start, folder / "training", output)
+    report(start, output, held_out)
+    print(FLAGS.output_dir)
 
 
 if __name__ == "__main__":

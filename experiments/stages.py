@@ -13,6 +13,8 @@ from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
+STATE_NAME = "stages.json"
+
 
 class Stages:
     """Runs stages, remembers what they were made from, and skips those that are up to date."""
@@ -27,7 +29,7 @@ class Stages:
         self.seconds, self._number = seconds, 0
         # Seconds of each stage so far, in this run or in the run that made it; None: unknown.
         self.taken: list[float | None] = []
-        self._state_path = folder / "stages.json"
+        self._state_path = folder / STATE_NAME
         self._state = read_object(self._state_path) if self._state_path.exists() else {}
         self._upstream = hashlib.sha256()
 

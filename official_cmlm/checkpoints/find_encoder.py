@@ -31,9 +31,9 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
     """Returns the folder of an encoder.
 
     Args:
-      model: a folder, also the output of `cmlm adapt`, the name of an encoder that ships, the name
-        of an installed package of weights, such as `all-MiniLM-L6-v2`, or a name `org/model` of the
-        Hugging Face hub, which is looked for in its cache first.
+      model: a folder, the name of an encoder that ships, the name of an installed package of
+        weights, such as `all-MiniLM-L6-v2`, or a name `org/model` of the Hugging Face hub, which is
+        looked for in its cache first.
       revision: branch, tag or commit of a name of the hub. Default: its main branch.
 
     Raises:
@@ -56,10 +56,6 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
             f"{name}: no folder, encoder that ships ({', '.join(shipped()) or 'none does'}), "
             "installed package of weights or name org/model of the Hugging Face hub; check the path"
         )
-    if package is None and not EncoderDirectory.is_at(folder):
-        # `cmlm adapt` has records and the training beside the encoder.
-        adapted = folder / _FOLDER
-        return adapted if EncoderDirectory.is_at(adapted) else folder
     return folder if package is None else package
 
 

@@ -12,7 +12,6 @@ from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.errors import UserError
 from tests.binaries import call
-from tests.conftest import write_encoder
 
 TEXTS = ["A cat sat on the mat.", "Where is the key?", "x " * 300]
 
@@ -57,11 +56,6 @@ def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     settings.write_text(settings.read_text().replace("256", "64"))
     second = encoder_directory_of(folder)
     assert second.path != first and second.max_seq_length == 64
-
-
-def test_the_output_of_an_adapted_encoder_is_the_encoder_in_it(tmp_path, vocabulary):
-    adapted = write_encoder(tmp_path / "mine" / "model", vocabulary)
-    assert find_encoder(tmp_path / "mine") == adapted
 
 
 def test_an_unknown_module_is_refused_by_name(real_weights, tmp_path):

@@ -48,24 +48,33 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     assert _run(**values) == 0
     # One pair of twenty is held out where that is enough to compare.
     assert ("held-out ones: " in capsys.readouterr().out) == (kind == "table")
-    before, after = (SentenceEncoder.load(path) for path in (start, tmp_path / "out" / "model"))
+    before, after = (SentenceEncoder.load(path) for path in (start, tmp_path / "out"))
     assert after.max_seq_length == before.max_seq_length
     texts = ["the cat sat", "a bird"]
     vectors = after.encode(texts)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert np.abs(vectors - before.encode(texts)).max() > 1e-6
-    state = (tmp_path / "out" / "training" / "checkpoint").stat().st_mtime_ns
+    state = (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
-    assert (tmp_path / "out" / "training" / "checkpoint").stat().st_mtime_ns == state
+    assert (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns == state
     # The vectors of the mean lie between the two others.
     assert _run(**values, keep=1.0) == 0
-    kept = SentenceEncoder.load(tmp_path / "out" / "model").encode(texts)
+    kept = SentenceEncoder.load(tmp_path / "out").encode(texts)
     np.testing.assert_allclose(kept, before.encode(texts), atol=1e-6)
     assert _run(**values, keep=0.0) == 0
-    trained = SentenceEncoder.load(tmp_path / "out" / "training").encode(texts)
-    alone = SentenceEncoder.load(tmp_path / "out" / "model").encode(texts)
+    trained = SentenceEncoder.load(tmp_path / "out.work" / "training").encode(texts)
+    alone = SentenceEncoder.load(tmp_path / "out").encode(texts)
     np.testing.assert_allclose(alone, trained, atol=1e-6)
     assert np.abs(vectors - alone).max() > 1e-7
+
+
+def test_an_encoder_that_no_run_has_made_stays(tmp_path, vocabulary, capsys):
+    other = write_encoder(tmp_path / "out", vocabulary)
+    (tmp_path / "text.txt").write_text("Some text.")
+    values = {"model": "mini-en", "input": tmp_path / "text.txt", "output_dir": other}
+    assert _run(**values) == 1
+    assert "out: exists; name another --output_dir" in capsys.readouterr().err
+    assert not (tmp_path / "out.work").exists()
 
 
 def test_a_table_needs_its_columns_named(tmp_path, capsys):
@@ -102,7 +111,7 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
     }
     assert _run(**values) == 0
     assert "held-out texts: " in capsys.readouterr().out
-    found = Classifier.load(tmp_path / "out" / "model")
+    found = Classifier.load(tmp_path / "out")
     assert found.predict_names(["the cat sat", "the dog ran"]) == ["sat", "ran"]
     assert _run(**values) == 1
     assert "exists; name another --output_dir" in capsys.readouterr().err
