@@ -141,6 +141,7 @@ def main(argv: list[str]) -> None:
             f"--on_long=error: {FLAGS.model} does not say how many tokens its texts have; pass "
             "--on_long=cut"
         )
+    log = functools.partial(print, flush=True) if FLAGS.access_log else None
     settings = Settings(
         name=FLAGS.name or embedder.name,
         api_keys=api_keys,
@@ -153,7 +154,7 @@ def main(argv: list[str]) -> None:
         loopback=_is_local(listening),
         held_bytes=FLAGS.max_queue_mb << 20,
         requests=FLAGS.max_requests,
-        log=functools.partial(print, flush=True) if FLAGS.access_log else None,
+        log=log,
         limits=Limits(FLAGS.max_batch_tokens, FLAGS.max_queue_tokens),
     )
     app = create_app(embedder, settings, index, classifier)
@@ -163,7 +164,7 @@ def main(argv: list[str]) -> None:
         log_level="error",
         access_log=False,
         server_header=False,
-        http=http_protocol(ConnectionLimits(connections=FLAGS.max_connections)),
+        http=http_protocol(ConnectionLimits(connections=FLAGS.max_connections), log),
         ws="none",
         # Requests are answered before; this is for connections that take no answer.
         timeout_graceful_shutdown=FLAGS.shutdown_seconds + 2,

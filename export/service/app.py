@@ -24,6 +24,7 @@ from official_cmlm.extras import check_extra
 from official_cmlm.nearest import unit
 
 from .batching import Batcher, Closing, Limits, Overloaded
+from .connections import CLIENT_CLOSED
 from .embedder import (
     INPUT_TYPES,
     Embedder,
@@ -49,7 +50,8 @@ _LARGE_BODY, _ROWS = 1 << 18, 16
 _LARGE_ANSWER, _SHOWN_BYTES = 1 << 12, 400
 # Texts of more characters are tokenised on another thread, about so many before others' turn.
 _LARGE_TEXTS, _TURN_CHARACTERS = 1 << 14, 1 << 17
-_CLIENT_CLOSED = 499
+# Answers of more bytes are the system's only when the client reads them; uvicorn's high water.
+_BUFFERED_BYTES = 1 << 16
 # An id of a request that its sender gives is kept in the log.
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
@@ -213,12 +215,6 @@ def create_app(
             open_tasks.add(task)
             try:
                 authorised(request)
-                if {"content-length", "transfer-encoding"} <= set(request.headers.keys()):
-                    # RFC 9112, 6.1: a server before this one may have taken the other of the two.
-                    close = {"Connection": "close"}
-                    raise Refused(
-                        400, "has both Content-Length and Transfer-Encoding", None, None, close
-                    )
                 made = await handler(request)
             except Refused as error:
                 made = refusal(error)
@@ -539,36 +535,38 @@ class _Slots:
         self.app, self.free, self.held, self.log = app, most, held, log
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        slot = _Slot(self)
-        if self.log and scope["type"] == "http":
-            send = self._logged(scope, send, slot)
-        try:
-            await self.app(scope | {"slot": slot}, receive, send)
-        finally:
-            slot.uncount()
-            slot.hold(0)
-
-    def _logged(self, scope: Any, send: Any, slot: "_Slot") -> Any:
-        """Returns `send` with an id in the headers, which logs a request whose answer is sent."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        slot, began = _Slot(self), time.time()
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         name = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        began, status = time.time(), 0
+        status = 500
 
         async def sent(message: Any) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+                if self.log:
+                    message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+            elif len(message.get("body", b"")) > _BUFFERED_BYTES:
+                # The next message waits until this is read.
+                await send(message | {"more_body": True})
+                message = message | {"body": b""}
             await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
+
+        try:
+            await self.app(scope | {"slot": slot}, receive, sent)
+        finally:
+            slot.uncount()
+            slot.hold(0)
+            if self.log:
                 client = scope["client"][0] if scope["client"] else None
                 line = {"time": round(began, 3), "id": name, "client": client}
-                line |= {"method": scope["method"], "path": scope["path"][:200], "status": status}
-                self.log(
-                    json.dumps(line | {"seconds": round(time.time() - began, 4)} | slot.counts)
-                )
-
-        return sent
+                line |= {"method": scope["method"], "path": scope["path"][:200]}
+                status, why = scope.get("unanswered", (status, None))
+                line |= {"status": status, "seconds": round(time.time() - began, 4)} | slot.counts
+                self.log(json.dumps(line | ({"error": why} if why else {})))
 
 
 @dataclasses.dataclass
@@ -713,7 +711,7 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
     except TimeoutError:
         raise Refused(408, f"the body took more than {_BODY_SECONDS} s") from None
     except ClientDisconnect:
-        raise Refused(_CLIENT_CLOSED, "the client went away") from None
+        raise Refused(CLIENT_CLOSED, "the client went away") from None
     if refused:
         raise refused
     return b"".join(parts)
@@ -842,7 +840,7 @@ async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any)
     try:
         await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
-            raise Refused(_CLIENT_CLOSED, "the client went away")
+            raise Refused(CLIENT_CLOSED, "the client went away")
         return result.result()
     finally:
         gone.cancel()

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 # Bytes that are parsed before it is looked whether their chunks are small.
@@ -18,6 +19,8 @@ _SLICE = 4096
 _CHUNKS, _CHUNK_BYTES = 1000, 1024
 # Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
 _READ_SECONDS = 3.0
+# Status in the log for an answer that is not whole.
+CLIENT_CLOSED = 499
 # How often it is looked whether a client that sends no more is still there.
 _GONE_SECONDS = 0.2
 
@@ -40,8 +43,16 @@ class ConnectionLimits:
     connections: int = 512
 
 
-def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """Returns uvicorn's protocol with these limits, for `uvicorn.Config(http=…)`."""
+def http_protocol(
+    limits: ConnectionLimits, log: Callable[[str], None] | None = None
+) -> type[asyncio.Protocol]:
+    """Returns uvicorn's protocol with these limits, for `uvicorn.Config(http=…)`.
+
+    Args:
+      limits: of connections.
+      log: called with a line of JSON for what is closed without a request. A request that gets no
+        whole answer has the log's status and the reason in its scope, as `unanswered`.
+    """
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -53,7 +64,7 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
         _stalled: asyncio.TimerHandle | None = None
         _headers: asyncio.TimerHandle | None = None
         _ended: asyncio.TimerHandle | None = None
-        _sent, _chunks, _chunk_bytes, _paused = False, 0, 0, 0.0
+        _sent, _noted, _chunks, _chunk_bytes, _paused = False, False, 0, 0, 0.0
         _patience = limits.stalled_seconds
 
         def connection_made(self, transport: asyncio.Transport) -> None:
@@ -65,6 +76,10 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 if isinstance(event, h11.Data):
                     self._chunks += event.chunk_start
                     self._chunk_bytes += len(event.data)
+                elif isinstance(event, h11.Request):
+                    if {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
+                        # RFC 9112, 6.1: a server before this one may have taken the other one.
+                        raise h11.RemoteProtocolError("two lengths")
                 return event
 
             self.conn.next_event = counted
@@ -77,6 +92,9 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             for timer in (self._headers, self._stalled, self._ended):
                 _stop(timer)
             self._headers = self._stalled = None
+            begun = self.conn.their_state in (h11.IDLE, h11.DONE) and self.conn.trailing_data[0]
+            if begun or self._unanswered():
+                self._note("the connection ended before the answer")
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
@@ -126,7 +144,8 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().pause_writing()
             _stop(self._stalled)
             self._paused = time.monotonic()
-            self._stalled = self.loop.call_later(self._patience, self.transport.abort)
+            why = "the client did not read its answer"
+            self._stalled = self.loop.call_later(self._patience, self._abort, why)
             self._await()
 
         def resume_writing(self) -> None:
@@ -147,7 +166,9 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def _refuse(self, message: str) -> None:
             """Answers 400 in OpenAI's form where no answer has begun, and closes."""
-            if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            begun = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+            self._note(message, CLIENT_CLOSED if begun else 400)
+            if not begun:
                 error = {"message": message, "type": "invalid_request_error"}
                 body = json.dumps({"error": error | {"param": None, "code": None}}).encode()
                 headers = [("content-type", "application/json"), ("connection", "close")]
@@ -155,10 +176,26 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 answer = h11.Response(status_code=400, headers=headers + length)
                 for event in (answer, h11.Data(data=body), h11.EndOfMessage()):
                     self.transport.write(self.conn.send(event))
-            if self.cycle is not None and not self.cycle.response_complete:
+            if self._unanswered():
                 self.cycle.disconnected = True
                 self.cycle.message_event.set()
             self.transport.close()
+
+        def _abort(self, why: str) -> None:
+            self._note(why)
+            self.transport.abort()
+
+        def _unanswered(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _note(self, why: str, status: int = CLIENT_CLOSED) -> None:
+            """Logs why the connection ends; where a request is open, with the request."""
+            if self._unanswered():
+                self.cycle.scope.setdefault("unanswered", (status, why))
+            elif log and not self._noted:
+                line = {"time": round(time.time(), 3), "client": _address(self) or None}
+                log(json.dumps(line | {"status": status, "error": why}))
+            self._noted = True
 
         def _make_room(self) -> None:
             others = [one for one in waiting if one is not self]
@@ -171,7 +208,7 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
                 closed = next(one for one in reversed(others) if counts[_address(one)] == most)
             # Now, as others may connect before it is lost.
             waiting.pop(closed, None)
-            closed.transport.abort()
+            closed._abort("closed for another connection")
 
         def _await(self) -> None:
             """Notes whether it waits for the client, which is to send a request or to read."""
@@ -188,7 +225,8 @@ def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             if self.conn.their_state is not h11.IDLE:
                 self._headers = _stop(self._headers)
             elif timed and not self._headers:
-                self._headers = self.loop.call_later(limits.header_seconds, self.transport.abort)
+                why = f"the headers took more than {limits.header_seconds:g} s"
+                self._headers = self.loop.call_later(limits.header_seconds, self._abort, why)
 
     return Protocol
 

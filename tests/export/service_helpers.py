@@ -62,7 +62,7 @@ def served(
     embedder = opened(encoder, count)
     limits = Settings(**({"name": "toy", "cut": on_long == "cut"} | settings))
     made = create_app(embedder, limits, index, classifier)
-    http = http_protocol(connections or ConnectionLimits())
+    http = http_protocol(connections or ConnectionLimits(), settings.get("log"))
     config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
     ready = threading.Event()
 

@@ -7,6 +7,7 @@ import html
 import http.client
 import json
 import os
+import queue
 import random
 import re
 import shutil
@@ -283,6 +284,57 @@ def test_a_request_is_one_line_of_the_log():
     )
     assert (first["texts"], first["tokens"], first["cut_texts"]) == (2, 16, 1)
     assert found[-1]["path"] == '/no\n"where'
+
+
+_CHUNKED = (
+    b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "path", "why"),
+    [
+        (b"nonsense\r\n\r\n", 400, None, "not valid HTTP"),
+        (b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000, 400, None, "not valid HTTP"),
+        (_CHUNKED.replace(b"Host", b"Content-Length: 3\r\nHost"), 400, None, "not valid HTTP"),
+        (_CHUNKED + b"no size\r\n", 400, "/v1/embeddings", "not valid HTTP"),
+        (_CHUNKED + b"1\r\nx\r\n" * 1200, 400, "/v1/embeddings", "many small chunks"),
+        (b"GET / HTTP/1.1\r\nHost:", 499, None, "headers took more than 0.3 s"),
+        (b"", 499, None, "headers took more than 0.3 s"),
+    ],
+)
+def test_what_is_refused_before_it_is_a_request_is_one_line_of_the_log(sent, status, path, why):
+    lines = []
+    limits = ConnectionLimits(header_seconds=0.3)
+    with served(connections=limits, log=lines.append) as (port, _):
+        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+            with contextlib.suppress(ConnectionError):
+                sender.sendall(sent)
+            rest(sender)
+    [line] = map(json.loads, lines)
+    assert (line["client"], line["status"], line.get("path")) == ("127.0.0.1", status, path)
+    assert why in line["error"]
+
+
+def test_clients_that_leave_are_one_line_of_the_log_each():
+    """Within the headers, within the body, and while they wait; not after an answer."""
+    lines = []
+    with served(log=lines.append) as (port, encoder), held_up(port, encoder):
+        for sent in (b"GET / HT", raw(["a"])[:-9], raw(["b"])):
+            with socket.create_connection(("127.0.0.1", port), 60) as gone:
+                gone.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert gone.recv(1000).startswith(b"HTTP/1.1 200")
+                gone.sendall(sent)
+        with socket.create_connection(("127.0.0.1", port), 60):
+            pass
+    found = [(one["status"], one.get("path")) for one in map(json.loads, lines)]
+    assert sorted(found, key=str) == [
+        *[(200, "/live")] * 3,
+        (200, "/v1/embeddings"),
+        *[(499, "/v1/embeddings")] * 2,
+        (499, None),
+    ]
 
 
 def test_large_texts_are_tokenised_in_turn_with_those_of_others():
@@ -578,8 +630,9 @@ def test_a_connection_without_a_complete_request_is_closed():
 
 def test_connections_without_a_byte_make_room_for_others_first():
     """Then the newest of those that wait for a request; honest uploads are closed last."""
-    limits = ConnectionLimits(header_seconds=600, connections=3)
-    with served(connections=limits, requests=1) as (port, _), contextlib.ExitStack() as stack:
+    limits, lines = ConnectionLimits(header_seconds=600, connections=3), []
+    settings = {"connections": limits, "requests": 1, "log": lines.append}
+    with served(**settings) as (port, _), contextlib.ExitStack() as stack:
 
         def connected():
             return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
@@ -597,6 +650,8 @@ def test_connections_without_a_byte_make_room_for_others_first():
         upload.sendall(request[-9:])
         assert upload.recv(1000).startswith(b"HTTP/1.1 200")
         newest.close()
+    found = [json.loads(line).get("error") for line in lines]
+    assert sorted(found, key=str) == [None, None, *["closed for another connection"] * 2]
 
 
 def test_connections_that_read_nothing_keep_nobody_out():
@@ -742,17 +797,23 @@ def test_what_is_open_when_the_service_ends_gets_503():
 
 
 def test_a_client_that_reads_nothing_keeps_no_request_out_and_is_left():
-    """Its answer is larger than what the system holds; its connection ends."""
-    limits = ConnectionLimits(stalled_seconds=0.2)
-    with served(connections=limits, requests=1, buffer=4096) as (port, _), socket.socket() as stuck:
-        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stuck.connect(("127.0.0.1", port))
-        stuck.sendall(raw(["a b"] * 2048))
-        assert stuck.recv(1) == b"H"
-        # One request at once is taken, and this one is computed.
-        _embed(port, "a")
-        # Bytes that the answer holds are given back when it ends.
-        assert not rest(stuck).endswith(b"}")
+    """Its answer is larger than what the system holds; its connection ends, as the log says."""
+    limits, logged = ConnectionLimits(stalled_seconds=0.2), queue.Queue()
+    settings = {"requests": 1, "buffer": 4096, "log": logged.put, "max_inputs": 20_000}
+    # Answers that are sent in parts, and one that is sent at once.
+    for request in (raw(["a b"] * 2048), _similarities(20_000)):
+        with served(connections=limits, **settings) as (port, _), socket.socket() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.connect(("127.0.0.1", port))
+            stuck.sendall(request)
+            assert stuck.recv(1) == b"H"
+            # One request at once is taken, and this one is computed.
+            _embed(port, "a")
+            first, last = (json.loads(logged.get(timeout=60)) for _ in range(2))
+            # Bytes that the answer holds are given back when it ends.
+            assert not rest(stuck).endswith((b"0\r\n\r\n", b"]"))
+        assert (first["status"], last["status"]) == (200, 499)
+        assert "did not read" in last["error"]
 
 
 def test_the_key_is_asked_for():
@@ -778,6 +839,14 @@ def test_what_is_too_long_is_refused_where_that_is_wanted():
         with pytest.raises(openai.BadRequestError, match="input 2 has 13 tokens, at most 12"):
             client(port).embeddings.create(model="toy", input=texts)
         assert len(client(port).embeddings.create(model="toy", input=texts[:2]).data) == 2
+
+
+def _similarities(count):
+    """Returns the bytes of a request whose answer has so many numbers."""
+    inputs = {"source_sentence": "a", "sentences": ["a b"] * count}
+    body = json.dumps({"inputs": inputs}).encode()
+    head = "POST /similarity HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _embed(port, texts):
