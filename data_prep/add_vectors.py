@@ -85,8 +85,10 @@ def write_taught(
     Returns:
       The new manifest, which is in `folder` too.
     """
+    import numpy as np
+
     from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
-    from official_cmlm.records.teacher_vectors import texts_of
+    from official_cmlm.records.teacher_vectors import add_vectors, texts_of
 
     from .output.folder import ShardWriter
 
@@ -99,7 +101,9 @@ def write_taught(
             texts = [texts_of(record, manifest.kind) for record in found]
             vectors = _encoded([text for some in texts for text in some], encode, bar.update)
             size = vectors.shape[1]
-            writer.write(shard.language, *_with_vectors(found, texts, vectors, keep_text))
+            parts = np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
+            rows = zip(found, parts, strict=True)
+            writer.write(shard.language, *(add_vectors(*row, keep_text) for row in rows))
     writer.close()
     load_records_vocabulary(records, manifest).save(folder)
     described = {"model": model, "size": size}
@@ -129,22 +133,6 @@ def _encoded(
         parts.append(encode(part))
         update(len(part))
     return np.concatenate(parts)
-
-
-def _with_vectors(
-    records: list["tf.train.Example"],
-    texts: list[list[str]],
-    vectors: "np.ndarray",
-    keep_text: bool,
-) -> list[bytes]:
-    """Serialises records with the vectors of their texts, which follow each other."""
-    from official_cmlm.records.teacher_vectors import add_vectors
-
-    start, found = 0, []
-    for record, some in zip(records, texts):
-        found.append(add_vectors(record, vectors[start : start + len(some)], keep_text))
-        start += len(some)
-    return found
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ from .output.folder import check_place
 from .pipeline.plan import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
 from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES, ON_ERROR
-from .readers.pairs import Columns, PairInput, inputs_of
+from .readers.pairs import PairInput, inputs_of
 from .readers.tfds import PREFIX
 from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
-from .stages.language_id import DETECT_LANGUAGE, LanguageId, check_languages
+from .stages.language_id import DETECT_LANGUAGE
 from .stages.quality_classifier import LEVELS
 
 # Read at each call, so that tests can set them.
@@ -132,7 +132,9 @@ def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]
             f"--columns={','.join(FLAGS.columns)}: --format=table needs two, those of both texts,"
             " e.g. --columns=premise,hypothesis; other formats have none"
         )
-    columns = Columns((*FLAGS.columns, "", "")[:2], label_column, FLAGS.negative_column)
+    columns = dict(zip(("first", "second"), FLAGS.columns))
+    columns |= {"label": label_column, "negative": FLAGS.negative_column}
+    columns = {part: name for part, name in columns.items() if name}
     return inputs_of(FLAGS.input, languages, FLAGS.format, columns)
 
 
@@ -344,24 +346,16 @@ def text_files() -> list[TextFile]:
     """Returns the files of --input and the data sets of --tfds.
 
     Raises:
-      UserError: neither is given, or as `readers.expand_text_files` does.
+      UserError: neither is given, --reader asks for data sets alone and there is --input, or as
+        `readers.expand_text_files` does.
     """
-    named = [TextFile(path) for path in data_sets()]
+    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
+        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
+    named = [TextFile(PREFIX + name) for name in FLAGS.tfds]
     if named and not FLAGS.input:
         return named
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
     return expand_text_files(FLAGS.input or [], suffix) + named
-
-
-def data_sets() -> list[str]:
-    """Returns the data sets of --tfds, as paths for readers.
-
-    Raises:
-      UserError: --reader asks for data sets alone, and there is --input, or none is named.
-    """
-    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
-        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
-    return [PREFIX + name for name in FLAGS.tfds]
 
 
 def check_files(paths: Sequence[str], flag: str) -> None:
@@ -388,37 +382,19 @@ def vocabulary() -> Vocabulary:
     return load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)
 
 
-def record_options() -> RecordOptions:
-    """Returns the options of documents records."""
-    return RecordOptions(
-        one_sentence_a_line=FLAGS.lines == "sentences",
-        max_sentences=FLAGS.max_sentences,
-        min_sentences=FLAGS.min_sentences,
-        min_tokens=FLAGS.min_tokens,
-        keep_text=FLAGS.keep_text,
-    )
-
-
 def pipeline_options() -> dict[str, Any]:
     """Returns the options of the document pipeline that all of its binaries have."""
     return {
         "reader": FLAGS.reader,
         "reading": reading_options(),
-        "records": record_options(),
+        "records": RecordOptions(
+            one_sentence_a_line=FLAGS.lines == "sentences",
+            max_sentences=FLAGS.max_sentences,
+            min_sentences=FLAGS.min_sentences,
+            min_tokens=FLAGS.min_tokens,
+            keep_text=FLAGS.keep_text,
+        ),
         "shard_bytes": megabytes("shard_mb"),
-    }
-
-
-def stage_options() -> dict[str, Any]:
-    """Returns the options of the stages; raises `UserError` for a language out of range."""
-    languages = tuple(FLAGS.keep_languages)
-    check_languages(languages, detected=FLAGS.detect_language == "set")
-    names = ("normalise", "quality_rules", "quality_threshold", "quality_level", "deduplicate")
-    names += ("deduplicate_paragraphs", "near_threshold", "near_bands", "min_paragraph_letters")
-    return {name: FLAGS[name].value for name in (*names, "sample_dropped")} | {
-        "language": LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
-        # A worker may start in another directory.
-        "quality_model": FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
     }
 
 

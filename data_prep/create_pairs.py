@@ -28,7 +28,7 @@ from official_cmlm.extras import check_extra
 from . import common_flags
 from .counts import Counts, guarded
 from .output.folder import output_folder
-from .output.pair_filters import REPEATED, PairFilters
+from .output.pair_filters import REPEATED, PairFilter
 from .output.report import Summary, exit_status, write_report
 from .readers import ReadOptions, size_of
 from .readers.document import DEFAULT_MAX_LINE_BYTES
@@ -82,11 +82,6 @@ def define_flags() -> None:
     cli.required("input", "languages")
 
 
-def _detect(text: str) -> tuple[str, float]:
-    found = identify(text)
-    return found.language, found.confidence
-
-
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
@@ -121,16 +116,15 @@ def main(argv: list[str]) -> int:
     from official_cmlm.records import pairs as schema
 
     from .output.folder import ShardWriter, filled_folder
-    from .output.pairs import PairOptions, align, pair_records
+    from .output.pairs import align, pair_records
 
     counts = Counts()
-    filters = PairFilters(
+    keep = PairFilter(
         FLAGS.max_length_ratio,
-        detect=_detect if FLAGS.check_language else None,
+        detect=identify if FLAGS.check_language else None,
         repeated=FLAGS.repeated,
         exclusion=common_flags.exclusion(reading, counts),
     )
-    options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty, filters)
     row_size = len(inputs) if FLAGS.row_aligned else 1
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
@@ -144,7 +138,9 @@ def main(argv: list[str]) -> int:
     with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
-            for language, row in pair_records(rows, vocabulary, options, counts):
+            for language, row in pair_records(
+                rows, vocabulary, counts, keep, FLAGS.keep_text, FLAGS.drop_empty
+            ):
                 writer.write(language, *row)
                 bar.update(min(counts.bytes, total_bytes) - bar.n)
         writer.close()

@@ -13,6 +13,8 @@ same command and writes the same bytes. With several machines input, vocabulary 
 the same paths on all of them.
 """
 
+import os
+
 from absl import flags
 
 from official_cmlm import cli
@@ -23,6 +25,7 @@ from .create_documents import write_records
 from .pipeline.beam import BeamRunner
 from .pipeline.plan import Options
 from .pipeline.run import LocalRunner
+from .stages.language_id import LanguageId, check_languages
 from .stages.quality_classifier import load_model
 
 FLAGS = flags.FLAGS
@@ -62,9 +65,16 @@ def define_flags() -> None:
 
 def options() -> Options:
     """Returns the options that the flags ask for; raises `UserError` for a value out of range."""
+    languages = tuple(FLAGS.keep_languages)
+    check_languages(languages, detected=FLAGS.detect_language == "set")
+    names = ("normalise", "quality_rules", "quality_threshold", "quality_level", "deduplicate")
+    names += ("deduplicate_paragraphs", "near_threshold", "near_bands", "min_paragraph_letters")
     return Options(
         **common_flags.pipeline_options(),
-        **common_flags.stage_options(),
+        **{name: FLAGS[name].value for name in (*names, "sample_dropped")},
+        language=LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
+        # A worker may start in another directory.
+        quality_model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
         element_bytes=common_flags.megabytes("element_mb"),
     )
 

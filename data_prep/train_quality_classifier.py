@@ -25,7 +25,7 @@ from .hold_out import is_held_out, whole_documents
 from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import DOCUMENTS_BY, LINES, cut_id
 from .sentences import split_paragraphs
-from .stages.normalise import Normalise
+from .stages.normalise import normalise_document
 from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardised
 from .stages.quality_signals import Words
 
@@ -241,11 +241,10 @@ def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[
 
     All pieces of a long document go where its beginning goes.
     """
-    normalise = Normalise()
     for first, pieces in whole_documents(documents):
         measured = is_held_out(first, FLAGS.held_out)
         for piece in pieces:
-            document = normalise(piece, DropCounter())
+            document = normalise_document(piece, DropCounter())
             if document is None:
                 continue
             for example in _at_level(document):

@@ -64,7 +64,7 @@ def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: in
     ]
 
 
-def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **options):
+def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, keep_text: bool = False):
     """Writes a folder of pairs records, in several shards.
 
     Args:
@@ -73,27 +73,26 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
         each row's languages.
       vocabulary: makes the ids.
       shard_bytes: a shard that is larger is ended.
-      **options: of `data_prep.output.pairs.PairOptions`.
+      keep_text: whether the records hold the texts too.
 
     Returns:
       The manifest.
     """
     from data_prep.counts import Counts
     from data_prep.output.folder import ShardWriter
-    from data_prep.output.pairs import PairOptions, pair_records
+    from data_prep.output.pairs import pair_records
     from official_cmlm.records.pairs import KIND
 
     rows = list(rows)
     folder.mkdir(parents=True, exist_ok=True)
     statistics = Counts()
     writer = ShardWriter(folder, KIND, shard_bytes)
-    options = PairOptions(**options)
-    for language, row in pair_records(rows, vocabulary, options, statistics):
+    for language, row in pair_records(rows, vocabulary, statistics, keep_text=keep_text):
         writer.write(language, *row)
     writer.close()
     vocabulary.save(folder)
     manifest = statistics.manifest(
-        vocabulary, writer.shards, options.keep_text, kind=KIND, row_size=len(rows[0])
+        vocabulary, writer.shards, keep_text, kind=KIND, row_size=len(rows[0])
     )
     manifest.save(folder)
     return manifest

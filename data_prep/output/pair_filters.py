@@ -1,6 +1,5 @@
 """Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
 
-import dataclasses
 import unicodedata
 from collections.abc import Callable, Sequence
 
@@ -15,6 +14,10 @@ from ..stages.language_id import canonical_language
 from ..stages.letters import analyse, byte_keys, letter_keys
 
 REPEATED = ("keep", "pair", "either")
+# Columns by which lengths may always differ, as short texts have wild ratios.
+_LENGTH_SLACK = 15
+# A text counts as one in another language only if `detect` is at least so sure, 0 to 1.
+_MIN_CONFIDENCE = 0.5
 # Codes of an unknown language.
 _UNKNOWN = ("", "un", "und")
 # Reasons for a repeated pair, a repeated first text and a repeated second text.
@@ -23,38 +26,6 @@ _REPETITIONS = ("pairs/repeated", "pairs/repeated_first_text", "pairs/repeated_s
 Row = tuple[Pair, ...]
 # Text -> (language code, confidence from 0 to 1).
 Detect = Callable[[str], tuple[str, float]]
-
-
-@dataclasses.dataclass(frozen=True)
-class PairFilters:
-    """The filters of rows of pairs, by default none; the flags check the values.
-
-    Attributes:
-      max_length_ratio: the longer text may have so many times the columns of the shorter one; 0
-        (default): any number. A Chinese character has 2 columns, so that translations are about as
-        long as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of
-        NLI differ in length by nature.
-      length_slack: columns by which lengths may always differ; default 15, as short texts have
-        wild ratios.
-      detect: names a text's language; None (default): languages are believed.
-      min_confidence: a text counts as one in another language only if `detect` is at least so sure,
-        0 to 1; default 0.5.
-      repeated: `keep` (default) every row; `pair`: leave out a row if both texts occurred together
-        before, with the same hard negative or both times without; `either`: also if one of them
-        occurred on its side before. Texts are compared by 64-bit hashes of their letters
-        (`stages.letters`), hard negatives without letters by hashes of the texts. The hashes take 8
-        bytes a row in memory, with `either` 24; while they grow, up to twice as much.
-      exclusion: sentences that may not be trained on; default None. A row goes if one of its
-        texts is such a sentence, or holds one. Hard negatives count here and for `detect` as the
-        other texts do, but they may have any length.
-    """
-
-    max_length_ratio: float = 0.0
-    length_slack: int = 15
-    detect: Detect | None = None
-    min_confidence: float = 0.5
-    repeated: str = "keep"
-    exclusion: Exclusion | None = None
 
 
 def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
@@ -67,10 +38,34 @@ def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
 class PairFilter:
     """Filters the rows of one run, in their order; remembers what it has seen."""
 
-    def __init__(self, options: PairFilters) -> None:
-        self._options = options
+    def __init__(
+        self,
+        max_length_ratio: float = 0.0,
+        detect: Detect | None = None,
+        repeated: str = "keep",
+        exclusion: Exclusion | None = None,
+    ) -> None:
+        """Sets the filters, by default none; the flags check the values.
+
+        Args:
+          max_length_ratio: the longer text may have so many times the columns of the shorter one;
+            0: any number. A Chinese character has 2 columns, so that translations are about as long
+            as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of NLI
+            differ in length by nature.
+          detect: names a text's language; None: languages are believed.
+          repeated: `keep` every row; `pair`: leave out a row if both texts occurred together
+            before, with the same hard negative or both times without; `either`: also if one of them
+            occurred on its side before. Texts are compared by 64-bit hashes of their letters
+            (`stages.letters`), hard negatives without letters by hashes of the texts. The hashes
+            take 8 bytes a row in memory, with `either` 24; while they grow, up to twice as much.
+          exclusion: sentences that may not be trained on. A row goes if one of its texts is such a
+            sentence, or holds one. Hard negatives count here and for `detect` as the other texts
+            do, but they may have any length.
+        """
+        self._max_length_ratio, self._detect = max_length_ratio, detect
+        self._repeated, self._exclusion = repeated, exclusion
         # The keys of the pairs that stayed, and of the texts on each side.
-        self._seen = [KeySet() for _ in _REPETITIONS[: 3 if options.repeated == "either" else 1]]
+        self._seen = [KeySet() for _ in _REPETITIONS[: 3 if repeated == "either" else 1]]
 
     def __call__(self, rows: Sequence[Row], counters: DropCounter) -> list[Row]:
         """Returns the rows that stay.
@@ -90,15 +85,15 @@ class PairFilter:
                 drop_row(counters, reason, row)
             else:
                 kept.append(row)
-        if self._options.repeated == "keep" or not kept:
+        if self._repeated == "keep" or not kept:
             return kept
         return self._not_repeated(kept, counters)
 
     def _not_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
-        if self._options.exclusion is None:
+        if self._exclusion is None:
             return rows
         texts = [each for row in rows for pair in row for each in pair.all_texts]
-        marks = iter(self._options.exclusion.keep_whole(texts).tolist())
+        marks = iter(self._exclusion.keep_whole(texts).tolist())
         kept = []
         for row in rows:
             # A list, so that each mark is taken whatever the others say.
@@ -109,17 +104,17 @@ class PairFilter:
         return kept
 
     def _bad(self, row: Row) -> str:
-        options = self._options
-        for pair in row:
-            if options.max_length_ratio and _unlike(pair.texts, options):
+        for pair in row if self._max_length_ratio else ():
+            short, long = sorted(map(columns, pair.texts))
+            if long - short > _LENGTH_SLACK and long > self._max_length_ratio * short:
                 return "pairs/unlike_lengths"
-        if options.detect is not None:
+        if self._detect is not None:
             for pair in row:
                 for text, language in pair.all_texts:
-                    found, confidence = options.detect(text)
+                    found, confidence = self._detect(text)
                     if (
                         found not in _UNKNOWN
-                        and confidence >= options.min_confidence
+                        and confidence >= _MIN_CONFIDENCE
                         and canonical_language(found) != canonical_language(language)
                     ):
                         return "pairs/another_language"
@@ -172,11 +167,6 @@ def columns(text: str) -> int:
         2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.category(c) != "Mn"
         for c in text
     )
-
-
-def _unlike(texts: tuple[str, str], options: PairFilters) -> bool:
-    short, long = sorted(map(columns, texts))
-    return long - short > options.length_slack and long > options.max_length_ratio * short
 
 
 class KeySet:

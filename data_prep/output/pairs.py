@@ -1,6 +1,5 @@
 """From pairs of texts to pairs records: check, tokenise, count."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 
@@ -12,7 +11,7 @@ from official_cmlm.tokenization import Vocabulary, build_tokenizer
 
 from ..counts import Counts
 from ..readers.document import Pair
-from .pair_filters import PairFilter, PairFilters, Row, drop_row
+from .pair_filters import PairFilter, Row, drop_row
 
 # Rows that one call of the tokenizer sees.
 _BATCH_ROWS = 2048
@@ -20,21 +19,6 @@ _BATCH_ROWS = 2048
 _NO_GOLD_LABEL = "-"
 # The name that XNLI's training files have for it.
 _SYNONYMS = {"contradictory": "contradiction"}
-
-
-@dataclasses.dataclass(frozen=True)
-class PairOptions:
-    """The conversion of pairs to records.
-
-    Attributes:
-      keep_text: store the texts beside the ids.
-      drop_empty: leave out and count rows with an empty text, instead of stopping there.
-      filters: which other rows are left out and counted; by default none.
-    """
-
-    keep_text: bool = False
-    drop_empty: bool = False
-    filters: PairFilters = dataclasses.field(default_factory=PairFilters)
 
 
 def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
@@ -59,21 +43,35 @@ def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
 
 
 def pair_records(
-    rows: Iterable[Row], vocabulary: Vocabulary, options: PairOptions, counts: Counts
+    rows: Iterable[Row],
+    vocabulary: Vocabulary,
+    counts: Counts,
+    keep: PairFilter | None = None,
+    keep_text: bool = False,
+    drop_empty: bool = False,
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Yields (language or empty, the records of one row) in order, in bounded memory.
 
     The language is that of the pair, e.g. `en-de`; rows of several languages have none.
 
+    Args:
+      rows: the pairs.
+      vocabulary: decides the ids.
+      counts: updated as records are yielded.
+      keep: filters the rows; None: all stay.
+      keep_text: whether to store the texts beside the ids.
+      drop_empty: whether to leave out and count rows with an empty text, instead of stopping there.
+
     Raises:
       UserError: for an empty text, an unknown label, or labels on some rows only.
     """
     tokenizer = build_tokenizer(vocabulary)
-    keep = PairFilter(options.filters)
+    keep = keep or PairFilter()
     labelled: bool | None = None
     number = 0
-    for batch in _batched(rows, _BATCH_ROWS):
-        usable = [row for row in batch if _usable(row, options, counts)]
+    rows = iter(rows)
+    while batch := list(itertools.islice(rows, _BATCH_ROWS)):
+        usable = [row for row in batch if _usable(row, drop_empty, counts)]
         usable = keep(usable, counts.counters)
         texts = [[text for text, _ in pair.all_texts] for row in usable for pair in row]
         tokens = tokenizer.tokenize(list(itertools.chain.from_iterable(texts)))
@@ -105,7 +103,7 @@ def pair_records(
                         pair.languages,
                         label,
                         number,
-                        [text for text, _ in pair.all_texts] if options.keep_text else None,
+                        [text for text, _ in pair.all_texts] if keep_text else None,
                     )
                     for pair, ids, lengths in encoded
                 ],
@@ -121,14 +119,14 @@ def _splits(row_splits: np.ndarray, counts: Iterable[int]) -> Iterator[np.ndarra
         start += count
 
 
-def _usable(row: Row, options: PairOptions, counts: Counts) -> bool:
+def _usable(row: Row, drop_empty: bool, counts: Counts) -> bool:
     """Whether a row becomes records; counts why not."""
     for pair in row:
         if pair.label == _NO_GOLD_LABEL:
             drop_row(counts.counters, "pairs/without_gold_label", row)
             return False
         if not all(pair.texts):
-            if not options.drop_empty:
+            if not drop_empty:
                 side = "first" if not pair.texts[0] else "second"
                 raise UserError(
                     f"{pair.where}: the {side} text is empty; mend the row, or pass --drop_empty "
@@ -166,9 +164,3 @@ def _count(
         counts.languages["-".join(pair.languages)] += 1
         counts.language_tokens["-".join(pair.languages)] += len(ids)
         counts.lengths.update(lengths)
-
-
-def _batched(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    rows = iter(rows)
-    while batch := list(itertools.islice(rows, size)):
-        yield batch

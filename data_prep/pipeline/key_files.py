@@ -13,7 +13,7 @@ import numpy as np
 
 from official_cmlm.files import atomic_write, write_array
 
-from ..stages.duplicates import DuplicateOptions, FileKeys, Losses, MinHash, Units, near_losses
+from ..stages.duplicates import DuplicateOptions, Losses, MinHash, Units, near_losses
 
 # `row` is the row of the unit's signature; -1 for exact keys. 24 bytes.
 _MEMBER = np.dtype(
@@ -49,16 +49,15 @@ class KeyFiles:
     elements: int
     partitions: int
 
-    def save_keys(self, element: int, keys: FileKeys) -> None:
+    def save_keys(self, element: int, keys: dict[str, Units]) -> None:
         """Writes the keys of an element, by partition."""
         compared = self.options.compared
         for kind in compared:
-            units = keys.documents if kind == "documents" else keys.paragraphs
             with atomic_write(self._path("signatures", kind, element)) as file:
-                write_array(file, units.signatures)
+                write_array(file, keys[kind].signatures)
             # Documents that are lost take their paragraphs with them.
             name = "keys" if kind == compared[0] else "all-keys"
-            self._save_members(name, kind, element, _members_of(element, units))
+            self._save_members(name, kind, element, _members_of(element, keys[kind]))
 
     def save_losses(self, kind: str, partition: int) -> None:
         """Finds and writes the losses by the keys of a partition, "documents" or "paragraphs"."""

@@ -22,7 +22,7 @@ from ..readers import LEAST_PART_BYTES, Part, ReadOptions, TextFile, measure
 from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
-from ..stages.normalise import Normalise
+from ..stages.normalise import normalise_document
 from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
@@ -77,7 +77,7 @@ class Options:
     def stages(self) -> Iterator[Stage]:
         """Yields the stages between reader and records, in order."""
         if self.normalise:
-            yield Normalise()
+            yield normalise_document
         if self.language.detect != "off" or self.language.languages:
             yield self.language
         if self.quality_rules:

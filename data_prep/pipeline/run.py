@@ -53,7 +53,7 @@ from ..output.folder import (
 from ..output.report import Summary, exit_status, write_report
 from ..readers import Document, TextFile, read_file
 from ..readers.tfds import PREFIX
-from ..stages import Chain
+from ..stages import run_stages
 from ..stages.duplicates import drop, file_keys
 from ..stages.exclusion import Exclusion
 from .key_files import KeyFiles
@@ -393,9 +393,7 @@ class Context:
         for path, part in self.plan.elements[element]:
             language = self.plan.languages[path]
             documents = read_file(path, options.reading, counts, options.reader, part, language)
-            if stages:
-                documents = Chain(stages).run(documents, counts.counters)
-            for document in documents:
+            for document in run_stages(stages, documents, counts.counters):
                 yield document
                 if self.advance:
                     self.advance(counts.bytes)

@@ -3,7 +3,7 @@
 import io
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from official_cmlm.errors import UserError
@@ -30,20 +30,6 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of a table that make up a pair.
-
-    Attributes:
-      texts: those of the first and of the second text.
-      label, negative: those of the label and of the hard negative; empty: there is none.
-    """
-
-    texts: tuple[str, str] = ("", "")
-    label: str = ""
-    negative: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PairInput:
     """A source of pairs of one kind.
 
@@ -51,13 +37,14 @@ class PairInput:
       paths: two files of which line i of one belongs to line i of the other, or one file.
       languages: language of the first and of the second text.
       form: form of one file, "tsv", "table", "tmx", "nli" or "triples".
-      columns: the columns of a "table".
+      columns: part of a pair -> the column of a "table" that holds it: "first", "second" and, where
+        there is one, "label" and "negative".
     """
 
     paths: tuple[str, ...]
     languages: tuple[str, str]
     form: str = "tsv"
-    columns: Columns = Columns()
+    columns: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -108,17 +95,15 @@ class PairInput:
             yield self._pair(f"{self.paths[0]}:{left[0]}", left[1], right[1])
 
     def _read_table(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
-        (path,), columns = self.paths, self.columns
-        names = {"first": columns.texts[0], "second": columns.texts[1]}
-        names |= {"label": columns.label, "negative": columns.negative}
-        names = {argument: name for argument, name in names.items() if name}
+        (path,), columns = self.paths, list(self.columns.values())
+        negative = self.columns.get("negative")
         with io.BufferedReader(CountedFile(path, counts, options)) as file:
-            for where, row in read_columns(path, file, list(names.values())):
+            for where, row in read_columns(path, file, columns):
                 # A row need not have a hard negative.
-                if columns.negative and row[columns.negative] is None:
-                    row[columns.negative] = ""
-                texts = _texts(row, list(names.values()), path, where, counts)
-                yield self._pair(where, **dict(zip(names, texts)))
+                if negative and row[negative] is None:
+                    row[negative] = ""
+                texts = _texts(row, columns, path, where, counts)
+                yield self._pair(where, **dict(zip(self.columns, texts)))
 
     def _cells(
         self, counts: Counts, header: bool, options: ReadOptions
@@ -185,7 +170,7 @@ def _texts(
 
 
 def inputs_of(
-    paths: list[str], languages: list[str], form: str, columns: Columns | None = None
+    paths: list[str], languages: list[str], form: str, columns: dict[str, str] | None = None
 ) -> list[PairInput]:
     """Returns the inputs that the flags name.
 
@@ -195,7 +180,7 @@ def inputs_of(
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` and `tmx` `en-de`.
       form: one of `FORMATS`.
-      columns: those of `table`.
+      columns: those of `table`, as in `PairInput`.
 
     Raises:
       UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.
@@ -226,7 +211,7 @@ def inputs_of(
         check_language_tag(one, "--languages")
     if form == "moses":
         return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
-    return [PairInput((path,), tags, form, columns or Columns()) for path, tags in both]
+    return [PairInput((path,), tags, form, columns or {}) for path, tags in both]
 
 
 def _moses(prefix: str, language: str) -> str:

@@ -1,9 +1,9 @@
 """Stages of data preparation: changes to a document between reader and records.
 
-A stage is a frozen dataclass of settings. Called with a document and counters, it returns the
-document, changed or not, or None to drop it. It knows nothing of other documents, so its result
-depends neither on their order nor on the number of workers. Each document or paragraph that it
-drops is counted by `drop_document` under `stage/reason`.
+A stage is a function, or a frozen dataclass of settings that can be called. It gets a document and
+counters and returns the document, changed or not, or None to drop it. It knows nothing of other
+documents, so its result depends neither on their order nor on the number of workers. Each document
+or paragraph that it drops is counted by `drop_document` under `stage/reason`.
 
 Later, when documents are split into sentences, a `SentenceCutter` may take single ones out.
 """
@@ -11,20 +11,16 @@ Later, when documents are split into sentences, a `SentenceCutter` may take sing
 import abc
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document, cut_id
 
-
-class Stage(Protocol):
-    """Changes or drops documents, one at a time."""
-
-    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """Returns the document, changed or not, or None to drop it; counts what is dropped."""
+# Returns a document, changed or not, or None to drop it; counts what is dropped.
+Stage = Callable[[Document, DropCounter], Document | None]
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
@@ -34,37 +30,24 @@ def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
     return dataclasses.replace(document, paragraphs=paragraphs)
 
 
-class Chain:
-    """Stages in order; a stage itself.
+def run_stages(
+    stages: Sequence[Stage], documents: Iterable[Document], counters: DropCounter
+) -> Iterator[Document]:
+    """Yields the documents that no stage drops; they come in the order of their file.
 
-    Attributes:
-      stages: the stages that each document passes, until one drops it.
+    A piece of a long document no longer continues the one before if that is dropped.
     """
-
-    def __init__(self, stages: Iterable[Stage]) -> None:
-        self.stages = tuple(stages)
-
-    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """Returns the document after the last stage, or None if any drops it."""
+    dropped = False
+    for document in documents:
         result: Document | None = document
-        for stage in self.stages:
+        for stage in stages:
+            result = stage(result, counters)
             if result is None:
                 break
-            result = stage(result, counters)
-        return result
-
-    def run(self, documents: Iterable[Document], counters: DropCounter) -> Iterator[Document]:
-        """Yields the documents that stay; they come in the order of their file.
-
-        A piece of a long document no longer continues the one before if that is dropped.
-        """
-        dropped = False
-        for document in documents:
-            result = self(document, counters)
-            if result is not None:
-                cut = dropped and result.continues
-                yield dataclasses.replace(result, continues=False) if cut else result
-            dropped = result is None
+        if result is not None:
+            cut = dropped and result.continues
+            yield dataclasses.replace(result, continues=False) if cut else result
+        dropped = result is None
 
 
 class SentenceCutter(abc.ABC):

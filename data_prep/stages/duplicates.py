@@ -103,15 +103,6 @@ def band_keys(minima: np.ndarray, options: MinHash) -> np.ndarray:
     return keys
 
 
-def signatures(minima: np.ndarray) -> np.ndarray:
-    """Returns the lowest byte of each minimum; [texts, permutations], uint8.
-
-    A byte takes a quarter of the memory for hardly less precision: Li and König 2010, "b-Bit
-    Minwise Hashing".
-    """
-    return minima.astype(np.uint8)
-
-
 def similarities(signature: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Estimates the Jaccard similarities of one text and others.
 
@@ -172,11 +163,7 @@ class DuplicateOptions:
     @property
     def compared(self) -> tuple[str, ...]:
         """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
-        return tuple(kind for kind in ("documents", "paragraphs") if self.mode(kind) != "off")
-
-    def mode(self, kind: str) -> str:
-        """Returns how "documents" or "paragraphs" are compared."""
-        return self.documents if kind == "documents" else self.paragraphs
+        return tuple(kind for kind in ("documents", "paragraphs") if getattr(self, kind) != "off")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,28 +185,16 @@ class Units:
     signatures: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class FileKeys:
-    """The result of the first pass over a file."""
-
-    documents: Units
-    paragraphs: Units
-
-
-def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> FileKeys:
-    """Finds the keys of all documents of a file; the memory is bounded but for the keys.
+def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[str, Units]:
+    """Finds the keys of the "documents" and "paragraphs" of a file, in memory bounded but for them.
 
     Args:
       documents: all of the file, each numbered by its position from 0; a piece of a long document
         counts as a document.
       options: the definition of a duplicate.
     """
-    near = {
-        kind: options.minhash if options.mode(kind) == "near" else None
-        for kind in ("documents", "paragraphs")
-    }
-    whole: list[Units] = []
-    parts: list[Units] = []
+    units: dict[str, list[Units]] = {"documents": [], "paragraphs": []}
+    near = {kind: options.minhash if getattr(options, kind) == "near" else None for kind in units}
     first = 0
     for batch in _batches(documents):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
@@ -232,7 +207,7 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> FileK
             keys = letters.byte_keys(["\n".join(document.paragraphs) for document in batch])
         else:
             keys = letters.letter_keys(found, splits)
-        whole.append(_units(places, keys, found, splits, near["documents"]))
+        units["documents"].append(_units(places, keys, found, splits, near["documents"]))
         if options.paragraphs != "off":
             owners = np.repeat(numbers, np.diff(splits))
             within = np.arange(len(owners)) - np.repeat(splits[:-1], np.diff(splits))
@@ -240,9 +215,9 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> FileK
             keys = letters.byte_keys(paragraphs) if is_exact else letters.letter_keys(found)
             keys[np.diff(found.letter_splits) < options.min_paragraph_letters] = 0
             places = np.stack([owners, within], 1)
-            parts.append(_units(places, keys, found, None, near["paragraphs"]))
+            units["paragraphs"].append(_units(places, keys, found, None, near["paragraphs"]))
         first += len(batch)
-    return FileKeys(_joined(whole, near["documents"]), _joined(parts, near["paragraphs"]))
+    return {kind: _joined(parts, near[kind]) for kind, parts in units.items()}
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
@@ -274,7 +249,9 @@ def _units(
     own = np.append(0, np.cumsum(lengths))
     chosen = np.repeat(bounds[signed] - own[:-1], lengths) + np.arange(own[-1])
     least = minima(hashes[chosen], own, near)
-    return Units(places, exact, signed, band_keys(least, near), signatures(least))
+    # The lowest byte takes a quarter of the memory for hardly less precision: Li and König 2010,
+    # "b-Bit Minwise Hashing".
+    return Units(places, exact, signed, band_keys(least, near), least.astype(np.uint8))
 
 
 def _joined(parts: list[Units], near: MinHash | None) -> Units:

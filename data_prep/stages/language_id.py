@@ -34,20 +34,6 @@ _refused = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Identified:
-    """The language found in a text.
-
-    Attributes:
-      language: as `canonical_language` writes it; "und" if the detector has no answer.
-      confidence: the share of the text's bytes that the detector gives to the language, 0 to 1;
-        0 if it only guesses, as it does for a few words.
-    """
-
-    language: str
-    confidence: float
-
-
 @dataclass(frozen=True)
 class LanguageId:
     """The stage: checks or sets a document's language, and keeps the languages that are wanted.
@@ -75,15 +61,15 @@ class LanguageId:
         if self.detect == "check" and language not in detectable():
             counters["language/not_checked"] += 1
         elif self.detect != "off":
-            found = identify(_excerpt(document.paragraphs))
-            if found.language == UNKNOWN or found.confidence < self.min_confidence:
+            found, confidence = identify(_excerpt(document.paragraphs))
+            if found == UNKNOWN or confidence < self.min_confidence:
                 drop_document(counters, "language/unsure", document)
                 return None
-            if self.detect == "check" and found.language != language:
+            if self.detect == "check" and found != language:
                 drop_document(counters, "language/mismatch", document)
                 return None
             if self.detect == "set":
-                language = found.language
+                language = found
         if self.languages and language not in _canonical(self.languages):
             drop_document(counters, "language/other", document)
             return None
@@ -103,8 +89,14 @@ def check_languages(languages: Sequence[str], detected: bool) -> None:
             raise UserError(f"languages: {language!r} is none that can be detected")
 
 
-def identify(text: str) -> Identified:
-    """Finds the language of a text, normalised or not; characters that are not text are ignored."""
+def identify(text: str) -> tuple[str, float]:
+    """Finds the language of a text, normalised or not; characters that are not text are ignored.
+
+    Returns:
+      The language, as `canonical_language` writes it, "und" if the detector has no answer; and the
+      share of the text's bytes that the detector gives to it, 0 to 1, 0 if it only guesses, as it
+      does for a few words.
+    """
     check_extra("data", "pycld2")
     import pycld2
 
@@ -115,9 +107,9 @@ def identify(text: str) -> Identified:
         reliable, _, details = pycld2.detect(text, isPlainText=True)
     language = canonical_language(details[0][1])
     if reliable and language != UNKNOWN:
-        return Identified(language, details[0][2] / 100)
+        return language, details[0][2] / 100
     details = pycld2.detect(text, bestEffort=True, isPlainText=True)[2]
-    return Identified(canonical_language(details[0][1]), 0.0)
+    return canonical_language(details[0][1]), 0.0
 
 
 def canonical_language(tag: str) -> str:

@@ -5,7 +5,6 @@ Words that were hyphenated at a line's end are joined again.
 
 import re
 import unicodedata
-from dataclasses import dataclass
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document
@@ -61,43 +60,30 @@ _AFTER_OMISSION = frozenset(
 _MANY = 100
 
 
-@dataclass(frozen=True)
-class Normalise:
-    """The stage; none of its settings has a published source.
+# A document with a larger share of U+FFFD among its characters is dropped (our own value): with one
+# in a hundred hardly any sentence is whole.
+_MAX_REPLACED = 0.01
 
-    Attributes:
-      mend_hyphens: join words that were cut in two at a line's end: always where the line's end
-        is still there or the hyphen is a soft one; where a reader has made it a space, only if
-        the document has the joined word elsewhere (so that "Vor- und Nachteile" stays).
-      max_replaced: a document with a larger share of U+FFFD among its characters is dropped; with
-        one in a hundred hardly any sentence is whole.
+
+def normalise_document(document: Document, counters: DropCounter) -> Document | None:
+    """Returns the document in normal form, or None if it is empty or was decoded wrongly.
+
+    Counts `normalise/empty`, `normalise/not_decoded` (documents) and `normalise/empty_paragraph`;
+    and in kept text `normalise/hyphens_mended`.
     """
-
-    mend_hyphens: bool = True
-    max_replaced: float = 0.01
-
-    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """Returns the document in normal form, or None if it is empty or was decoded wrongly.
-
-        Counts `normalise/empty`, `normalise/not_decoded` (documents) and
-        `normalise/empty_paragraph`; and in kept text `normalise/hyphens_mended`.
-        """
-        paragraphs = document.paragraphs
-        if self.mend_hyphens:
-            paragraphs = mend_hyphens(paragraphs, counters)
-        normal = [normalise(paragraph) for paragraph in paragraphs]
-        kept = [paragraph for paragraph in normal if paragraph]
-        for before, after in zip(document.paragraphs, normal):
-            if not after:
-                drop_document(counters, "normalise/empty_paragraph", document, ascii(before))
-        if not kept:
-            drop_document(counters, "normalise/empty", document)
-            return None
-        replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
-        if replaced > self.max_replaced * sum(map(len, kept)):
-            drop_document(counters, "normalise/not_decoded", document)
-            return None
-        return keep_paragraphs(document, kept)
+    normal = [normalise(text) for text in mend_hyphens(document.paragraphs, counters)]
+    kept = [paragraph for paragraph in normal if paragraph]
+    for before, after in zip(document.paragraphs, normal):
+        if not after:
+            drop_document(counters, "normalise/empty_paragraph", document, ascii(before))
+    if not kept:
+        drop_document(counters, "normalise/empty", document)
+        return None
+    replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
+    if replaced > _MAX_REPLACED * sum(map(len, kept)):
+        drop_document(counters, "normalise/not_decoded", document)
+        return None
+    return keep_paragraphs(document, kept)
 
 
 def normalise(text: str) -> str:
@@ -118,10 +104,12 @@ def normalise(text: str) -> str:
 
 
 def mend_hyphens(paragraphs: list[str], counters: DropCounter) -> list[str]:
-    """Joins broken words in the paragraphs; see `Normalise.mend_hyphens`.
+    """Joins words that were cut in two at a line's end.
 
-    At a line's end the hyphen goes, unless the document has the word with its hyphen ("well-
-    known" where "well-known" occurs too). Counts `normalise/hyphens_mended`.
+    Where the line's end is still there the hyphen goes, unless the document has the word with its
+    hyphen elsewhere, as in "well-known"; a soft hyphen always goes. Where a reader has made the
+    line's end a space, words are joined only if the document has the joined word elsewhere, so that
+    "Vor- und Nachteile" stays. Counts `normalise/hyphens_mended`.
     """
     if any("\xad" in text for text in paragraphs):
         paragraphs = [_soft_broken.sub("", text) for text in paragraphs]

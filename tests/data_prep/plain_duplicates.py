@@ -19,7 +19,7 @@ def find_losses(
     for kind in (each.removesuffix("s") for each in options.compared):
         groups = defaultdict(list)
         for file, found in enumerate(keys):
-            units = found.documents if kind == "document" else found.paragraphs
+            units = found[f"{kind}s"]
             places = [(file, *place) for place in units.places.tolist()]
             # A paragraph is not removed in favour of one in a document that is removed.
             stays = [(*place[:2], WHOLE) not in lost for place in places]

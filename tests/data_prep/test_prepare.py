@@ -16,7 +16,7 @@ from data_prep.output.documents import RecordOptions, document_records
 from data_prep.readers import ReadOptions, read_documents
 from data_prep.stages.duplicates import DuplicateOptions, MinHash
 from data_prep.stages.exclusion import Exclusion
-from data_prep.stages.normalise import Normalise
+from data_prep.stages.normalise import normalise_document
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.errors import UserError
 from official_cmlm.records import documents
@@ -57,7 +57,7 @@ def _plain(folder, vocabulary, duplicates, exclusion=None):
 
     def read(path):
         found = read_documents([path], ReadOptions(), Counts())
-        return [Normalise()(document, counters) for document in found]
+        return [normalise_document(document, counters) for document in found]
 
     files = [read(path) for path in paths]
     if duplicates:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.counts import Counts, DropCounter
-from data_prep.output.pair_filters import KeySet, PairFilter, PairFilters, columns
-from data_prep.output.pairs import PairOptions, pair_records
+from data_prep.output.pair_filters import KeySet, PairFilter, columns
+from data_prep.output.pairs import pair_records
 from tests.pairs_helpers import nli_rows, pair
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -18,7 +18,7 @@ _ROWS = st.lists(st.tuples(st.sampled_from("abcdA!"), st.sampled_from("wxyz?")),
 def _run(rows, **values):
     """Returns (texts of the first pairs that stay, counters)."""
     counters = DropCounter()
-    kept = PairFilter(PairFilters(**values))(rows, counters)
+    kept = PairFilter(**values)(rows, counters)
     assert [id(row) for row in kept] == [id(row) for row in rows if any(row is k for k in kept)]
     return [row[0].texts for row in kept], counters
 
@@ -78,7 +78,6 @@ def test_languages():
     kept, counters = _run(_rows(*texts), detect=detect)
     assert kept == [texts[0], texts[3], texts[4]]
     assert counters == {"pairs/another_language": 2}
-    assert _run(_rows(*texts), detect=detect, min_confidence=0.7)[0] == [texts[0], *texts[3:]]
     rows = [(pair("zh 1", "en 1", "zh_CN-en"),)]
     assert _run(rows, detect=detect)[1] == {}
 
@@ -102,7 +101,7 @@ def test_repetitions(texts, repeated, size):
             firsts.add(first)
             seconds.add(second)
     counters = DropCounter()
-    keep = PairFilter(PairFilters(repeated=repeated))
+    keep = PairFilter(repeated=repeated)
     rows = _rows(*texts)
     found = []
     for start in range(0, len(rows), size):
@@ -143,9 +142,9 @@ def test_rows_of_translations(vocabulary):
     rows[1] = (rows[1][0], pair("cat", "the dog " * 20, "de-de", rows[1][1].label))
     rows[3] = rows[2]
     statistics = Counts()
-    options = PairOptions(filters=PairFilters(max_length_ratio=9, repeated="pair"))
+    keep = PairFilter(max_length_ratio=9, repeated="pair")
     encoded = [
-        record for _, row in pair_records(rows, vocabulary, options, statistics) for record in row
+        record for _, row in pair_records(rows, vocabulary, statistics, keep) for record in row
     ]
     assert len(encoded) == 4 and statistics.documents == 2
     assert statistics.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}

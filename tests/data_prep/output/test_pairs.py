@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.counts import Counts, DropCounter
-from data_prep.output.pairs import PairOptions, pair_records
+from data_prep.output.pairs import pair_records
 from official_cmlm.records.pairs import NLI_LABELS
 from official_cmlm.tokenization import build_tokenizer
 from tests.conftest import WORDS
@@ -23,7 +23,7 @@ def _run(rows, vocabulary, **options):
     """Returns (language, [feature of each record]) of each row, and the counts."""
     statistics = Counts()
     result = []
-    for language, encoded in pair_records(rows, vocabulary, PairOptions(**options), statistics):
+    for language, encoded in pair_records(rows, vocabulary, statistics, **options):
         parsed = [tf.train.Example.FromString(data).features.feature for data in encoded]
         result.append((language, parsed))
     return result, statistics
@@ -97,9 +97,9 @@ def test_rows_of_translations(vocabulary):
 def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     """However many rows are tokenised together, the records are the same."""
     rows = nli_rows(20)
-    expected = list(pair_records(rows, vocabulary, PairOptions(), Counts()))
+    expected = list(pair_records(rows, vocabulary, Counts()))
     monkeypatch.setattr("data_prep.output.pairs._BATCH_ROWS", 3)
-    assert list(pair_records(iter(rows), vocabulary, PairOptions(), Counts())) == expected
+    assert list(pair_records(iter(rows), vocabulary, Counts())) == expected
 
 
 def test_the_other_name_of_contradiction(vocabulary):

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions
-from data_prep.readers.pairs import Columns, PairInput, inputs_of
+from data_prep.readers.pairs import PairInput, inputs_of
 from official_cmlm.errors import UserError
 
 _FEW = settings(
@@ -238,7 +238,7 @@ def test_tables_with_names(tmp_path, form):
         frame.to_json(path, orient="records", lines=form != "json")
     else:
         frame.to_csv(path, index=False, sep="\t" if form.startswith("tsv") else ",")
-    columns = Columns(("claim", "premise"), "label", "no")
+    columns = {"first": "claim", "second": "premise", "label": "label", "negative": "no"}
     (source,) = inputs_of([str(path)], ["en-de"], "table", columns)
     report = Counts()
     first, second = source.read(report, False, ReadOptions())
@@ -247,7 +247,7 @@ def test_tables_with_names(tmp_path, form):
     assert (second.texts, second.label, second.negative) == (("B.", "漢字"), "neutral", None)
     assert report.files == 1 and (report.bytes or form == "parquet")
     for wrong, message in ((("claim", "x"), "no column 'x', it has prem"), (("id", "no"), '"id" ')):
-        (source,) = inputs_of([str(path)], ["en"], "table", Columns(wrong))
+        (source,) = inputs_of([str(path)], ["en"], "table", dict(zip(columns, wrong)))
         if wrong[0] == "id" and form.startswith(("csv", "tsv")):
             continue
         with pytest.raises(UserError, match=message):

@@ -1,14 +1,12 @@
-"""A chain of stages: order, counts, samples, and pieces of long documents."""
+"""Stages one after the other: order, counts, samples, and pieces of long documents."""
 
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import pytest
-
 from data_prep.counts import SAMPLE_CHARACTERS, DropCounter, drop_document
 from data_prep.readers import Document
-from data_prep.stages import Chain, keep_paragraphs
+from data_prep.stages import keep_paragraphs, run_stages
 
 
 @dataclass(frozen=True)
@@ -45,25 +43,18 @@ def document(name, *paragraphs, continues=False):
     return Document(name, "en", list(paragraphs), continues)
 
 
+def run(stages, documents, counters):
+    """Returns the documents that stay."""
+    return list(run_stages(stages, documents, counters))
+
+
 def test_stages_run_in_order_until_one_drops():
-    chain = Chain([Append("one"), DropIf("bad"), Append("two")])
+    stages = [Append("one"), DropIf("bad"), Append("two")]
     counters = DropCounter()
-    assert chain(document("a", "bad", "good"), counters).paragraphs == ["good", "one", "two"]
-    assert chain(document("b", "DOCUMENT bad"), counters) is None
+    (left,) = run(stages, [document("a", "bad", "good"), document("b", "DOCUMENT bad")], counters)
+    assert left.paragraphs == ["good", "one", "two"]
     assert counters == {"append/done": 3, "drop/bad": 1, "drop/paragraph_bad": 1}
     assert list(counters.sample_lines()) == []
-
-
-def test_counts_are_the_same_with_samples():
-    documents = [document(f"d{n}", "DOCUMENT bad" if n % 3 else "bad", "x") for n in range(20)]
-    chain = Chain([Append("one"), DropIf("bad")])
-    start = {"drop/bad": 5}
-    counts = [DropCounter(start), DropCounter(start, limit=2)]
-    for counters in counts:
-        for one in documents:
-            chain(one, counters)
-    assert counts[0] == counts[1]
-    assert counts[0]["drop/bad"] == 5 + 13
 
 
 def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
@@ -76,15 +67,13 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
         )
         for n in range(50)
     ]
-    chain = Chain([DropIf("bad")])
-    whole = DropCounter(limit=3)
-    for one in documents:
-        chain(one, whole)
-    merged = DropCounter(limit=3)
+    whole, without_samples, merged = DropCounter(limit=3), DropCounter(), DropCounter(limit=3)
+    run([DropIf("bad")], documents, whole)
+    run([DropIf("bad")], documents, without_samples)
+    assert without_samples == whole
     for part in (documents[::-2], documents[::2], documents[1::2][::-1]):
         counters = DropCounter(limit=3)
-        for one in part:
-            chain(one, counters)
+        run([DropIf("bad")], part, counters)
         merged.merge(counters, counters.languages, counters.examples())
     lines = [json.loads(line) for line in whole.sample_lines()]
     assert lines == [json.loads(line) for line in merged.sample_lines()]
@@ -99,7 +88,8 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
 
 def test_samples_are_cut_and_readable():
     counters = DropCounter(limit=1)
-    Chain([DropIf("bad")])(document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6), counters)
+    long = document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6)
+    run([DropIf("bad")], [long], counters)
     (line,) = counters.sample_lines()
     sample = json.loads(line)
     assert sample["reason"] == "drop/bad" and sample["id"] == "é\ud800"
@@ -115,7 +105,7 @@ def test_a_piece_after_a_dropped_one_continues_nothing():
         document("b#0", "DOCUMENT bad"),
         document("c#0", "w"),
     ]
-    left = list(Chain([DropIf("bad")]).run(pieces, DropCounter()))
+    left = run([DropIf("bad")], pieces, DropCounter())
     assert [(piece.id, piece.continues) for piece in left] == [
         ("a#0", False),
         ("a#2", False),
@@ -124,16 +114,6 @@ def test_a_piece_after_a_dropped_one_continues_nothing():
     ]
 
 
-def test_a_chain_is_a_stage():
-    inner = Chain([DropIf("bad")])
-    outer = Chain([inner, Append("one")])
-    counters = DropCounter(limit=1)
-    assert outer(document("a", "good"), counters).paragraphs == ["good", "one"]
-    assert outer(document("a", "DOCUMENT bad"), counters) is None
-    assert len(list(counters.sample_lines())) == 1
-
-
-@pytest.mark.parametrize("paragraphs", [["a"], ["a", "b"]])
-def test_unchanged_documents_are_the_same_object(paragraphs):
-    one = document("a", *paragraphs)
-    assert Chain([DropIf("bad")])(one, DropCounter()) is one
+def test_unchanged_documents_are_the_same_object():
+    one = document("a", "x", "y")
+    assert run([DropIf("bad")], [one], DropCounter())[0] is one

@@ -10,13 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.stages.duplicates import (
-    MinHash,
-    band_keys,
-    minima,
-    signatures,
-    similarities,
-)
+from data_prep.stages.duplicates import MinHash, band_keys, minima, similarities
 from data_prep.stages.letters import analyse, letter_keys, shingles
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -124,7 +118,7 @@ def test_estimated_similarity(share):
     exact = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     options = MinHash(bands=40, rows=10)
     least = minima(*shingles(analyse(texts), 5), options)
-    found = signatures(least)
+    found = least.astype(np.uint8)
     (estimate,) = similarities(found[0], found[1:])
     spread = (max(exact * (1 - exact), 0.004) / options.permutations) ** 0.5
     assert abs(estimate - exact) <= 4 * spread
