@@ -120,18 +120,29 @@ def define_pairs(formats: Sequence[str]) -> None:
         " anchor, positive and negative, as data_prep.mine_negatives writes them. Any may be gzip"
         " or zstd.",
     )
-    flags.DEFINE_bool("header", False, "Whether the first line of a tsv names its columns.")
+    flags.DEFINE_bool("header", False, "Whether the first line of tsv or triples names columns.")
     flags.DEFINE_list("columns", [], "For --format=table the columns of both texts.")
     flags.DEFINE_string("negative_column", "", "For it the column of a hard negative, if any.")
 
 
 def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]:
-    """Returns the inputs that the flags of `define_pairs` name; raises as `inputs_of` does."""
+    """Returns the inputs that the flags of `define_pairs` name.
+
+    Raises:
+      UserError: as `inputs_of` does; or for a flag that the format does not have.
+    """
     if len(FLAGS.columns) != 2 * (FLAGS.format == "table"):
         raise UserError(
             f"--columns={','.join(FLAGS.columns)}: --format=table needs two, those of both texts,"
             " e.g. --columns=premise,hypothesis; other formats have none"
         )
+    for flag, value, forms in (
+        ("header", FLAGS.header, ("tsv", "triples")),
+        ("negative_column", FLAGS.negative_column, ("table",)),
+        ("label_column", label_column, ("table",)),
+    ):
+        if value and FLAGS.format not in forms:
+            raise UserError(f"--{flag}: only --format={' or '.join(forms)} has it; leave it out")
     columns = dict(zip(("first", "second"), FLAGS.columns))
     columns |= {"label": label_column, "negative": FLAGS.negative_column}
     columns = {part: name for part, name in columns.items() if name}
@@ -346,11 +357,14 @@ def text_files() -> list[TextFile]:
     """Returns the files of --input and the data sets of --tfds.
 
     Raises:
-      UserError: neither is given, --reader asks for data sets alone and there is --input, or as
-        `readers.expand_text_files` does.
+      UserError: neither is given, --reader asks for data sets alone and there is --input, a flag
+        that only data sets have is given without any, or as `readers.expand_text_files` does.
     """
     if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
         raise UserError("--reader=tfds reads no files; name data sets with --tfds")
+    for name in ("tfds_data_dir", "tfds_split", "text_feature"):
+        if FLAGS[name].present and not FLAGS.tfds:
+            raise UserError(f"--{name}: only data sets, which --tfds names, have it; leave it out")
     named = [TextFile(PREFIX + name) for name in FLAGS.tfds]
     if named and not FLAGS.input:
         return named

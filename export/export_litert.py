@@ -17,6 +17,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import output_folder, staged_folder, write_json
 
 from .huggingface_tokenizer import OWN_FILES, write_tokenizer
+from .left_out import warn_of_classifier
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -93,6 +94,7 @@ def export(
     own = rf"{OWN_FILES}|{DESCRIPTION}|encoder_\d+(_int8)?\.tflite"
     output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists(), own)
     directory = encoder_directory_of(find_encoder(model_dir))
+    warn_of_classifier(directory.path)
     encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
     config = encoder.config
     for length in lengths:

@@ -25,6 +25,7 @@ from official_cmlm.files import (
 from .export_sentence_transformers import OWN_FILES
 from .export_sentence_transformers import write as write_sentence_transformers
 from .huggingface_tokenizer import write_tokenizer
+from .left_out import warn_of_classifier
 
 FLAGS = flags.FLAGS
 # Architectures whose tokenizers give no token types, so that programs do not pass them either.
@@ -85,6 +86,7 @@ def export(
 
     output = output_folder(output_dir, overwrite, is_exported, OWN_FILES)
     directory, encoder, length = load_for_export(model_dir, override, seq_length)
+    warn_of_classifier(directory.path)
     config, vocabulary = encoder.config, directory.vocabulary
     weights = weights_of(encoder)
     values = config_json(config, vocabulary)

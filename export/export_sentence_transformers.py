@@ -43,6 +43,7 @@ from official_cmlm.files import (
 
 from .huggingface_tokenizer import OWN_FILES as TOKENIZER_FILES
 from .huggingface_tokenizer import write_tokenizer
+from .left_out import warn_of_classifier
 from .model_card import Publication, model_card, read_training
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def export(
 
     output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists(), OWN_FILES)
     source = load_for_export(model_dir, override, seq_length)
+    warn_of_classifier(source[0].path)
     with staged_folder(output) as partial:
         write(partial, *source, with_head, results, publication)
 

@@ -17,6 +17,7 @@ from official_cmlm.files import check_own, read_text, staged_folder, write_json
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
+from .left_out import warn_of_classifier
 from .model_card import without_folders
 from .preprocessing import Preprocess, is_lower_case
 from .serving import Serving, shortened, write_configuration, write_warm_up
@@ -92,15 +93,17 @@ def export(
         encoder.config = encoder.config.replace(normalize=normalize)
     own_vector = override == OWN_VECTOR and normalize is None and dim is None
     layer = None
-    if own_vector and Classifier.is_at(Path(model_dir)):
-        layer = read_layer(Path(model_dir), width)
+    if not own_vector:
+        warn_of_classifier(directory.path)
+    elif Classifier.is_at(directory.path):
+        layer = read_layer(directory.path, width)
     prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
     with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
         described = {"encoder": encoder.config.as_dict(), "max_seq_length": seq_length}
         described |= directory.settings.values()
         if dim is not None:
             described["dim"] = dim
-        assets = _assets(Path(model_dir), Path(folder), vocabulary, described)
+        assets = _assets(directory.path, Path(folder), vocabulary, described)
         preprocess = Preprocess(vocabulary, seq_length, longest, assets, prompt)
         if added:
             _save_serving(Serving(preprocess, encoder, dim, layer=layer), partial)

@@ -1,7 +1,6 @@
 """A classifier on sentence vectors, kept in a folder with its encoder."""
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterable
@@ -145,6 +144,8 @@ def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
             f"{path}: {weights.dtype} {list(weights.shape)}, expected float32 with {dimension + 1} "
             "rows; save the classifier again"
         )
+    if not np.isfinite(weights).all():
+        raise UserError(f"{path}: holds non-finite values; save the classifier again")
     return weights[:-1], weights[-1]
 
 
@@ -157,10 +158,7 @@ def read_label_names(folder: Path, classes: int) -> tuple[str, ...]:
     path = folder / LABELS_NAME
     if not path.exists():
         return ()
-    try:
-        names = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
+    names = files.read_json(path, "save the classifier again")
     if (
         not isinstance(names, list)
         or len(names) != classes

@@ -268,6 +268,9 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
         classifier.save(encoder_dir, overwrite=True)
     with pytest.raises(UserError, match="holds no classifier"):
         Classifier.load(encoder_dir)
+    np.save(folder / "classifier.npy", np.full([vectors.shape[1] + 1, 2], np.nan, np.float32))
+    with pytest.raises(UserError, match="classifier.npy: holds non-finite values"):
+        Classifier.load(folder)
     (folder / "classifier.npy").write_bytes(b"x")
     with pytest.raises(UserError, match="classifier.npy: damaged"):
         Classifier.load(folder)

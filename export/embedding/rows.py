@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,6 +13,8 @@ from official_cmlm.text_files import Reading, encodable, read_rows
 
 # Characters of a part, whatever its rows: a part is in memory as a whole, and in its worker too.
 MOST_CHARACTERS = 1 << 25
+# Ids that are compared as a whole, once their hashes have been found equal.
+_MOST_COMPARED = 1000
 _KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
 
 
@@ -52,24 +55,28 @@ class Extent:
     kinds: dict[str, str]
 
 
-def extent(paths: Iterable[str], reading: Reading) -> Extent:
+def extent(paths: Sequence[str], reading: Reading) -> Extent:
     """Reads all rows once, so that a fault is met before any of them is embedded.
 
     Raises:
-      UserError: a file has a fault, all are empty, or a kept column has the name of another one.
+      UserError: a file has a fault, all are empty, two rows have the same id, or a kept column has
+        the name of another one.
     """
-    rows, kinds = 0, {}
+    rows, kinds, hashes = 0, {}, array("q")
     with progress.bar(None, " texts", "reading") as bar:
         for path in paths:
             for row in read_rows(path, reading):
                 rows += 1
                 bar.update()
+                if row.id is not None:
+                    hashes.append(hash(row.id))
                 for name, value in row.others.items():
                     kind = _kind(value)
                     if kinds.setdefault(name, kind) != kind and kind:
                         kinds[name] = _both(kinds[name], kind)
     if not rows:
         raise UserError(f"{', '.join(paths)}: no text; check --input")
+    _check_ids(paths, reading, hashes)
     if reading.keep:
         text = reading.column or "text"
         taken = {"embedding", *(["id"] if reading.id_column else [])}
@@ -80,6 +87,28 @@ def extent(paths: Iterable[str], reading: Reading) -> Extent:
                     " leave out --keep_columns"
                 )
     return Extent(rows, {name: kind or "string" for name, kind in kinds.items()})
+
+
+def _check_ids(paths: Sequence[str], reading: Reading, hashes: array) -> None:
+    """Raises `UserError` if two rows have the same id; memory is eight bytes an id."""
+    if not hashes:
+        return
+    import numpy as np
+
+    found = np.frombuffer(hashes, np.int64)
+    found.sort()
+    repeated = set(found[1:][found[1:] == found[:-1]][:_MOST_COMPARED].tolist())
+    places: dict[str, str] = {}
+    for path in paths if repeated else ():
+        for row in read_rows(path, reading):
+            if hash(row.id) not in repeated:
+                continue
+            if row.id in places:
+                raise UserError(
+                    f"{path}:{row.number}: the id {row.id!r:.80} of {places[row.id]} again; give"
+                    " each text its own, or leave out --id_column: ids are numbers of rows then"
+                )
+            places[row.id] = f"{path}:{row.number}"
 
 
 def _kind(value: Any) -> str:

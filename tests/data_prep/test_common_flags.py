@@ -67,3 +67,10 @@ def test_data_sets_alone(parse, tmp_path):
     parse(f"--input={tmp_path}")
     with pytest.raises(UserError, match="--reader=tfds reads no files; name data sets with --tfds"):
         _paths()
+
+
+@pytest.mark.parametrize("flag", ["tfds_data_dir=d", "tfds_split=train", "text_feature=body"])
+def test_flags_of_data_sets_are_refused_without_one(parse, tmp_path, flag):
+    parse(f"--input={tmp_path}", f"--{flag}")
+    with pytest.raises(UserError, match="only data sets, which --tfds names, have it"):
+        _paths()

@@ -271,6 +271,8 @@ def test_mistakes_in_files(run, tmp_path, name):
         ("a", ["en", "de"], TABLE, "--languages names 2 languages for 1 files of --input"),
         ("aab", ["en"] * 3, {}, "--input names 3 files; .* every two belong together"),
         ("a", ["en"], {"format": "table"}, "--columns=: --format=table needs two, those of both"),
+        ("ab", ["en", "de"], {"header": True}, "--header: only --format=tsv or triples has it"),
+        ("a", ["en"], TABLE | {"label_column": "c"}, "--label_column: only --format=table has it"),
         ("ab", ["en", "de"], {"row_aligned": True}, "--row_aligned joins tables; pass --format"),
         ("ab", ["en", "en"], ALIGNED, "--languages=en,en names one twice"),
         ("ax", ["en", "de"], {}, "x: no such file; check --input"),

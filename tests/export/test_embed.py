@@ -325,6 +325,24 @@ def test_a_fault_is_met_before_the_work(tmp_path, model_dir, finished, monkeypat
         run.run(job(model_dir, [tmp_path / "b.txt"]), tmp_path / "empty", 1, False)
 
 
+def test_an_id_twice_is_met_before_the_work(tmp_path, model_dir, finished, monkeypatch):
+    """Also in another file; ids are compared, not their hashes alone."""
+    out = finished[1]
+    before = files_of(out)
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.csv"
+    first.write_text('{"text": "x", "id": 1}\n{"text": "y", "id": "2"}\n')
+    second.write_text("id,text\n3,x\n02,x\n1,z\n")
+    begun = job(model_dir, [first, second], Reading(id_column="id"))
+    with pytest.raises(UserError, match=r"b.csv:4: the id '1' of .*a.jsonl:1 again; .*id_column"):
+        run.run(begun, out, 1, True)
+    assert files_of(out) == before
+    second.write_text("id,text\n3,x\n02,x\n")
+    monkeypatch.setattr(rows, "hash", lambda one: 7, raising=False)
+    assert rows.extent(begun.paths, begun.reading).rows == 4
+    # Without a column of ids the same texts may come again.
+    assert rows.extent([str(first), str(first)], Reading()).rows == 4
+
+
 def test_parts_of_long_texts_have_fewer(tmp_path, monkeypatch):
     """So memory does not grow with the length of texts."""
     monkeypatch.setattr(rows, "MOST_CHARACTERS", 100)

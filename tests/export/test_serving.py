@@ -10,7 +10,7 @@ from google.protobuf import empty_pb2
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tensorflow.core.framework import tensor_pb2
 
-from export import tfhub
+from export import export_litert, export_onnx, export_sentence_transformers, tfhub
 from export.preprocessing import Preprocess, check_rank, deciding_bytes
 from export.serving import Serving, _length_limits, warm_up_logs
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
@@ -225,21 +225,31 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
         tfhub.export(str(exported[0]), str(tmp_path / "new"), None, False, dim=17)
 
 
-def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved):
-    """Its probabilities are those of the class; the encoder's own vector has it alone."""
+def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monkeypatch, capsys):
+    """Its probabilities are those of the class; the encoder's own vector has it alone.
+
+    Exports without it say so.
+    """
     encoder = SentenceEncoder.load(exported[0], backend="tensorflow")
     random = np.random.default_rng(0)
     kernel, bias = random.normal(size=[16, 3]), random.normal(size=[3])
     classifier = Classifier(encoder, kernel.astype(np.float32), bias.astype(np.float32))
-    classifier.save(tmp_path / "model")
-    tfhub.export(str(tmp_path / "model"), str(tmp_path / "out"), None, False)
+    classifier.save(tmp_path / "mine")
+    mine = str(tmp_path / "mine")
+    tfhub.export(mine, str(tmp_path / "out"), None, False)
+    assert "warning" not in capsys.readouterr().err
     serving = saved["serving/1"]
     assert "classify" in serving.signatures()
     found = serving.classify(tf.constant(TEXTS))["probabilities"]
     np.testing.assert_allclose(found, classifier.predict_proba(TEXTS), atol=1e-5)
     assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
-    tfhub.export(str(tmp_path / "model"), str(tmp_path / "out"), None, False, dim=5, version=0)
+    tfhub.export(mine, str(tmp_path / "out"), None, False, dim=5, version=0)
     assert "classify" not in saved["serving/2"].signatures()
+    export_sentence_transformers.export(mine, str(tmp_path / "st"), False, None, False)
+    export_onnx.export(mine, str(tmp_path / "onnx"), ["float32"], False)
+    monkeypatch.setattr(export_litert, "convert", lambda *arguments: b"")
+    export_litert.export(mine, str(tmp_path / "litert"), [8], ["float32"], False)
+    assert capsys.readouterr().err.count("its classifier is not exported; export.export_tfhub") == 4
 
 
 def test_lengths_of_groups():
