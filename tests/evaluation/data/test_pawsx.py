@@ -102,15 +102,3 @@ def test_header_in_any_case_and_order(tmp_path):
     """Columns are found by their names."""
     assert _read(tmp_path, "Label\tSentence1\tSentence2\n1\ta\tb\n") == ["a"]
     assert _read(tmp_path, "") == []
-
-
-def test_real_quotes(data_dir):
-    """XTREME's French rows have no quotes around them any more, and pairs of them inside."""
-    data = DataFolder(data_dir)
-    for language in ("de", "fr", "zh"):
-        found = first_sentences(data, data_dir / f"pawsx/dev-{language}.tsv")
-        assert len(found) == 2000
-        quoted = [text for text in found if '"' in text]
-        assert quoted and not any('""' in text for text in quoted)
-        assert language != "fr" or len(quoted) == 194
-    assert not data.warnings

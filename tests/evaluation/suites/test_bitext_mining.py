@@ -142,36 +142,3 @@ def test_missing_data_says_where_it_is(tmp_path):
         with pytest.raises(UserError, match=r"bucc2018.*<src>-<trg>\.<split>\.gold"):
             _run(tmp_path)
         (tmp_path / "bucc").mkdir(exist_ok=True)
-
-
-def test_real_sentences(data_dir, tmp_path):
-    """Every second German line of multi-way news against English lines, by shared words."""
-    texts = {
-        language: (data_dir / "ntrex" / name).read_text("utf-8").splitlines()[:200]
-        for language, name in (
-            ("de", "newstest2019-ref.deu.txt"),
-            ("en", "newstest2019-src.eng.txt"),
-        )
-    }
-    _write(
-        tmp_path / "bucc",
-        "sample",
-        texts["de"][::2],
-        texts["en"],
-        [(i, 2 * i) for i in range(100)],
-    )
-    report = toy.run(bitext_mining, _words, tmp_path)
-    assert not report.failures
-    # Numbers and names occur in both languages.
-    assert report.get("de-en.sample", "f1_best") > 25
-
-
-def _words(texts, dim=2048):
-    import hashlib
-
-    vectors = np.zeros([len(texts), dim], np.float32)
-    for row, text in zip(vectors, texts):
-        for word in text.lower().split():
-            digest = hashlib.blake2b(word.strip(".,").encode(), digest_size=4).digest()
-            row[int.from_bytes(digest, "little") % dim] += 1
-    return vectors

@@ -1,19 +1,13 @@
 """Lexicon induction on dictionary files: directions, sizes, several translations."""
 
-import hashlib
-
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
-from official_cmlm.evaluation.data.bli import discover
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import bli
-from official_cmlm.evaluation.suites.bli import Options
 from tests.evaluation import toy
 from tests.evaluation.metrics.test_lexicon import csls_by_loops, random_vectors, rotation_of
 
@@ -232,42 +226,3 @@ def test_missing_dictionaries_say_where_they_are(tmp_path):
     (tmp_path / "bli").mkdir()
     with pytest.raises(UserError, match="no dictionary"):
         _run(tmp_path)
-
-
-def test_real_files(data_dir):
-    """All directions are found with their sizes; shared letters find some of the translations."""
-    directions = {d.name: d for d in discover(data_dir / "bli")}
-    assert {"en-de", "en-fr", "en-it", "fr-en"} <= directions.keys()
-    assert directions["en-de"].training.keys() == {"5k", "3k", "1k", "500"}
-    assert directions["fr-en"].training.keys() == {"5k"}
-    memory = {}
-
-    def encode(texts, dim=64):
-        for text in texts:
-            if text not in memory:
-                memory[text] = row = np.zeros(dim, np.float32)
-                padded = f" {text.lower()} "
-                for i in range(len(padded) - 1):
-                    digest = hashlib.blake2b(padded[i : i + 2].encode(), digest_size=4).digest()
-                    row[int.from_bytes(digest, "little") % dim] += 1
-        return np.array([memory[text] for text in texts])
-
-    report = SuiteReport()
-    data = _OneDirection(data_dir, "en-de")
-    toy.evaluate(bli, encode, data, Options(), report)
-    assert report.get("en-de.5k", "p@5_unmapped") > 5
-    assert report.get("en-de.5k", "p@5") > 5
-    assert not data.warnings
-
-
-class _OneDirection(DataFolder):
-    """The first lines of one direction; other dictionaries cannot be read: keeps the test short."""
-
-    def __init__(self, root, name):
-        super().__init__(root)
-        self.name = name
-
-    def lines(self, path, hint, **settings):
-        if f".{self.name}." not in path.name:
-            raise UserError("left out")
-        return super().lines(path, hint, **settings)[:1000]

@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.entity_linking import parse_dictionary, parse_pubtator
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import entity_linking
 from official_cmlm.evaluation.suites.entity_linking import first_hits, mention_ranks
@@ -315,16 +313,3 @@ def test_case_of_mentions_as_in_sapbert(tmp_path):
 
     toy.run(entity_linking, encode, tmp_path)
     assert asked == ["cc", "b", "Aa", "b"]
-
-
-def test_real_files(data_dir):
-    """All lines are understood, 91 mentions are unlinked, nine of ten are in the dictionary."""
-    data, folder = DataFolder(data_dir), data_dir / "bc5cdr"
-    names, name_ids, skipped = parse_dictionary(data.lines(folder / "entities.txt", ""), "x")
-    assert len(names) == 29054 and not skipped and not data.warnings
-    mentions, left_out = parse_pubtator(data.lines(folder / "test_corpus.txt", ""))
-    assert left_out["unlinked"] == 91 and not left_out["malformed"] and len(mentions) == 9718
-    known = frozenset().union(*name_ids)
-    assert np.mean([bool(mention.ids & known) for mention in mentions]) > 0.9
-    assert {mention.kind for mention in mentions} == {"Chemical", "Disease"}
-    assert any(len(mention.parts) > 1 for mention in mentions)

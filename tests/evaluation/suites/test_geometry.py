@@ -7,13 +7,10 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.metrics import geometry
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import geometry as geometry_suite
 from official_cmlm.evaluation.suites.geometry import (
-    Options,
     parse_questions,
     positive_pairs,
 )
@@ -119,12 +116,3 @@ def test_question_files_of_another_form(lines, message):
     """One line: what was found, what is known."""
     with pytest.raises(UserError, match=f"x: {message}.*QQP's train.csv"):
         parse_questions(lines, "x")
-
-
-def test_real_files(data_dir):
-    """Every file of texts and STS-B's 1,500 pairs are measured."""
-    report, data = SuiteReport(), DataFolder(data_dir)
-    toy.evaluate(geometry_suite, _encode, data, Options(max_texts=500), report)
-    assert not report.failures and not data.warnings
-    assert {"en_words_top_10k", "sts-dev"} < {score.task for score in report.scores}
-    assert [s.count for s in report.scores if s.metric == "alignment"] == [208]

@@ -266,23 +266,3 @@ def test_too_many_components_leave_the_plain_scores(tmp_path):
     assert report.get("all", "accuracy_pcr") is None
     assert "lower num_components" in report.failures[0]
     assert not _run(tmp_path, pcr=False).failures
-
-
-def test_real_files(data_dir):
-    """Shared letters prefer their own language; no sentence is used twice, no `NS` at all."""
-    seen = []
-
-    def encode(texts, dim=64):
-        seen.append(texts)
-        vectors = np.zeros([len(texts), dim], np.float32)
-        for row, text in zip(vectors, texts):
-            for letter in text:
-                row[ord(letter) % dim] += 1
-        return vectors
-
-    report = toy.run(language_bias, encode, data_dir, max_rows=300)
-    assert not report.failures
-    assert len(seen) >= 2
-    assert all(len(set(texts)) == len(texts) == 300 and "NS" not in texts for texts in seen)
-    assert report.get("en", "share_own") > 50
-    assert report.get("all", "share_own") > report.get("all", "share_own_pcr")

@@ -1,16 +1,13 @@
 """Tatoeba: both directions, the means, removal, and what is in the folder."""
 
-import hashlib
 import json
 
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.plane import plane
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
-from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import tatoeba
 from official_cmlm.evaluation.suites.tatoeba import (
     XTREME,
@@ -39,17 +36,6 @@ def _encode(texts):
 
 def _run(root, encode=_encode, **options):
     return toy.run(tatoeba, encode, root, **options)
-
-
-def _trigrams(texts, dim=256):
-    """Counts of hashed three-letter pieces."""
-    vectors = np.zeros([len(texts), dim], np.float32)
-    for row, text in zip(vectors, texts):
-        padded = f" {text.lower()} "
-        for i in range(len(padded) - 2):
-            digest = hashlib.blake2b(padded[i : i + 3].encode(), digest_size=4).digest()
-            row[int.from_bytes(digest, "little") % dim] += 1
-    return vectors
 
 
 def _share_by_loops(queries, candidates):
@@ -219,31 +205,3 @@ def test_folder_without_files_says_where_they_are(tmp_path):
     """One line with the repository and the names that are expected."""
     with pytest.raises(UserError, match="LASER"):
         _run(tmp_path)
-
-
-def test_real_files(data_dir):
-    """Shared letters find some translations in German, and chance's share in Japanese."""
-    report = SuiteReport()
-    calls = DataFolder(data_dir)
-    keep = {"de", "ja"}
-    root = data_dir / "tatoeba/v1"
-    codes = [code for code, task in XTREME.items() if task in keep]
-    assert all((root / f"tatoeba.{code}-eng.eng").exists() for code in codes)
-    cut = _Cut(calls, [f".{code}-eng." for code in codes])
-    toy.evaluate(tatoeba, _trigrams, cut, Options(pcr=False), report)
-    assert 2 < report.get("de", "accuracy_mean") < 60
-    assert report.get("ja", "accuracy_mean") < 2
-    assert not calls.warnings
-
-
-class _Cut:
-    """A folder whose other files cannot be read: keeps the test short."""
-
-    def __init__(self, data, wanted):
-        self.data, self.wanted = data, wanted
-        self.folder, self.files = data.folder, data.files
-
-    def lines(self, path, hint):
-        if not any(part in path.name for part in self.wanted):
-            raise UserError("left out")
-        return self.data.lines(path, hint)

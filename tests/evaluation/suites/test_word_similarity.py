@@ -92,19 +92,6 @@ def test_no_data(tmp_path):
         _run(tmp_path)
 
 
-def test_real_files(data_dir):
-    """All pairs are read, without a warning, a note or a failure."""
-    report, data = SuiteReport(), DataFolder(data_dir)
-
-    def encode(texts):
-        return np.array([[len(text), 1.0] for text in texts])
-
-    toy.evaluate(word_similarity, encode, data, Options(), report)
-    counts = {score.task: score.count for score in report.scores}
-    assert counts["multi_simlex.zh"] == 1888 and counts["simlex.german"] == 999
-    assert not (report.failures or _remarks(report) or data.warnings)
-
-
 def test_cross_lingual_scores(tmp_path):
     """Made of the languages that are there, unless a file gives them."""
     _multilingual(tmp_path, ["en", "es", "fi"])
