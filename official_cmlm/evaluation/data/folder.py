@@ -57,17 +57,17 @@ class DataFolder:
         path: Path,
         hint: str,
         encodings: Sequence[str] = ("utf-8",),
-        rows: int | None = None,
         header: str = "",
     ) -> list[str]:
         """Reads lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
+
+        A number of lines, without header and empty last line, other than that in
+        `published_files.json` gives a warning.
 
         Args:
           path: the file.
           hint: its source and format, for the error message.
           encodings: tried in turn.
-          rows: number of lines of the published file, without header and empty last line; another
-            number gives a warning. Default: as in `published_files.json`.
           header: start of a header line; a first line that starts so is left out. Default: the file
             has no header.
 
@@ -76,11 +76,7 @@ class DataFolder:
           UserError: if it is in none of the encodings; with `strict` also if it differs from the
             published one.
         """
-
-        def is_header(line: str) -> bool:
-            return bool(header) and line.startswith(header)
-
-        return self.table(path, hint, is_header, encodings, rows)[1]
+        return self.table(path, hint, lambda line: header and line.startswith(header), encodings)[1]
 
     def table(
         self,
@@ -88,19 +84,10 @@ class DataFolder:
         hint: str,
         is_header: Callable[[str], bool],
         encodings: Sequence[str] = ("utf-8",),
-        rows: int | None = None,
     ) -> tuple[str, list[str]]:
-        """Returns the header of a file and its other lines, read as `lines` reads them.
+        """Returns the header of a file, "" if it has none, and its other lines; see `lines`.
 
-        Args:
-          path, hint, encodings, rows: as in `lines`.
-          is_header: whether a first line names the columns.
-
-        Returns:
-          (the header, "" if the file has none; the other lines).
-
-        Raises:
-          MissingData, UserError: as in `lines`.
+        `is_header` says whether a first line names the columns.
         """
         refuse_special(path)
         try:
@@ -109,7 +96,7 @@ class DataFolder:
             raise MissingData(path, hint) from None
         lines = _split(_decode(content, path, encodings))
         header = lines.pop(0) if lines and is_header(lines[0]) else ""
-        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), rows)
+        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines))
         return header, lines
 
     def file(self, path: Path, hint: str) -> Path:
@@ -125,15 +112,15 @@ class DataFolder:
             digest = sha256(path)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingData(path, hint) from None
-        self._remember(path, digest, None, None)
+        self._remember(path, digest)
         return path
 
-    def _remember(self, path: Path, digest: str, found: int | None, rows: int | None) -> None:
+    def _remember(self, path: Path, digest: str, rows: int | None = None) -> None:
         name = path.relative_to(self.root).as_posix()
         self.files[name] = digest
         if name not in self._judged:
             self._judged.add(name)
-            if verdict := _verdict(path, name, digest, found, rows):
+            if verdict := _verdict(path, name, digest, rows):
                 self._verdicts[name] = verdict
                 if not self.strict and verdict not in self.warnings:
                     self.warnings.append(verdict)
@@ -141,12 +128,11 @@ class DataFolder:
             raise UserError(self._verdicts[name])
 
 
-def _verdict(path: Path, name: str, digest: str, found: int | None, rows: int | None) -> str | None:
+def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:
     """Returns a file's difference from the published one; None without one, or if unknown."""
     known = _known(name)
-    wanted = rows if rows is not None else known.get("rows")
-    if None not in (wanted, found) and found != wanted:
-        return f"{path}: {found} rows, published with {wanted}; download it again"
+    if rows is not None and rows != known.get("rows", rows):
+        return f"{path}: {rows} rows, published with {known['rows']}; download it again"
     if "sha256" in known and digest not in known["sha256"]:
         return f"{path}: its checksum {digest[:12]}… differs from the published file's"
     return None

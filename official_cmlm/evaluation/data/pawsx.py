@@ -65,46 +65,24 @@ def split_name(name: str) -> str:
     return _SPLITS.get(name.removesuffix(".tsv"), name)
 
 
-def first_sentences(data: DataFolder, path: Path, hint: str = HINT) -> list[str]:
+def first_sentences(data: DataFolder, path: Path) -> list[str]:
     """Returns the column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
-    Rows with another number of columns than the others, or with `NS`, have no sentence.
+    Rows with another number of columns than the others, or with `NS`, have no sentence. A file
+    without a header is one that `csv` wrote.
     """
-    header, lines = data.table(path, hint, _is_header)
+    header, lines = data.table(path, HINT, lambda line: "sentence1" in _names(line))
     if not lines:
         return []
-    quoted = is_quoted(lines)
     if header:
-        columns = len(_fields(header, quoted))
+        rows = [line.split("\t") for line in lines]
+        columns = len(header.split("\t"))
     else:
-        columns = Counter(len(_fields(line, quoted)) for line in lines).most_common(1)[0][0]
-    rows = list(_rows(lines, columns)) if quoted else [line.split("\t") for line in lines]
+        columns = Counter(len(_fields(line)) for line in lines).most_common(1)[0][0]
+        rows = list(_rows(lines, columns))
     column = _column(path, header, columns, rows)
     found = [row[column].strip() if len(row) == columns else "" for row in rows]
     return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in found]
-
-
-def is_quoted(lines: Sequence[str]) -> bool:
-    """Whether `csv` wrote the lines, so that a field in quotes is one without them.
-
-    `csv` quotes fields with quotes only, unless told to quote all, and doubles those inside. So a
-    field in quotes whose inner quotes are all doubled speaks for it; one with a quote in another
-    place, or in quotes without need, for text as it is. A published file has one kind alone; a
-    damaged row does not outweigh the others.
-    """
-    filled = [line for line in lines if line]
-    if filled and all(len(line) > 1 and line[0] == line[-1] == '"' for line in filled):
-        return True
-    balance = 0
-    for line in filled:
-        for field in _FIELD.findall(line) if '"' in line else ():
-            if '"' in field:
-                balance += 1 if _is_field(field) and '""' in field[1:-1] else -1
-    return balance > 0
-
-
-def _is_header(line: str) -> bool:
-    return "sentence1" in _names(line)
 
 
 def _names(header: str) -> list[str]:
@@ -127,13 +105,13 @@ def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
     """Reads rows of a file that `csv` wrote; a quoted field may have line ends."""
     index = 0
     while index < len(lines):
-        row, taken = _fields(lines[index], True), 1
+        row, taken = _fields(lines[index]), 1
         # A quote that is not closed in its line makes the number of quotes odd.
         if lines[index].count('"') % 2:
             for end in range(index + 2, min(index + _MOST_LINES, len(lines)) + 1):
                 text = "\n".join(lines[index:end])
                 if text.count('"') % 2 == 0:
-                    longer = _fields(text, True)
+                    longer = _fields(text)
                     if len(longer) == columns:
                         row, taken = longer, end - index
                     break
@@ -141,9 +119,8 @@ def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
         index += taken
 
 
-def _fields(line: str, quoted: bool) -> list[str]:
-    if not quoted or '"' not in line:
-        return line.split("\t")
+def _fields(line: str) -> list[str]:
+    """Splits a line at tabs; a field in quotes that `csv` can have written loses them."""
     fields, start = [], 0
     while True:
         field = _FIELD.match(line, start)[0]

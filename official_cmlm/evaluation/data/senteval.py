@@ -38,6 +38,8 @@ class Examples:
 
 
 Parts = dict[str, Examples]
+Parse = Callable[[str], tuple[str, str, float]]
+"""Line -> first sentence, second one or "", label; raises ValueError or IndexError if malformed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,10 +82,7 @@ def _joined(words: list[str]) -> str:
 
 
 def parsed(
-    path: Path,
-    lines: list[str],
-    parse: Callable[[str], tuple[str, str, float]],
-    notes: list[str],
+    path: Path, lines: list[str], parse: Parse, notes: list[str]
 ) -> list[tuple[str, str, float]]:
     """Parses lines; malformed ones are skipped and counted in a note."""
     rows = []
@@ -101,7 +100,6 @@ def parsed(
 
 def _two_files(folder: str, positive: str, negative: str) -> Callable[..., Parts]:
     def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
-        del notes
         rows = [
             (line, "", label)
             for name, label in ((positive, 1), (negative, 0))
@@ -112,11 +110,7 @@ def _two_files(folder: str, positive: str, negative: str) -> Callable[..., Parts
     return read
 
 
-def _files(
-    names: dict[str, str],
-    parse: Callable[[str], tuple[str, str, float]],
-    header: str = "",
-) -> Callable[..., Parts]:
+def _files(names: dict[str, str], parse: Parse, header: str = "") -> Callable[..., Parts]:
     """Returns a reader of one file a part."""
 
     def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
@@ -144,24 +138,14 @@ def _trec(line: str) -> tuple[str, str, float]:
     return rest.split(" ", 1)[1], "", _TREC.index(label)
 
 
-def _mrpc(line: str) -> tuple[str, str, float]:
-    columns = line.strip().split("\t")
-    return columns[3], columns[4], ("0", "1").index(columns[0])
+def _pairs(first: int, second: int, label: int, read: Callable[[str], float]) -> Parse:
+    """Returns a parser of pairs in these columns, separated by tabs."""
 
+    def parse(line: str) -> tuple[str, str, float]:
+        columns = line.strip().split("\t")
+        return columns[first], columns[second], read(columns[label])
 
-def _sick_entailment(line: str) -> tuple[str, str, float]:
-    columns = line.strip().split("\t")
-    return columns[1], columns[2], _SICK.index(columns[4])
-
-
-def _sick_relatedness(line: str) -> tuple[str, str, float]:
-    columns = line.strip().split("\t")
-    return columns[1], columns[2], _score(columns[3])
-
-
-def _sts_benchmark(line: str) -> tuple[str, str, float]:
-    columns = line.strip().split("\t")
-    return columns[5], columns[6], _score(columns[4])
+    return parse
 
 
 def _score(text: str) -> float:
@@ -203,6 +187,8 @@ _SICK_FILES = {
     "dev": "SICK/SICK_trial.txt",
     "test": "SICK/SICK_test_annotated.txt",
 }
+_sick_entailment, _sick_relatedness = _pairs(1, 2, 4, _SICK.index), _pairs(1, 2, 3, _score)
+_sts_benchmark, _mrpc = _pairs(5, 6, 4, _score), _pairs(3, 4, 0, ("0", "1").index)
 _STS_FILES = {part: f"STS/STSBenchmark/sts-{part}.csv" for part in ("train", "dev", "test")}
 _MRPC_FILES = {part: f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")}
 _TREC_FILES = {"train": "TREC/train_5500.label", "test": "TREC/TREC_10.label"}

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +64,12 @@ class ScoredPairs:
     gold: np.ndarray
     skipped: int = 0
 
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, float]], skipped: int = 0) -> "ScoredPairs":
+        """Returns the pairs of rows (first sentence, second sentence, score)."""
+        first, second, gold = zip(*rows)
+        return cls(list(first), list(second), np.array(gold), skipped)
+
     @property
     def texts(self) -> list[str]:
         """All sentences."""
@@ -77,13 +83,9 @@ class ScoredPairs:
 
 def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
     """Returns the pairs of all subsets as one list."""
-    parts = list(subsets.values())
-    return ScoredPairs(
-        [sentence for pairs in parts for sentence in pairs.first],
-        [sentence for pairs in parts for sentence in pairs.second],
-        np.concatenate([pairs.gold for pairs in parts]),
-        sum(pairs.skipped for pairs in parts),
-    )
+    parts = subsets.values()
+    rows = [row for pairs in parts for row in zip(pairs.first, pairs.second, pairs.gold)]
+    return ScoredPairs.of(rows, sum(pairs.skipped for pairs in parts))
 
 
 def read_sts_benchmark(path: Path) -> ScoredPairs:
@@ -158,13 +160,11 @@ def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
 
 def find_russian(root: Path) -> tuple[Path, Path] | None:
     """Finds (texts, scores) of deepPavlovEval's Russian pairs; None if they are not there."""
+    # The second pair are the default names of deepPavlovEval's reader.
+    names = (("STS.input.MSRvid.txt", "STS.gs.MSRvid.txt"), ("input.txt", "labels.txt"))
     for base in ("", "STS", "deepPavlovEval/data", "senteval/downstream/STS"):
         folder = root / base / "STS2012_MSRvid_translated"
-        # The second pair are the default names of deepPavlovEval's reader.
-        for texts, scores in (
-            ("STS.input.MSRvid.txt", "STS.gs.MSRvid.txt"),
-            ("input.txt", "labels.txt"),
-        ):
+        for texts, scores in names:
             if (folder / texts).is_file():
                 return folder / texts, folder / scores
     return None
@@ -182,10 +182,11 @@ def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
         names = [path.name.removeprefix("STS.input.").removesuffix(".txt") for path in paths]
     if not names or not folder.is_dir():
         raise MissingData(folder / "STS.input.*.txt", HINT)
-    files = {name: (f"STS.input.{name}.txt", f"STS.gs.{name}.txt") for name in sorted(names)}
     return {
-        name: read_pairs(data, folder / texts, folder / scores, HINT)
-        for name, (texts, scores) in files.items()
+        name: read_pairs(
+            data, *(folder / f"STS.{part}.{name}.txt" for part in ("input", "gs")), HINT
+        )
+        for name in sorted(names)
     }
 
 
@@ -216,8 +217,7 @@ def scored_pairs(
             f"{path}: {len(scored)} of {len(rows)} lines are two texts and a score; need 2; "
             f"{_found(lines)}; known: {known}"
         )
-    first, second, gold = zip(*scored)
-    return ScoredPairs(list(first), list(second), np.array(gold), len(rows) - len(scored))
+    return ScoredPairs.of(scored, len(rows) - len(scored))
 
 
 def _found(lines: Sequence[str]) -> str:

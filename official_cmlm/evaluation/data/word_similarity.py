@@ -87,12 +87,7 @@ class WordPairs:
     @property
     def scored(self) -> ScoredPairs:
         """All rows."""
-        return ScoredPairs(
-            [row[1] for row in self.rows],
-            [row[2] for row in self.rows],
-            np.array([row[3] for row in self.rows], np.float64),
-            self.skipped,
-        )
+        return ScoredPairs.of((row[1:] for row in self.rows), self.skipped)
 
     @property
     def numbered(self) -> Rows:

@@ -113,17 +113,15 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """
     report.seeds = [_SEED]
     report.figures["cosine_histogram"] = {}
-    paths: list[Path] = []
     with report.task("texts"):
-        paths = _text_files(data.folder("mirror_bert", hint=_TEXT_HINT))
-    for path in paths:
-        yield _Texts(path.stem, data, path, options)
+        folder = data.folder("mirror_bert", hint=_TEXT_HINT)
+        paths = sorted(path for path in folder.glob("*.txt") if path.stem.lower() not in _NO_TEXTS)
+        if not paths:
+            raise UserError(f"{folder}: no *.txt; {_TEXT_HINT}")
+        yield from (_Texts(path.stem, data, path, options) for path in paths)
     yield _PositivePairs("sts-dev", data, options)
-    read, note = (
-        functools.partial(_read_questions, data, options),
-        "{skipped} malformed lines skipped",
-    )
-    yield _Questions("qqp", read, left_out=note)
+    read = functools.partial(_read_questions, data, options)
+    yield _Questions("qqp", read, left_out="{skipped} malformed lines skipped")
 
 
 @dataclasses.dataclass(eq=False)
@@ -213,12 +211,10 @@ def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
     columns = [header.index(name) for name in _QUESTION_COLUMNS]
     rows = [row for row in rows if any(map(str.strip, row))]
     good = [[row[i] for i in columns] for row in rows if len(row) == len(header)]
-    good = [row for row in good if row[2] in ("0", "1") and row[0] and row[1]]
-    labels = np.array([int(row[2]) for row in good])
-    if len(set(labels.tolist())) < 2:
+    good = [(a, b, int(label)) for a, b, label in good if label in ("0", "1") and a and b]
+    if len({label for _, _, label in good}) < 2:
         raise UserError(f"{source}: needs duplicates (1) and other pairs (0); {_QUESTIONS_HINT}")
-    first, second = [row[0] for row in good], [row[1] for row in good]
-    return ScoredPairs(first, second, labels, len(rows) - len(good))
+    return ScoredPairs.of(good, len(rows) - len(good))
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
@@ -227,13 +223,6 @@ def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
     if not len(kept):
         raise UserError(f"no pair has a score above {min_score}; lower geometry.min_score")
     return pairs.take(kept)
-
-
-def _text_files(folder: Path) -> list[Path]:
-    paths = sorted(path for path in folder.glob("*.txt") if path.stem.lower() not in _NO_TEXTS)
-    if not paths:
-        raise UserError(f"{folder}: no *.txt; {_TEXT_HINT}")
-    return paths
 
 
 def _edges() -> list[float]:

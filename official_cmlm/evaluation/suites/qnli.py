@@ -91,6 +91,5 @@ def parse_pairs(lines: Sequence[str], source: str) -> ScoredPairs:
     good = [row for row in rows if len(row) == 4 and row[3].strip() in _LABELS]
     if not good:
         raise UserError(f"{source}: no pair with a label; {_HINT}")
-    labels = np.array([_LABELS[row[3].strip()] for row in good])
-    first, second = [row[1] for row in good], [row[2] for row in good]
-    return ScoredPairs(first, second, labels, len(rows) - len(good))
+    pairs = [(row[1], row[2], _LABELS[row[3].strip()]) for row in good]
+    return ScoredPairs.of(pairs, len(rows) - len(good))

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated
 
 import numpy as np
@@ -202,19 +203,34 @@ def tasks_in(
             yield _ImageTask(f"{prefix}{name}", data, root, options)
         else:
             task = senteval_data.TASKS[name]
-            yield _TextTask(f"{prefix}{name}", task, data, root, options)
+            yield _TextTask(f"{prefix}{name}", data, root, options, task)
 
 
 @dataclasses.dataclass(eq=False)
-class _TextTask(Task):
+class _Trained(Task):
+    """A task with files of a downstream folder, trained once a seed."""
+
+    data: DataFolder
+    root: Path
+    options: Options
+
+    def add(
+        self, report: SuiteReport, score: Callable[[int], dict[str, float]], counts: dict[str, int]
+    ) -> None:
+        """Adds the metrics, 0 to 1, that `score` gives for each seed; `counts` are of the parts."""
+        found = [score(seed) for seed in self.options.numbers]
+        for metric in found[0]:
+            count = counts["dev" if metric in DEV_METRICS else "test"]
+            report.add(self.name, metric, [100 * one[metric] for one in found], count)
+
+
+@dataclasses.dataclass(eq=False)
+class _TextTask(_Trained):
     """A classification or regression of sentences or pairs of them."""
 
     trained_by = ("configuration", "solver", "seeds")
 
     task: senteval_data.Task
-    data: DataFolder
-    root: Path
-    options: Options
 
     @functools.cached_property
     def _parts(self) -> Parts:
@@ -229,29 +245,18 @@ class _TextTask(Task):
         folds = CONFIGURATIONS[options.configuration][0]
         trainings = {_FOLDED: folds * (folds + 1), "kfold": folds + 1}.get(task.protocol, 1)
         done = report.progress(self.name, trainings * options.seeds)
-        rows = {part: _features(encode, task, examples) for part, examples in parts.items()}
-        found: dict[str, list[float]] = {}
-        for seed in options.numbers:
-            for metric, value in _score(task, parts, rows, options, seed, done).items():
-                found.setdefault(metric, []).append(100 * value)
+        rows = {part: _features(encode, task.name, examples) for part, examples in parts.items()}
         counts = {
             kind: len(next(parts[part] for part in (kind, "train") if part in parts).labels)
             for kind in ("dev", "test")
         }
-        for metric, values in found.items():
-            count = counts["dev" if metric in DEV_METRICS else "test"]
-            report.add(self.name, metric, values, count)
+        self.add(report, lambda seed: _score(task, parts, rows, options, seed, done), counts)
 
 
-@dataclasses.dataclass(eq=False)
-class _ImageTask(Task):
+class _ImageTask(_Trained):
     """COCO: recall of captions by images and of images by captions, and the mean of the six."""
 
     trained_by = ("seeds",)
-
-    data: DataFolder
-    root: Path
-    options: Options
 
     @functools.cached_property
     def _parts(self) -> dict[str, Captioned]:
@@ -266,22 +271,20 @@ class _ImageTask(Task):
         config = RankingConfig()
         epochs = config.max_epoch + 1
         done = report.progress(self.name, epochs * self.options.seeds)
-        scores: dict[str, list[float]] = {}
-        for seed in self.options.numbers:
+
+        def score(seed: int) -> dict[str, float]:
             trained: list[int] = []
             dev, test = rank_captions(
                 *(rows[part] for part in ("train", "dev", "test")),
                 seed,
                 config,
-                lambda count, trained=trained: (trained.append(count), done(count)),
+                lambda count: (trained.append(count), done(count)),
             )
             done(epochs - sum(trained))
-            means = {"mean_recall": _mean(test.values()), "dev_mean_recall": _mean(dev.values())}
-            for metric, value in (means | test).items():
-                scores.setdefault(metric, []).append(100 * value)
-        for metric, values in scores.items():
-            part = "dev" if metric in DEV_METRICS else "test"
-            report.add(self.name, metric, values, len(parts[part].captions))
+            means = {"mean_recall": fmean(test.values()), "dev_mean_recall": fmean(dev.values())}
+            return means | test
+
+        self.add(report, score, {part: len(found.captions) for part, found in parts.items()})
 
 
 @dataclasses.dataclass(eq=False)
@@ -307,14 +310,12 @@ class _Year(Task):
         self.value = subset_correlations(encode, self._subsets)["spearman_mean"]
 
 
-def _features(
-    encode: Encode, task: senteval_data.Task, examples: Examples
-) -> np.ndarray | PairFeatures:
+def _features(encode: Encode, task: str, examples: Examples) -> np.ndarray | PairFeatures:
     first = encode(examples.first)
     if not examples.second:
         return first
-    pairs = PairFeatures(first, encode(examples.second), with_both=task.name == "SNLI")
-    return pairs if task.name == "SNLI" else pairs[np.arange(len(pairs))]
+    pairs = PairFeatures(first, encode(examples.second), with_both=task == "SNLI")
+    return pairs if task == "SNLI" else pairs[np.arange(len(pairs))]
 
 
 def _score(
@@ -430,7 +431,3 @@ def add_average(
     else:
         report.add(task, metric, mean_by_seed(values.values()), len(values))
     return not lacking
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))

@@ -31,8 +31,8 @@ def test_sentences_of_both_layouts(tmp_path):
     plain.write_text("one\tuno\t1\nNS\ttwo\t0\nbroken\nfour\tvier\t1\n")
     header.write_text("id\tsentence1\tsentence2\tlabel\r\n1\teins\tzwei\t0\r\n2\tzwei\t1\r\n")
     data = DataFolder(tmp_path)
-    assert first_sentences(data, plain, "") == ["one", "", "", "four"]
-    assert first_sentences(data, header, "") == ["eins", ""]
+    assert first_sentences(data, plain) == ["one", "", "", "four"]
+    assert first_sentences(data, header) == ["eins", ""]
 
 
 def _read(tmp_path, text):
