@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import dataclasses
+import gc
 import hmac
 import ipaddress
 import itertools
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer;
 # of one that is larger still, or comes in chunks, which take longer, the connection is closed.
 _DROPPED_BYTES = 1 << 28
-# Larger bodies are read on another thread, and larger answers are made there, so many rows at a
-# time: what reads and writes JSON lets no other thread run until it is done.
-_LARGE_BODY, _ROWS = 1 << 18, 16
+# Larger bodies, of which the worst take 2 ms, are read on another thread, and larger answers are
+# made there, so many rows at a time: JSON lets no other thread run until it is read or written.
+_LARGE_BODY, _ROWS = 1 << 14, 16
 # Answers of `/tokenize` with more tokens are made there, and bytes of one token while it is made.
 _LARGE_ANSWER, _SHOWN_BYTES = 1 << 12, 400
-# Texts of more characters are tokenised on another thread, about so many before others' turn.
-_LARGE_TEXTS, _TURN_CHARACTERS = 1 << 14, 1 << 17
+# Texts of more bytes in memory are tokenised on another thread, so many before others' turn.
+_LARGE_TEXTS, _TURN_BYTES = 1 << 11, 1 << 14
 # Answers of more bytes are the system's only when the client reads them; uvicorn's high water.
 _BUFFERED_BYTES = 1 << 16
 # An id of a request that its sender gives is kept in the log.
@@ -267,16 +268,17 @@ def create_app(
             return await asyncio.to_thread(parsed)
 
     async def read(slot: _Slot, texts: list[str], prompt: Prompt, reader: Callable) -> Rows:
-        """Tokenises texts, of many characters some at a time, in turn with other requests.
+        """Tokenises texts, of many bytes some at a time, in turn with other requests.
 
         What is made of them is held besides.
         """
-        if sum(map(len, texts)) <= _LARGE_TEXTS:
+        sizes = np.cumsum([*map(sys.getsizeof, texts)])
+        if sizes[-1] <= _LARGE_TEXTS:
             rows = _read(reader, texts, prompt, metrics)
             slot.hold(slot.size + rows.size)
             return rows
-        ends = np.cumsum([len(text) for text in texts]) // _TURN_CHARACTERS
-        parts = np.split(np.arange(len(texts)), np.flatnonzero(np.diff(ends)) + 1)
+        turns = np.flatnonzero(np.diff(sizes // _TURN_BYTES)) + 1
+        parts = np.split(np.arange(len(texts)), turns)
         found = []
         for part in parts:
             async with reading:
@@ -389,7 +391,7 @@ def create_app(
             {"index": i, "score": float(scores[i])} | ({"text": shown[i]} if shown else {})
             for i in np.argsort(-scores, kind="stable").tolist()
         )
-        short = sum(map(len, shown or texts.texts)) <= _LARGE_TEXTS
+        short = sum(map(sys.getsizeof, shown or texts.texts)) <= _LARGE_BODY
         return in_parts(_list(ranked), short, _cut_header(cut + more))
 
     async def search(request: Request) -> Response:
@@ -725,11 +727,15 @@ def _too_large(settings: Settings) -> Refused:
 
 
 def _object(body: bytes) -> dict[str, Any]:
+    # What is read has no cycles, and looking for them takes several times as long as reading.
+    gc.disable()
     try:
         # Strictly, as the module json lets halves of characters pass.
         given = json.loads(str(body, "utf-8"))
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
+    finally:
+        gc.enable()
     if not isinstance(given, dict):
         raise Refused(400, "the body must be a JSON object")
     return given
@@ -798,7 +804,7 @@ def _ids(given: list[Any], settings: Settings) -> list[list[int]]:
     rows = [given] if type(given[0]) is int else given
     _check_count(len(rows), settings, "input")
     for i, row in enumerate(rows):
-        if not isinstance(row, list) or not all(type(one) is int for one in row):
+        if not isinstance(row, list) or {*map(type, row)} - {int}:
             raise Refused(400, f"item {i} of input is not a list of token ids", None, "input")
     return rows
 

@@ -121,7 +121,7 @@ class TokenEmbedder:
                     f"input {number} holds token ids that are not of /tokenize, as they lack its"
                     " first and last; send texts (LangChain: check_embedding_ctx_length=False)"
                 )
-            if not all(0 <= one < most for one in ids):
+            if not 0 <= min(ids) <= max(ids) < most:
                 raise UserError(f"input {number} has ids that are not of 0 to {most - 1}")
         items = [np.array(ids[1:-1][: self.max_seq_length - 2], np.int32) for ids in given]
         return Rows(items, np.array([len(ids) for ids in given], np.int64))
