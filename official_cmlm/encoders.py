@@ -15,7 +15,11 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli, files, progress
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
+from official_cmlm.checkpoints.encoder_directory import (
+    EncoderDirectory,
+    EncodingSettings,
+    encoder_digest,
+)
 from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
@@ -218,31 +222,39 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     import tensorflow_text  # noqa: F401 - registers the ops of the preprocess module
 
     preprocess, encoder = (tf.saved_model.load(folder / part) for part in ("preprocess", "encoder"))
+    length, prompt = max_seq_length, ""
+    if length is None:
+        length = int(preprocess(tf.constant([""]))["input_word_ids"].shape[1])
+    if asset := getattr(preprocess, "encoder_config", None):
+        path = asset.asset_path.numpy().decode()
+        prompt = EncodingSettings.of_values(files.read_object(path), path).default_prompt
+    # The tokens are nested in words or in texts.
+    nested = preprocess.tokenize(tf.constant([""])).ragged_rank > 1
 
-    def inputs(texts: list[str]) -> dict:
+    def tokenize(texts: list[str]) -> list[np.ndarray]:
         # A tensor cannot hold lone surrogates; `SentenceEncoder` replaces them equally.
-        strings = tf.constant(utf8(texts), tf.string)
-        if max_seq_length is None:
-            return preprocess(strings)
-        segments = [preprocess.tokenize(strings)]
-        return preprocess.bert_pack_inputs(segments, seq_length=tf.constant(max_seq_length))
-
-    def encode(texts: list[str]) -> np.ndarray:
-        return encoder(inputs(texts))["default"].numpy()
-
-    def count_tokens(texts: list[str]) -> np.ndarray:
         tokens = preprocess.tokenize(tf.constant(utf8(texts), tf.string))
-        # The tokens are nested in words or in texts; two special ones are added later.
-        tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
-        return tokens.row_lengths().numpy() + 2
+        tokens = tokens.merge_dims(1, -1) if nested else tokens
+        return np.split(tokens.values.numpy(), tokens.row_splits.numpy()[1:-1]) if texts else []
+
+    def encode_ids(rows: list[np.ndarray]) -> np.ndarray:
+        ids = np.concatenate([np.zeros([0], np.int32), *rows])
+        splits = np.cumsum([0, *map(len, rows)])
+        words = [np.arange(len(ids) + 1)] if nested else []
+        segment = tf.RaggedTensor.from_nested_row_splits(ids, [splits, *words])
+        packed = preprocess.bert_pack_inputs([segment], seq_length=tf.constant(length))
+        return encoder(packed)["default"].numpy()
 
     return OpenedEncoder(
         folder.resolve().name,
         "tfhub",
         encoder_digest(folder, settings),
-        _by_length(encode),
-        max_seq_length=int(inputs([""])["input_word_ids"].shape[1]),
-        count_tokens=count_tokens,
+        _by_length(lambda texts: encode_ids(tokenize([prompt + text for text in texts]))),
+        max_seq_length=length,
+        count_tokens=lambda texts: np.array([len(ids) + 2 for ids in tokenize(texts)]),
+        prompt=prompt,
+        tokenize=tokenize,
+        encode_ids=_by_length(encode_ids),
     )
 
 

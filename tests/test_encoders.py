@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+from export.service.embedder import Prompt, TextEmbedder
 from official_cmlm.classifier import Classifier
 from official_cmlm.encoders import by_language, open_encoder
 from official_cmlm.errors import UserError
@@ -37,6 +38,11 @@ def test_directory_and_modules_agree(exported, length):
     assert counts[3] == 2 and counts[4] == 602
     assert theirs.count_tokens(texts).tolist() == counts.tolist()
     assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
+    # A service takes the ids of its count, and no text is tokenised twice.
+    embedder = TextEmbedder(dataclasses.replace(theirs, encode=None, count_tokens=None))
+    rows = embedder.read(texts, Prompt())
+    assert rows.exact and rows.tokens.tolist() == counts.tolist()
+    np.testing.assert_allclose(embedder.embed(rows.items), ours.encode(texts), atol=1e-5)
     # Text beyond the limit does not change the vector; text within it does.
     limit = ours.max_seq_length - 2
     longer, whole, shorter = (

@@ -727,7 +727,7 @@ def _too_large(settings: Settings) -> Refused:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    # What is read has no cycles, and looking for them takes several times as long as reading.
+    # Objects of JSON have no cycles; looking for them takes several times as long as reading.
     gc.disable()
     try:
         # Strictly, as the module json lets halves of characters pass.

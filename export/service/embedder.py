@@ -103,8 +103,7 @@ class TokenEmbedder:
             raise UnknownPrompt(_unknown(prompt.name, self.prompts))
         rows = self.encoder.token_rows(texts, role=prompt.role, prompt_name=prompt.name)
         items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
-        # Copies, as a view would hold the ids of all texts.
-        return Rows([ids[:most].copy() for ids in items], np.diff(rows.row_splits) + 2)
+        return _rows(items, most)
 
     def rows_of_ids(self, given: Sequence[Sequence[int]]) -> Rows:
         """Returns rows of ids that a client has sent, special tokens included.
@@ -134,7 +133,10 @@ class TokenEmbedder:
 
 
 class TextEmbedder:
-    """The `Embedder` of any other encoder, which tokenises its texts itself."""
+    """The `Embedder` of any other encoder.
+
+    Texts are tokenised when they arrive only where the encoder takes their ids.
+    """
 
     def __init__(self, opened: OpenedEncoder) -> None:
         """Takes the encoder, and tries it on two texts.
@@ -144,7 +146,7 @@ class TextEmbedder:
         """
         self._opened, self.name, self.how = opened, opened.name, opened.kind
         self.max_seq_length, self.prompts = opened.max_seq_length, sorted(opened.roles)
-        self.dimension = self.embed([("", "A short text."), ("", "")]).shape[1]
+        self.dimension = self.embed(self.read(["A short text.", ""], Prompt()).items).shape[1]
 
     def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
         """See `Embedder.read`."""
@@ -154,13 +156,18 @@ class TextEmbedder:
         # An encoder without roles for retrieval embeds both alike.
         role = role if role in self._opened.roles else ""
         before = self._opened.roles[role].prompt if role else self._opened.prompt
-        items, count = [(role, text) for text in texts], self._opened.count_tokens
+        whole, count = [before + text for text in texts], self._opened.count_tokens
+        if self._opened.tokenize:
+            return _rows(self._opened.tokenize(whole), self.max_seq_length - 2)
+        items = [(role, text) for text in texts]
         if count is None:
             return Rows(items, np.array([2 + len(t) // _CHARACTERS for t in texts]), exact=False)
-        return Rows(items, np.asarray(count([before + text for text in texts])))
+        return Rows(items, np.asarray(count(whole)))
 
     def embed(self, items: Sequence[Any]) -> np.ndarray:
         """See `Embedder.embed`."""
+        if self._opened.encode_ids:
+            return checked(self._opened.encode_ids)(list(items))
         found: list[Any] = [None] * len(items)
         for role in {role for role, _ in items}:
             chosen = [i for i, item in enumerate(items) if item[0] == role]
@@ -168,6 +175,11 @@ class TextEmbedder:
             for i, row in zip(chosen, checked(encode)([items[i][1] for i in chosen])):
                 found[i] = row
         return np.stack(found) if found else np.zeros([0, self.dimension], np.float32)
+
+
+def _rows(found: list[np.ndarray], most: int | None) -> Rows:
+    """Returns rows of ids, each cut to so many; copies, as a view would hold all of them."""
+    return Rows([ids[:most].copy() for ids in found], np.array([len(ids) + 2 for ids in found]))
 
 
 def _unknown(name: str, known: list[str]) -> str:

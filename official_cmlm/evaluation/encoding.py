@@ -68,6 +68,9 @@ class OpenedEncoder:
         cannot say them.
       workers: number of processes among which `encode` divides its texts.
       prompt: the text that `encode` itself puts before each; empty if unknown.
+      tokenize: n strings, which get no prompt, -> the ids of each, not cut, without special ones;
+        None if texts cannot be tokenised apart.
+      encode_ids: n rows of such ids -> vectors as of `encode`.
     """
 
     name: str
@@ -80,6 +83,8 @@ class OpenedEncoder:
     count_tokens: CountTokens | None = None
     workers: int = 1
     prompt: str = ""
+    tokenize: Callable[[list[str]], list[np.ndarray]] | None = None
+    encode_ids: Callable[[list[np.ndarray]], np.ndarray] | None = None
 
 
 def requests_by_role(
