@@ -12,6 +12,7 @@ import socket
 import stat
 import sys
 import tempfile
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -34,12 +35,16 @@ _SYSTEM_TEXT = {
     )
 }
 _IN_A_MESSAGE = re.compile(rf"(?:(\S+); )?({'|'.join(map(re.escape, _SYSTEM_TEXT))})")
+# The digest of a file in the cache is beside it under this suffix.
+_DIGEST = ".sha256"
 # Suffix of files that are being written.
 _UNFINISHED = ".tmp"
 # Most file systems take names of 255 bytes; this leaves room for what makes a name unique.
 _MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
+# Files in the cache that were not used for so long are removed when others are written there.
+_UNUSED_SECONDS = 90 * 24 * 3600
 README = "README.md"
 _HANDWRITTEN = r"(?i:(readme|licen[cs]e|copying|notice)(\.(md|txt))?)"
 # Last line of a README.md that an export has written, and may write again.
@@ -183,6 +188,47 @@ def cache_folder() -> Path:
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base) / "official_cmlm"
+
+
+def is_cached(path: Path) -> bool:
+    """Returns whether a file or folder in the cache is as it was written, and notes its use."""
+    written = path.with_suffix(_DIGEST)
+    try:
+        whole = written.read_text(encoding="ascii") == _content(path)
+    except (OSError, ValueError, UserError):
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(written)
+    return whole
+
+
+def note_cached(path: Path, content: Path) -> None:
+    """Writes the digest of `content`, which is or will be at `path` in the cache.
+
+    What is beside it and was not used for long is removed; `is_cached` counts as a use.
+    """
+    atomic_write_text(path.with_suffix(_DIGEST), _content(content))
+    for used in path.parent.glob(f"*{_DIGEST}"):
+        # Another process may remove it at the same time.
+        with contextlib.suppress(OSError):
+            if time.time() - used.stat().st_mtime > _UNUSED_SECONDS:
+                remove_cached(used.with_suffix(path.suffix))
+
+
+def remove_cached(path: Path) -> None:
+    """Removes a file or folder of the cache with its digest; neither need exist."""
+    path.with_suffix(_DIGEST).unlink(missing_ok=True)
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> str:
+    if not path.is_dir():
+        return sha256(path)
+    found = sorted(one for one in path.rglob("*") if not one.is_dir())
+    return digest(found, str([(str(one.relative_to(path)), one.stat().st_size) for one in found]))
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -4,12 +4,9 @@ The graph of an encoder directory is written once and kept in the user's cache f
 digest beside it. Nothing here needs TensorFlow.
 """
 
-import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-import time
 import warnings
 from pathlib import Path
 
@@ -35,7 +32,14 @@ from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, cache_folder, digest, sha256
+from official_cmlm.files import (
+    atomic_write,
+    cache_folder,
+    digest,
+    is_cached,
+    note_cached,
+    remove_cached,
+)
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -48,8 +52,6 @@ from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 
 # Version of the graphs in the cache; another number makes new graphs of the same weights.
 _GRAPH_VERSION = 3
-# Graphs in the cache that were not used for so long are removed when another one is written.
-_UNUSED_SECONDS = 90 * 24 * 3600
 # The producer, at the beginning of each graph's file.
 _PRODUCER = b"official_cmlm"
 
@@ -205,7 +207,7 @@ def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> On
     family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"
     content = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
     path = cache_folder() / f"{family}{_hash([*content, directory.weights_digest])}.onnx"
-    if _is_whole(path):
+    if is_cached(path):
         return _with_layer(OnnxBackend(path, path, device), override)
     weights = read_weights(directory, override, padded_to)
     length = padded_to or directory.max_seq_length
@@ -214,15 +216,10 @@ def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> On
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             file.write(graph)
-        atomic_write_text(path.with_suffix(".sha256"), hashlib.sha256(graph).hexdigest())
+        note_cached(path, path)
         # The other graphs of this family are of weights that the directory has no longer.
-        unused = set(path.parent.glob(f"{family}*.onnx")) - {path}
-        for used in path.parent.glob("onnx-*.sha256"):
-            if time.time() - used.stat().st_mtime > _UNUSED_SECONDS:
-                unused.add(used.with_suffix(".onnx"))
-        for other in unused:
-            other.unlink(missing_ok=True)
-            other.with_suffix(".sha256").unlink(missing_ok=True)
+        for other in set(path.parent.glob(f"{family}*.onnx")) - {path}:
+            remove_cached(other)
     except OSError as error:
         warnings.warn(
             f"{path.parent}: cannot keep the graph of {directory.path} ({error.strerror}), so it "
@@ -231,18 +228,6 @@ def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> On
         )
         return _with_layer(OnnxBackend(graph, directory.path, device), override)
     return _with_layer(OnnxBackend(path, path, device), override)
-
-
-def _is_whole(path: Path) -> bool:
-    """Returns whether a graph in the cache is as it was written, and notes that it is used."""
-    written = path.with_suffix(".sha256")
-    try:
-        whole = written.read_text(encoding="ascii") == sha256(path)
-    except (OSError, ValueError, UserError):
-        return False
-    with contextlib.suppress(OSError):
-        os.utime(written)
-    return whole
 
 
 def _with_layer(backend: OnnxBackend, override: VectorOverride) -> OnnxBackend:

@@ -10,7 +10,7 @@ from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDire
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import cache_folder, digest
+from official_cmlm.files import cache_folder, digest, is_cached, note_cached, staged_folder
 
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -62,7 +62,7 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
 def encoder_directory_of(folder: Path) -> EncoderDirectory:
     """Opens an encoder directory; a public folder is imported into the cache first.
 
-    The import is kept until a file of the folder changes.
+    The import is kept until a file of the folder changes, or it is not used for 90 days.
 
     Raises:
       UserError: if the folder is neither, or cannot be imported.
@@ -77,11 +77,19 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
         )
     state = _state(folder)
     imported = cache_folder() / "imported" / state
-    if not EncoderDirectory.is_at(imported):
-        imported.parent.mkdir(parents=True, exist_ok=True)
-        import_checkpoint(folder, imported, overwrite=True)
-        if _state(folder) != state:
-            raise UserError(f"{folder}: its files changed while they were read; load it again")
+    if not is_cached(imported):
+        try:
+            with staged_folder(imported) as partial:
+                import_checkpoint(folder, partial)
+                if _state(folder) != state:
+                    raise UserError(
+                        f"{folder}: its files changed while they were read; load it again"
+                    )
+                note_cached(imported, partial)
+        except UserError:
+            # Another process may have imported it meanwhile.
+            if not is_cached(imported):
+                raise
     return EncoderDirectory.open(imported)
 
 

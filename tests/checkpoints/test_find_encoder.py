@@ -1,5 +1,6 @@
 """Encoders by name: folders, packages of weights, the hub, and what is said without one."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.errors import UserError
 from tests.binaries import call
+from tests.checkpoints.helpers import REFERENCES
 
 TEXTS = ["A cat sat on the mat.", "Where is the key?", "x " * 300]
 
@@ -56,6 +58,23 @@ def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     settings.write_text(settings.read_text().replace("256", "64"))
     second = encoder_directory_of(folder)
     assert second.path != first and second.max_seq_length == 64
+
+
+def test_an_import_that_is_damaged_or_not_used_for_long(tmp_path):
+    """The one is imported again, the other is removed when something else is imported."""
+    first = encoder_directory_of(REFERENCES / "bert").path
+    good = {path.name: path.read_bytes() for path in first.iterdir()}
+    (first / "vocab.txt").write_bytes(good["vocab.txt"][:-20])
+    assert encoder_directory_of(REFERENCES / "bert").path == first
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == good
+    digest = first.with_suffix(".sha256")
+    os.utime(digest, (0, 0))
+    encoder_directory_of(REFERENCES / "bert")
+    encoder_directory_of(REFERENCES / "roberta")
+    assert first.exists()
+    os.utime(digest, (0, 0))
+    encoder_directory_of(REFERENCES / "mpnet")
+    assert not first.exists() and not digest.exists()
 
 
 def test_an_unknown_module_is_refused_by_name(real_weights, tmp_path):
