@@ -163,11 +163,11 @@ def main(argv: list[str]) -> int:
     max_bytes = FLAGS.max_input_mb * 1e6
     if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
         cli.warn(too_large)
-    needed = cost(min(text.bytes, max_bytes))
-    if needed.mebibytes > _MUCH_MEMORY_MIB:
+    mebibytes, seconds = cost(min(text.bytes, max_bytes))
+    if mebibytes > _MUCH_MEMORY_MIB:
         cli.announce(
-            f"learning takes up to {needed.mebibytes / 1024:.1f} GiB of memory and some"
-            f" {needed.seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
+            f"learning takes up to {mebibytes / 1024:.1f} GiB of memory and some"
+            f" {seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
         )
     if FLAGS.smoothing == 1:
         paragraphs = sample_paragraphs(text, counts, max_bytes)

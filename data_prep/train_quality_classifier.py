@@ -48,18 +48,12 @@ def train(
     """Trains the classifier that best tells `kept` from `dropped`; uses no random numbers.
 
     Args:
-      kept, dropped: the examples.
+      kept, dropped: the examples; some of each.
       features: how texts become n-grams.
       l2: cost of half the squared length of the weights, added to the mean loss of an example. The
         bias costs nothing. A larger value makes phrases that were never seen easier to tell, and
         the order of words harder.
-
-    Raises:
-      UserError: one of the two is empty.
     """
-    if not kept or not dropped:
-        what = "to keep" if not kept else "to drop"
-        raise UserError(f"no example of text {what} is left to learn from; give more text")
     features = features or Features()
     documents = [*kept, *dropped]
     labels = np.repeat([1.0, 0.0], [len(kept), len(dropped)])

@@ -155,12 +155,11 @@ def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
 
 def write_report(
     manifest: Manifest, folder: str | os.PathLike, exponent: float = DEFAULT_EXPONENT
-) -> list[str]:
-    """Writes `balance.md` and `balance.svg`, which show this smoothing; returns their names."""
+) -> None:
+    """Writes `balance.md` and `balance.svg`, which show this smoothing."""
     atomic_write_text(Path(folder) / TABLE, table(manifest, exponent))
     with atomic_write(Path(folder) / FIGURE) as file:
         file.write(figure(manifest, exponent))
-    return [TABLE, FIGURE]
 
 
 # Times of this process and of the ended processes that it started.

@@ -182,13 +182,9 @@ def _first_reasons(losses: np.ndarray) -> np.ndarray:
 
 
 def _save_by_slot(path: Path, rows: np.ndarray, slots: np.ndarray, count: int) -> None:
-    """Writes rows by their slots, and where each slot begins.
+    """Writes rows by their slots, of which there are `count`, and beside them where each begins.
 
-    Args:
-      path: a `.npy` file; a `.starts.npy` file is written beside it.
-      rows: [rows], of any type; rows of a slot keep their order.
-      slots: [rows], from 0.
-      count: number of slots.
+    Rows of a slot keep their order.
     """
     order = np.argsort(slots, kind="stable")
     starts = np.searchsorted(slots[order], np.arange(count + 1))

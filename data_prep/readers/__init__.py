@@ -46,7 +46,12 @@ _READERS: dict[str, Reader] = {
 LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
 _COMPRESSED = (".gz", ".zst")
-_EXTENSIONS = {".jsonl": "jsonl", ".wet": "wet", ".warc": "warc", ".py": "docstrings"}
+_EXTENSIONS: dict[str, Reader] = {
+    ".jsonl": jsonl.read,
+    ".wet": crawl_files.read_wet,
+    ".warc": crawl_files.read_warc,
+    ".py": docstrings.read,
+}
 _TABLES = (".csv", ".tsv", ".parquet")
 # `de:path`, but not the scheme of an address such as gs://.
 _LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*):(?!//)(.*)")
@@ -93,24 +98,23 @@ def reader_for(path: str, name: str = "auto") -> Reader:
     Raises:
       UserError: with "auto", if the extension is that of a table.
     """
-    return _READERS[_name_for(path) if name == "auto" else name]
-
-
-def _name_for(path: str) -> str:
+    if name != "auto":
+        return _READERS[name]
     if path.startswith(tfds.PREFIX):
-        return "tfds"
+        return tfds.read
     path = path.lower()
     for ending in _COMPRESSED:
         # Files of JSON lines are published as json.gz; a plain .json is one object.
         if path.endswith(f".json{ending}"):
-            return "jsonl"
+            return jsonl.read
         path = path.removesuffix(ending)
     if path.endswith(_TABLES):
         raise UserError(
             f"{path}: a table, not running text; save its text as .txt or .jsonl, or give "
             "--reader=text to read its lines as they are"
         )
-    return next((name for end, name in _EXTENSIONS.items() if path.endswith(end)), "text")
+    found = (read for end, read in _EXTENSIONS.items() if path.endswith(end))
+    return next(found, plain_text.read)
 
 
 def read_documents(

@@ -183,15 +183,10 @@ class _LineTooLongError(Exception):
 def _whole_lines(
     path: str, chunks: Iterator[bytes], max_line_bytes: int, offset: int, skip_before: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, run of whole lines).
+    """Yields (offset, run of whole lines) of the chunks of a file; the first begins at `offset`.
 
-    Args:
-      path: path of the file, for messages.
-      chunks: its bytes.
-      max_line_bytes: the longest line allowed.
-      offset: where the first chunk begins in the file.
-      skip_before: if not 0, all up to the end of the first line is left out, and all if that end is
-        not before this byte.
+    If `skip_before` is not 0, all up to the end of the first line is left out, and all if that end
+    is not before this byte.
     """
     pending: list[bytes] = []
     pending_bytes = 0
@@ -240,13 +235,7 @@ def _whole_lines(
 def _lines_of_part(
     runs: Iterator[tuple[int, bytes]], part: Part, is_border: Callable[[bytes], bool]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields the runs of lines that belong to a part.
-
-    Args:
-      runs: as `_whole_lines` yields them, from the part's start on.
-      part: see `iter_blocks`.
-      is_border: see there.
-    """
+    """Yields the runs of lines that belong to a part, of all those from its start on."""
 
     def border(data: bytes, begin: int) -> int | None:
         """Returns where the first border line at `begin` or after it begins in `data`."""

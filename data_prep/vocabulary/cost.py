@@ -1,7 +1,6 @@
 """The cost of learning a vocabulary from a text: entries in reach, memory, time."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,17 +31,13 @@ def _between(value: float, known: int, wanted: int) -> float:
     return math.exp(y[at] + slope * (math.log(value) - x[at]))
 
 
-class Cost(NamedTuple):
-    """The cost of learning, about: MiB of memory and seconds of one core."""
+def cost(text_bytes: float) -> tuple[float, float]:
+    """Returns about the most MiB of memory and seconds of one core that learning takes.
 
-    mebibytes: float
-    seconds: float
-
-
-def cost(text_bytes: float) -> Cost:
-    """Returns the most that learning takes; the size of the vocabulary adds little to it."""
+    The size of the vocabulary adds little to it.
+    """
     megabytes = text_bytes / 1e6
-    return Cost(_BASE_MIB + _MIB_A_MB * megabytes, _BASE_SECONDS + _SECONDS_A_MB * megabytes)
+    return _BASE_MIB + _MIB_A_MB * megabytes, _BASE_SECONDS + _SECONDS_A_MB * megabytes
 
 
 def size_warning(vocab_size: int, text_bytes: float, max_bytes: float) -> str:

@@ -215,16 +215,3 @@ def test_units():
     assert units["quality/sentence_classifier"] == "sentences"
     assert units["duplicates/near_document"] == units["exclude/no_sentence_left"] == "documents"
     assert units["duplicates/near_paragraph"] == "paragraphs" and units["exclude/row"] == "rows"
-
-
-def test_balance_report(runs, texts):
-    """The table that is written is of these counts, each with its unit and its languages."""
-    manifest, _ = runs[0]
-    text = (texts / "plain-records" / "balance.md").read_text()
-    left_out, changed = text.split("## Left out")[1].split("## Changed")
-    assert "| exclude/sentence | 2 | sentences | en 2 |" in left_out
-    assert "| read/not_html | 1 | records |  |" in left_out
-    assert "| exclude/unread_file | 1 | evaluation files |  |" in changed
-    for reason, n in manifest.counters.items():
-        section = left_out if is_loss(reason) else changed
-        assert section.count(f"| {reason} | {n:,} | {unit(reason)} |") == 1

@@ -69,19 +69,6 @@ def test_files_that_are_written(run, tmp_path, vocabulary, capsys):
     assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
 
 
-def test_existing_records(run, tmp_path):
-    """They are kept without --overwrite, and replaced whole with it."""
-    run(shard_mb=0.004)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    with pytest.raises(UserError, match="out: holds records already; pass --overwrite"):
-        run()
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    run(overwrite=True)
-    assert len(load_manifest(tmp_path / "out", "documents").shards) == 1
-    assert "documents-00001.tfrecord" not in _names(tmp_path / "out")
-    assert "out.partial" not in _names(tmp_path)
-
-
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_of_something_else(run, tmp_path, overwrite):
     """It is never touched; an empty folder may be used."""
@@ -157,16 +144,6 @@ def test_casing_must_be_known(run, tmp_path):
     assert settings == {"lower_case": False, "max_bytes_per_word": 50}
 
 
-def test_text_that_is_not_utf8(run, tmp_path, capsys):
-    """It is read all the same; the manifest and a warning count it."""
-    (tmp_path / "text.txt").write_bytes(b"The cat sat. The dog ran \xff on.\n\nA bird flew.")
-    run()
-    manifest = load_manifest(tmp_path / "out", "documents")
-    assert manifest.counters == {"read/not_utf8": 1}
-    assert (manifest.documents, manifest.sentences) == (2, 3)
-    assert "warning: " in capsys.readouterr().err
-
-
 def test_exclude(run, tmp_path, capsys):
     """Evaluation sentences are left out and counted; a binary file stops the run, or warns."""
     (tmp_path / "text.txt").write_text("The cat sat. A dog ran! A bird flew.\n\nThe tree was old.")
@@ -195,17 +172,3 @@ def test_documents_without_text(run, tmp_path, capsys):
     run(input=tmp_path / "a.jsonl")
     assert load_manifest(tmp_path / "out", "documents").counters == {"read/without_text": 2}
     assert ", 2 document(s) without text left out" in capsys.readouterr().out
-
-
-def test_half_a_character_in_a_language(run, tmp_path):
-    """It is legal JSON but not a language: a fault of its record. In an id it is mended."""
-    line = (
-        r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "No. We.", "id": "\udc00x"}'
-    )
-    (tmp_path / "a.jsonl").write_text(line)
-    with pytest.raises(UserError, match=r"a.jsonl:1: .lang.: '.ud800' is not a language tag"):
-        run(input=tmp_path / "a.jsonl")
-    run(input=tmp_path / "a.jsonl", on_error="skip")
-    manifest = load_manifest(tmp_path / "out", "documents")
-    assert (manifest.sentences, manifest.languages) == (2, {"en": 2})
-    assert manifest.counters == {"read/not_utf8": 1, "read/unreadable_record": 1}

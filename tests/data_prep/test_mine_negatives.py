@@ -156,14 +156,3 @@ def test_mistakes_are_one_line(folder, values, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
     after = sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
     assert after == [name for name in before if name != "__pycache__"]
-
-
-def test_vectors_are_in_the_order_of_the_texts():
-    """Though the encoder gets long ones first, in pieces."""
-    texts = [f"{'x' * (i % 5)}{i}" for i in range(20)]
-
-    def encode(part):
-        return np.array([[float(text.strip("x"))] for text in part])
-
-    embed = mine_negatives._in_pieces(encode, "texts")
-    np.testing.assert_array_equal(embed(texts)[:, 0], range(20))

@@ -25,7 +25,7 @@ VIEWS = {
     "AdjacentPairs": lambda length, _: AdjacentPairs("sentence", length, 0.5, SPECIAL),
     "distant": lambda length, _: AdjacentPairs("sentence", length, 0.5, SPECIAL, 3),
     "packed": lambda length, _: AdjacentPairs("packed", length // 3, 0.5, SPECIAL),
-    **{name: _mirrored(name) for name in AUGMENTATIONS if name not in ("none", "span_mask")},
+    **{name: _mirrored(name) for name in AUGMENTATIONS if name != "none"},
     **{
         sampling: lambda length, _, sampling=sampling: Spans(
             2, 2, 4, length // 2, sampling, SPECIAL
@@ -43,6 +43,14 @@ def vocabulary(vocabulary):
     return dataclasses.replace(vocabulary, tokens=(*vocabulary.tokens, *more))
 
 
+def _block(documents, **values):
+    """Builds a block with text: a word for each token."""
+    block = make_block(documents, **values)
+    texts = [" ".join(f"word{token}" for token in s) for d in documents for s in d]
+    text = block.sentences.with_values(tf.constant(texts, tf.string))
+    return dataclasses.replace(block, text=text)
+
+
 def _rows(view, block):
     examples = view(block)
     return list(zip(*(examples[name].to_list() for name in view.sequences), strict=True))
@@ -52,14 +60,14 @@ def _rows(view, block):
 def test_examples_depend_on_the_record_and_its_key_alone(vocabulary, name):
     """A record gives the same examples in any block; with another key, others if it draws."""
     documents, view = random_documents(5, 60), VIEWS[name](34, vocabulary)
-    together = view(make_block([[[9]], *documents], keys=range(60, 66)))
+    together = view(_block([[[9]], *documents], keys=range(60, 66)))
     keys = together["key"].numpy().tolist()
     assert len(set(keys)) == len(keys)
-    together = _rows(view, make_block(documents, keys=range(61, 66)))
-    alone = _rows(view, make_block(documents[:1], keys=[61]))
-    rest = _rows(view, make_block(documents[1:], keys=range(62, 66)))
+    together = _rows(view, _block(documents, keys=range(61, 66)))
+    alone = _rows(view, _block(documents[:1], keys=[61]))
+    rest = _rows(view, _block(documents[1:], keys=range(62, 66)))
     assert together == alone + rest and alone
-    other = _rows(view, make_block(documents, keys=range(5)))
+    other = _rows(view, _block(documents, keys=range(5)))
     assert len(other) == len(together)
     assert (other == together) == (name in FIXED)
 
@@ -69,7 +77,7 @@ def test_examples_depend_on_the_record_and_its_key_alone(vocabulary, name):
 def test_blocks_without_sentences(vocabulary, name, documents):
     """They give no example, of the usual form."""
     view = VIEWS[name](34, vocabulary)
-    examples = view(make_block(documents))
+    examples = view(_block(documents))
     assert set(examples) == {*view.sequences, *view.scalars, "key"}
     for sequence in view.sequences:
         assert examples[sequence].to_list() == [] and examples[sequence].dtype == tf.int32

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import data_position, hashing
-from official_cmlm.inputs.checks import check_rows, check_text
-from official_cmlm.inputs.pair_views import TextPairs
+from official_cmlm.inputs.checks import check_examples, check_text
+from official_cmlm.inputs.mirrored import Mirrored
+from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.inputs.pipeline import build_dataset
 from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.record_names import document_ids, record_names
@@ -227,12 +228,21 @@ def test_folders_that_do_not_go_together(changes, what):
         ({"sources": [("a", float("nan"))]}, r"data.sources\[0\].weight must be above 0"),
         ({"sources": [("a", 1.0), ("b", None)]}, "data.sources: b has no weight, others have"),
         ({"sources": [("a", 1.0), ("a", 2.0)]}, "data.sources names a twice"),
-        ({"sources": []}, "data.input_path is empty"),
+        ({"input_path": ""}, "data.input_path is empty"),
+        ({"seq_length": 2}, "data.seq_length must be in .3, 1048576"),
+        ({"segment": "words"}, "data.segment must be one of .* got 'words'"),
+        ({"global_batch_size": 0}, "data.global_batch_size must be in .1, "),
+        ({"swap_probability": 1.5}, r"data.swap_probability must be in \[0, 1\], got 1.5"),
+        ({"bucket_boundaries": [8, 8, 32]}, "data.bucket_boundaries must ascend"),
+        ({"bucket_boundaries": [8, 16]}, r"end with seq_length \(32\)"),
+        ({"bucket_boundaries": [2, 32]}, "data.bucket_boundaries.0. must be in .3, "),
     ],
 )
 def test_settings_that_cannot_be(values, message):
-    sources = [SourceConfig(path=path, weight=weight) for path, weight in values["sources"]]
-    config = DataConfig(**(values | {"sources": sources}))
+    """Each mistake is named with its field."""
+    sources = [SourceConfig(path=path, weight=w) for path, w in values.get("sources", ())]
+    path = "" if sources else "x"
+    config = DataConfig(**({"input_path": path, "seq_length": 32} | values | {"sources": sources}))
     with pytest.raises(UserError, match=message):
         config.check("data")
 
@@ -250,8 +260,10 @@ def test_languages_of_folders():
     with pytest.raises(UserError, match="^one, two: has no fr; its languages are de, en"):
         shard_repetitions(config.replace(languages=["de", "fr"]), manifest)
     unknown = merge([parts[0], ("two", manifest_of([("", 3)]))])
-    with pytest.raises(UserError, match="^two: its shards do not have one language each"):
-        shard_repetitions(config, unknown)
+    # Rows of translations have none: languages cannot be read one by one.
+    for each in (config, config.replace(languages=[], language_exponent=0.5)):
+        with pytest.raises(UserError, match="^two: its shards do not have one language each"):
+            shard_repetitions(each, unknown)
 
 
 def test_records_are_named_with_their_folder(folders):
@@ -276,19 +288,22 @@ def test_what_one_folder_lacks(vocabulary, tmp_path):
     """Text, and rows that align: the folder that lacks them is named, not the other one."""
     write_pairs(tmp_path / "good", nli_rows(4), vocabulary, keep_text=True)
     write_pairs(tmp_path / "bad", nli_rows(4), vocabulary)
-    config = _config(tmp_path, {"good": None, "bad": None})
-    manifest = load_folders(config.folders())
-    check_rows(config, manifest)
-    view = dataclasses.make_dataclass("View", [], namespace={"reads_text": True})()
-    with pytest.raises(UserError, match=f"^{tmp_path}/bad: the records hold no text"):
+    config = _config(tmp_path, {"good": None, "bad": None}, seq_length=14, global_batch_size=4)
+    manifest, aligned = load_folders(config.folders()), InferencePairs(14, "same", 3, SPECIAL)
+    check_examples(config, manifest, aligned)
+    check_text(config, manifest, aligned)
+    view = Mirrored("sentence", 24, "span_mask", 5, 30, 0.3, 0.3, vocabulary)
+    message = f"{tmp_path}/bad: the records hold no text, but Mirrored reads text; make them again"
+    with pytest.raises(UserError, match=f"^{message} with --keep_text$"):
         check_text(config, manifest, view)
     path = tmp_path / "bad" / manifest.shards[-1].name
     stored = [*tf.data.TFRecordDataset(str(path)).as_numpy_iterator()]
     with tf.io.TFRecordWriter(str(path)) as writer:
         for record in [*stored[1:], stored[0]]:
             writer.write(record)
-    with pytest.raises(UserError, match=f"^{tmp_path}/bad: its rows do not align"):
-        check_rows(config, manifest)
+    message = "its rows do not align: 3 consecutive pairs must have the same row id, got 0, 0, 1;"
+    with pytest.raises(UserError, match=f"^{tmp_path}/bad: {message}"):
+        check_examples(config, manifest, aligned)
 
 
 def test_a_shard_that_is_damaged_in_one_folder(folders, tmp_path):

@@ -88,29 +88,12 @@ def test_pairs_over_cuts(vocabulary, pieces, max_sentences):
     assert sum(statistics.histogram().values()) == len(kept)
 
 
-def test_cut_by_hand(vocabulary):
-    """Five sentences in threes: two records that share the third."""
-    document = Document("d", "en", list("abcde"))
-    result, _ = _run([document], vocabulary, max_sentences=3, **LINES)
-    assert [(texts, repeats) for _, repeats, texts in result] == [
-        (["a", "b", "c"], False),
-        (["c", "d", "e"], True),
-    ]
-    assert not _run([document], vocabulary, **LINES | {"keep_text": False})[0][0][2]
-
-
 def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     """However many sentences are tokenised together, the records are the same."""
     documents = _documents([[["a", "b"], ["c"]], [["d"] * 9], [["e"]]]) + make_documents(20)
     expected = list(document_records(documents, vocabulary, RecordOptions(), Counts()))
     monkeypatch.setattr("data_prep.output.documents._BATCH_SENTENCES", 3)
     assert list(document_records(documents, vocabulary, RecordOptions(), Counts())) == expected
-
-
-def test_languages(vocabulary):
-    """Sentences are counted by the language of their document."""
-    documents = [Document(name, name[:2], ["a", "b"]) for name in ("de1", "en1", "de2")]
-    assert _run(documents, vocabulary, **LINES)[1].languages == {"de": 4, "en": 2}
 
 
 def test_min_sentences(vocabulary):
@@ -120,14 +103,11 @@ def test_min_sentences(vocabulary):
     assert [len(texts) for *_, texts in result] == [3, 3, 2]
     assert (statistics.documents, statistics.sentences) == (2, 7)
     assert statistics.counters["records/too_few_sentences"] == 2
-
-
-@pytest.mark.parametrize("pieces", [[["a"], ["b", "c", "d"]], [["a"], ["b"], ["c"], ["d"]]])
-def test_min_sentences_of_a_document_in_pieces(vocabulary, pieces):
-    """The whole document counts, not its first piece."""
-    result, statistics = _run(_documents([pieces]), vocabulary, min_sentences=3, **LINES)
-    assert (statistics.documents, statistics.sentences) == (1, 4)
-    assert sum(len(_pairs(texts)) for *_, texts in result) == 3
+    # The whole document counts, not its first piece.
+    for pieces in ([["a"], ["b", "c", "d"]], [["a"], ["b"], ["c"], ["d"]]):
+        result, statistics = _run(_documents([pieces]), vocabulary, min_sentences=3, **LINES)
+        assert (statistics.documents, statistics.sentences) == (1, 4)
+        assert sum(len(_pairs(texts)) for *_, texts in result) == 3
 
 
 def test_min_tokens(vocabulary):

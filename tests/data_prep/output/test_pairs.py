@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 
+import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -41,11 +42,6 @@ def _ids(feature):
     return [ids[:first], ids[first:]]
 
 
-def _set(row, index, **changes):
-    """Returns the row with one of its pairs changed."""
-    return (*row[:index], dataclasses.replace(row[index], **changes), *row[index + 1 :])
-
-
 @SLOW
 @given(
     pairs=st.lists(st.tuples(_TEXT, _TEXT, _LANGUAGE, _LANGUAGE), max_size=8),
@@ -78,22 +74,6 @@ def test_single_pairs(vocabulary, pairs, label, keep_text):
     assert not +statistics.counters
 
 
-def test_rows_of_translations(vocabulary):
-    """A row's pairs come together, under one number and one label, without a language."""
-    rows = nli_rows(7, ("en", "de", "sw"))
-    result, statistics = _run(rows, vocabulary)
-    tokenizer = build_tokenizer(vocabulary)
-    for number, ((language, features), row) in enumerate(zip(result, rows, strict=True)):
-        assert language == ""
-        assert [_ids(f) for f in features] == [tokenizer.tokenize(p.texts).to_list() for p in row]
-        assert [_strings(f, "languages") for f in features] == [list(p.languages) for p in row]
-        assert {f["row"].int64_list.value[0] for f in features} == {number}
-        assert {f["label"].int64_list.value[0] for f in features} == {number % 3}
-    assert (statistics.documents, statistics.sentences) == (7, 42)
-    assert statistics.labels == {"entailment": 3, "neutral": 2, "contradiction": 2}
-    assert statistics.languages == {"en-en": 7, "de-de": 7, "sw-sw": 7}
-
-
 def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     """However many rows are tokenised together, the records are the same."""
     rows = nli_rows(20)
@@ -110,36 +90,25 @@ def test_the_other_name_of_contradiction(vocabulary):
     assert statistics.labels == {"contradiction": 2}
 
 
-def test_rows_without_a_gold_label(vocabulary):
-    """`-`, for annotators that did not agree: left out whole and counted; numbers stay dense."""
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        # Annotators did not agree.
+        ({"label": "-"}, "pairs/without_gold_label"),
+        ({"texts": ("a", "")}, "pairs/empty_text"),
+        ({"texts": ("the cat", "\u200b")}, "pairs/without_tokens"),
+    ],
+)
+def test_rows_that_are_left_out_whole(vocabulary, changes, reason):
+    """One pair of a row takes the others along; the numbers of the rows stay dense."""
     rows = nli_rows(4)
-    rows[1] = tuple(dataclasses.replace(p, label="-") for p in rows[1])
-    result, statistics = _run(rows, vocabulary)
-    assert [f["row"].int64_list.value[0] for _, features in result for f in features] == [
-        *[0] * 3,
-        *[1] * 3,
-        *[2] * 3,
-    ]
-    assert statistics.documents == 3 and statistics.counters == {"pairs/without_gold_label": 1}
-
-
-def test_empty_texts(vocabulary):
-    """With `drop_empty` the whole row is counted and left out."""
-    rows = nli_rows(5)
-    rows[2] = _set(rows[2], 1, texts=("a", ""))
+    rows[1] = (rows[1][0], dataclasses.replace(rows[1][1], **changes), *rows[1][2:])
     result, statistics = _run(rows, vocabulary, drop_empty=True)
-    assert len(result) == statistics.documents == sum(statistics.labels.values()) == 4
-    assert statistics.sentences == 24 and statistics.languages["de-de"] == 4
-    assert statistics.counters == {"pairs/empty_text": 1}
-
-
-def test_texts_without_tokens(vocabulary):
-    """A text without tokens cannot be a record: its whole row is left out and counted."""
-    rows = nli_rows(3)
-    rows[0] = _set(rows[0], 2, texts=("the cat", "\u200b"))
-    result, statistics = _run(rows, vocabulary)
-    assert len(result) == statistics.documents == 2
-    assert statistics.counters == {"pairs/without_tokens": 1}
+    numbers = [f["row"].int64_list.value[0] for _, features in result for f in features]
+    assert numbers == [0] * 3 + [1] * 3 + [2] * 3
+    assert statistics.documents == sum(statistics.labels.values()) == 3
+    assert statistics.sentences == 18 and statistics.languages["de-de"] == 3
+    assert statistics.counters == {reason: 1}
     # The rows after it have their own ids.
-    ids = build_tokenizer(vocabulary).tokenize(rows[1][0].texts).to_list()
-    assert _ids(result[0][1][0]) == ids
+    ids = build_tokenizer(vocabulary).tokenize(rows[2][0].texts).to_list()
+    assert _ids(result[1][1][0]) == ids

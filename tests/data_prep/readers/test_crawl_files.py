@@ -172,16 +172,6 @@ def _read_beside_a_good_file(path, content):
     return documents, report
 
 
-def test_gzip_cut_short(tmp_path):
-    """A cut in the third of many members keeps two pages."""
-    records = [gzip.compress(page(f"http://a/{i}", article(FIRST, SECOND))) for i in range(9)]
-    content = b"".join(records[:2]) + records[2][:-40]
-    documents, report = _read_beside_a_good_file(tmp_path / "x.warc.gz", content)
-    assert [document.id for document in documents] == ["http://a/0", "http://a/1"]
-    (message,) = report.files_failed.values()
-    assert message.endswith("the gzip stream ends early after record 2; fetch the file again")
-
-
 @pytest.mark.parametrize("content", [b"not a crawl file\n" * 50, b"\x00" * 500, b"WARC/1.0\r\n"])
 def test_another_kind_of_file(tmp_path, content):
     """Another file is an error, not an empty file."""

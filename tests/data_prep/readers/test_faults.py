@@ -30,6 +30,11 @@ FAULTS = {
     "bomb.warc.gz": (gzip.compress(_WET + b"\n" * 50_000_000), "expands to more than", 0),
     "broken.jsonl": (b'{"text": "A."}\n{"text": \n{"text": "B."}\n', "jsonl:2: not valid JSON", 1),
     "cut.wet": (_WET + _WET[:-10], "is cut short", 1),
+    "cut.wet.gz": (
+        gzip.compress(_WET) * 2 + gzip.compress(_WET)[:-20],
+        "the gzip stream ends early after record 2; fetch the file again",
+        2,
+    ),
     "none.warc": (b"no crawl file", "not a crawl file", 0),
     "deep.warc": (page("http://a/1", b"<b>" * 10_000), "nested more than 512 deep", 0),
     "source.py": (b'"""Doc."""\nclass\n', "is not Python source", 0),
@@ -52,22 +57,16 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_fail(files, name):
-    """The file is named; what was read before it was yielded."""
+def test_a_broken_file(files, name):
+    """It is named, and what was read before it yielded; with skip it is left out and counted."""
     paths, read = files(name), []
     with pytest.raises(UserError, match=FAULTS[name][1]) as caught:
         for document in read_documents(paths, ReadOptions(**_OPTIONS), Counts()):
             read.append(document)
     assert str(caught.value).startswith(paths[1]) and "\n" not in str(caught.value)
     assert read[0].paragraphs == ["Good a."] and len(read) == 1 + FAULTS[name][2]
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_skip(files, name):
-    """The file, or the record, is left out from the fault on, named and counted."""
-    paths, report = files(name), Counts()
-    options = ReadOptions(**_OPTIONS, on_error="skip")
-    read = list(read_documents(paths, options, report))
+    report = Counts()
+    read = list(read_documents(paths, ReadOptions(**_OPTIONS, on_error="skip"), report))
     assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
     assert len(read) == 2 + FAULTS[name][2]
     counters = report.counters
@@ -100,12 +99,14 @@ def test_an_unreadable_file_among_a_thousand(tmp_path):
     for i, path in enumerate(paths):
         with open(path, "w") as file:
             file.write(f"Text {i}.")
+    # A link to itself, which not even an administrator can open.
     (tmp_path / "0500.txt").unlink()
     (tmp_path / "0500.txt").symlink_to("0500.txt")
     report = Counts()
     read = list(read_documents(paths, ReadOptions(on_error="skip"), report))
     assert [d.paragraphs for d in read] == [[f"Text {i}."] for i in range(1000) if i != 500]
-    assert list(report.files_failed) == [paths[500]]
+    ((path, message),) = report.files_failed.items()
+    assert path == paths[500] and "cannot be opened" in message and "check its perm" in message
 
 
 def test_errors_of_the_consumer_are_not_swallowed():

@@ -61,23 +61,6 @@ def test_bomb(tmp_path, compress):
     assert len(list(_lines(path, max_expanded_bytes=50_000))) == 100_000
 
 
-@pytest.mark.parametrize("text", ["ab", "漢字"])
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16(tmp_path, encoding, text):
-    """The byte order mark shows it where no NUL byte does."""
-    path = tmp_path / "x.txt"
-    path.write_bytes(f"\ufeff{text}".encode(encoding))
-    with pytest.raises(UserError, match=r"UTF-16 .*; convert it to UTF-8 text"):
-        list(_lines(path))
-
-
-def test_a_file_that_cannot_be_opened(tmp_path):
-    """A link to itself, which not even an administrator can open."""
-    (tmp_path / "x.txt").symlink_to("x.txt")
-    with pytest.raises(UserError, match=r"x.txt: cannot be opened \(.*; check its permissions"):
-        list(_lines(tmp_path / "x.txt"))
-
-
 # Named, as gzip notes the time, which two processes do not agree on.
 @pytest.mark.parametrize(
     "head",

@@ -92,6 +92,9 @@ BAD = {
     "nonsense": (b"\x1f\x8bnonsense", "is corrupt after line 0"),
     "nul": (b"fine\nbad\0", _NUL),
     "nul compressed": (gzip.compress(b"fine\nbad\0"), _NUL),
+    # The byte order mark shows it where no NUL byte does.
+    "utf-16 le": ("\ufeff漢字".encode("utf-16-le"), "UTF-16 .*; convert it to UTF-8 text"),
+    "utf-16 be": ("\ufeff漢字".encode("utf-16-be"), "UTF-16 .*; convert it to UTF-8 text"),
 }
 
 

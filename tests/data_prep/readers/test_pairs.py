@@ -309,14 +309,6 @@ def test_aligned_lines(tmp_path, pairs, crlf):
     assert report.files == 2 and report.lines == 2 * len(pairs)
 
 
-def test_the_last_line_needs_no_end(tmp_path):
-    """A file that ends without a newline has the same lines; gzip is read as it is."""
-    (tmp_path / "a").write_text("one\ntwo")
-    (tmp_path / "b.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
-    result, _ = _read_input(PairInput((f"{tmp_path}/a", f"{tmp_path}/b.gz"), ("en", "de")))
-    assert [pair.texts for pair in result] == [("one", "eins"), ("two", "zwei")]
-
-
 def test_table(tmp_path):
     """Two texts and a label in each line, or no label; white space is made one space."""
     labelled = "A  cat\tan\u00a0animal \t neutral \nx\ty\tentailment\n"

@@ -2,10 +2,8 @@
 
 import random
 import tempfile
-from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +12,7 @@ from data_prep.counts import DropCounter
 from data_prep.pipeline.key_files import KeyFiles
 from data_prep.readers import Document
 from data_prep.stages import duplicates
-from data_prep.stages.duplicates import DuplicateOptions, drop, file_keys, near_losses
-from data_prep.stages.letters import analyse, letter_keys
+from data_prep.stages.duplicates import DuplicateOptions, drop, file_keys
 from tests.data_prep import plain_duplicates
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anu", "ero", "ilo", "ose", "uti")]
@@ -57,20 +54,6 @@ def _run(files: list[list[Document]], options: DuplicateOptions = OPTIONS):
     return [left for file, losses in removed for left in drop(file, losses, counters)], counters
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.sampled_from([7, 8]), min_size=8, max_size=8), max_size=8))
-def test_near_losses(signatures):
-    """A text is lost that is like an earlier one that stays."""
-    rows = np.array(signatures, np.uint8).reshape(-1, 8)
-    staying, expected = [], []
-    for row in rows:
-        shares = [((row == other).mean() - 1 / 256) / (1 - 1 / 256) for other in staying]
-        expected.append(any(share >= 0.6 for share in shares))
-        if not expected[-1]:
-            staying.append(row)
-    assert near_losses(rows, 0.6).tolist() == expected
-
-
 @st.composite
 def _corpora(draw):
     """Draws files of documents, of few texts and their variants, so with many duplicates."""
@@ -107,26 +90,6 @@ def test_any_split_gives_the_same(files):
         for (_, p), why in lost.items()
     }
     assert found == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
-
-
-@settings(max_examples=15, deadline=None)
-@given(_corpora())
-def test_the_rest(files):
-    """No exact duplicate is left, a text of each kind is, and a second run removes nothing more."""
-    options = DuplicateOptions(min_paragraph_letters=60)
-    left, _ = _run(files, options)
-    long = [p for d in left for p in d.paragraphs if len(p) > 100]
-    keys = letter_keys(analyse(long)).tolist()
-    assert len(set(keys)) == len(keys)
-    documents = letter_keys(analyse(["".join(d.paragraphs) for f in files for d in f])).tolist()
-    exact_only = DuplicateOptions("normalised", "off")
-    stay, own = _run(files, exact_only)
-    assert len(stay) == len(set(documents))
-    assert own["duplicates/exact_document"] == len(documents) - len(set(documents))
-    assert _run([stay], exact_only) == (stay, DropCounter())
-    before = Counter(p for f in files for d in f for p in d.paragraphs)
-    assert not Counter(p for d in left for p in d.paragraphs) - before
-    assert bool(left) == any(files)
 
 
 def test_near_duplicates_of_documents():

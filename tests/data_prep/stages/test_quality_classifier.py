@@ -97,12 +97,6 @@ def test_signals_by_hand():
     assert values["duplicate_5gram"] > 0 and len(values) == len(SIGNALS)
 
 
-def test_training_does_not_depend_on_anything_but_the_examples(model):
-    again = training.train(prose(60), menus(60), SMALL)
-    assert again.weights.tobytes() == model.weights.tobytes()
-    assert again.bias == model.bias
-
-
 def test_save_and_load(model, path, tmp_path):
     loaded = load_model(path)
     for name in ("weights", "signal_weights", "signal_means", "signal_scales"):
@@ -155,15 +149,6 @@ def test_files_that_are_none(tmp_path):
         load_model(tmp_path)
 
 
-def test_stage_on_documents(path):
-    stage, counters = QualityClassifier(path), DropCounter()
-    good, bad = prose(1, seed=3)[0], menus(1, seed=3)[0]
-    assert stage(good, counters) is good
-    assert stage(bad, counters) is None
-    assert counters == {"quality/classifier": 1}
-    assert QualityClassifier(path, threshold=0.0)(bad, DropCounter()) is bad
-
-
 def test_stage_on_paragraphs(path):
     stage, counters = QualityClassifier(path, level="paragraph"), DropCounter()
     good, bad = prose(1, seed=3)[0].paragraphs, menus(1, seed=3)[0].paragraphs
@@ -177,10 +162,12 @@ def test_threshold_is_kept_inclusive(path):
     document = menus(1, seed=3)[0]
     score = load_model(path).score(document.paragraphs, "en")
     above = math.nextafter(score, 1)
-    for level in ("document", "paragraph"):
+    for level, reasons in (("document", 1), ("paragraph", 2)):
+        counters = DropCounter()
         stage = QualityClassifier(path, score, level)
-        assert stage(document, DropCounter()) is document
-        assert QualityClassifier(path, above, level)(document, DropCounter()) is None
+        assert stage(document, counters) is document and not counters
+        assert QualityClassifier(path, above, level)(document, counters) is None
+        assert counters["quality/classifier"] == 1 and len(counters) == reasons
 
 
 def test_precision_and_recall_by_hand():
@@ -194,11 +181,6 @@ def test_precision_and_recall_by_hand():
     }
     assert rows[0.95]["recall"] == 0 and rows[0.95]["dropped"] == 1
     assert "| 0.5 | 66.7% | 66.7% | 75.0% |" in training.format_table(table)
-
-
-def test_nothing_to_learn_from():
-    with pytest.raises(UserError, match="no example of text to drop is left"):
-        training.train(prose(2), [])
 
 
 def test_an_empty_model_says_one_half():

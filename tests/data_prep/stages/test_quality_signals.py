@@ -68,16 +68,6 @@ def test_repetition_against_loops(drawn):
     assert shares == sorted(shares, reverse=True)
 
 
-def test_repetition_by_hand():
-    # "to be" three times: 3 × 4 of 12 + 5 characters.
-    assert Words(["to be to be to be maybe"]).top(2) == pytest.approx(12 / 17)
-    # "a b c d e" comes again: five of eleven characters.
-    assert Words(["a b c d e x a b c d e"]).duplicate(5) == pytest.approx(5 / 11)
-    assert Words(["a b c d e x a b c d e"]).duplicate(6) == 0
-    # Across paragraphs too, which a page's lines are.
-    assert Words(["a b c d e", "a b c d e"]).duplicate(5) == pytest.approx(0.5)
-
-
 def test_hashes_are_equal_where_the_text_is():
     rng = random.Random(0)
     drawn = [rng.choice(["one", "two", "three", "één"]) for _ in range(3000)]
