@@ -453,6 +453,7 @@ def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, 
     fault = fault or next((k for k, t in form.items() if type(manifest.get(k)) is not t), None)
     if fault is None and not row == manifest["rows"] == plan["rows"]:
         fault = "rows"
+    fault = fault or next((k for k, v in _about(job, plan).items() if manifest.get(k) != v), None)
     if fault is not None:
         raise DamagedError(f"{folder / MANIFEST}: damaged at {fault}; {_ADVICE}")
     _check_ranges(job, folder, shards)
@@ -460,7 +461,11 @@ def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, 
     if whole and job.settings.output_format == "npy":
         import numpy as np
 
-        first = np.load(folder / next(iter(whole.values()))["file"], mmap_mode="r")
+        path = folder / next(iter(whole.values()))["file"]
+        try:
+            first = np.load(path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise DamagedError(f"{path}: damaged ({error!s:.160}); {_ADVICE}") from None
         if (first.shape[1:], str(first.dtype)) != ((manifest["columns"],), manifest["dtype"]):
             raise DamagedError(f"{folder / MANIFEST}: damaged at columns or dtype; {_ADVICE}")
     lost = len(shards) - len(whole)
@@ -514,19 +519,28 @@ def _finish(
     _check_ranges(job, folder, shards)
     (columns, dtype), *_ = shapes
     shards = [{k: v for k, v in one.items() if k not in ("shape", "dtype")} for one in shards]
+    about = _about(job, plan)
     manifest = {
-        "format": FORMAT,
+        "format": about.pop("format"),
         "rows": plan["rows"],
         "columns": columns,
         "dtype": dtype,
-        "precision": job.settings.precision,
-        "encoder": {"path": job.settings.model_dir, "digest": job.encoder_digest},
-        **{name: plan[name] for name in ("settings", "reading", "files")},
+        **about,
         "shards": shards,
     }
     atomic_write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
     _remove_work(folder)
     return manifest
+
+
+def _about(job: Job, plan: dict[str, Any]) -> dict[str, Any]:
+    """Returns the part of the manifest that is known before the first text is embedded."""
+    return {
+        "format": FORMAT,
+        "precision": job.settings.precision,
+        "encoder": {"path": job.settings.model_dir, "digest": job.encoder_digest},
+        **{name: plan[name] for name in ("settings", "reading", "files")},
+    }
 
 
 def _is_unchanged(path: str, state: list[Any]) -> bool:
@@ -548,11 +562,14 @@ def gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: bool
       overwrite: whether an existing file is replaced.
 
     Raises:
-      UserError: the file has appeared since the run began.
+      UserError: the file has appeared since the run began, or a shard is damaged.
     """
     import numpy as np
 
     paths = [folder / shard["file"] for shard in manifest["shards"]]
+    for path, shard in zip(paths, manifest["shards"]):
+        if not _is_whole(folder, shard, hashed=True):
+            raise UserError(f"{path}: damaged; delete it, and the same command writes it again")
     with (
         locked(folder / LOCK, f"{folder}: another run writes there"),
         report_write_errors(target, _REMEDY),

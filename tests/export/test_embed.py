@@ -412,6 +412,12 @@ def test_one_array(tmp_path, model_dir, encoder, in_process):
     out = tmp_path / "v.npy.unfinished"
     done = run.run(job(model_dir, [file]), out, 1, False)
     target.write_bytes(b"mine")
+    shard = out / "embeddings-00002.npy"
+    good = shard.read_bytes()
+    shard.write_bytes(bytes(len(good)))
+    with pytest.raises(UserError, match="embeddings-00002.npy: damaged; delete it"):
+        run.gather(out, done.manifest, target, False)
+    shard.write_bytes(good)
     with pytest.raises(UserError, match="v.npy: has appeared meanwhile"):
         run.gather(out, done.manifest, target, False)
     assert target.read_bytes() == b"mine"
@@ -541,6 +547,8 @@ def test_ids_are_hashed_and_ranges_are_checked(tmp_path, model_dir, in_process):
         ({"columns": 17}, "columns or dtype"),
         ({"dtype": "int8"}, "columns or dtype"),
         ({"rows": 22}, "rows"),
+        ({"encoder": {}}, "encoder"),
+        ({"settings": []}, "settings"),
     ],
 )
 def test_a_damaged_manifest_is_refused(model_dir, finished, change, at):
@@ -550,6 +558,10 @@ def test_a_damaged_manifest_is_refused(model_dir, finished, change, at):
     with pytest.raises(UserError, match=f"manifest.json: damaged at {at}; pass --overwrite"):
         run.run(job(model_dir, [file]), out, 1, False)
     assert run.run(job(model_dir, [file]), out, 1, True).computed == 23
+    shard = out / "embeddings-00000.npy"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    with pytest.raises(UserError, match="embeddings-00000.npy: damaged"):
+        run.run(job(model_dir, [file]), out, 1, False)
 
 
 def test_half_surrogates_of_ids_are_counted(tmp_path, model_dir, in_process):
