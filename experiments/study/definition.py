@@ -81,6 +81,8 @@ class Arm:
       sentence_vector: the vector that is scored, as `--sentence_vector` of `experiments.evaluate`
         has it, e.g. `projected_mean`. Default: the encoder's own.
       label: for table and figure. Default: the name.
+      compared_with: name of the arm from which its differences are taken. Default: the study's
+        baseline.
       paper: rows of papers' tables to show beside it; the first that has a column counts.
     """
 
@@ -91,6 +93,7 @@ class Arm:
     train: bool = True
     sentence_vector: str = ""
     label: str = ""
+    compared_with: str = ""
     paper: list[PaperRow] = dataclasses.field(default_factory=list)
 
     @property
@@ -160,7 +163,7 @@ class Study:
         and the order of the data.
       arms: the trainings, each below the one that it starts from.
       scores: how they are scored.
-      baseline: the arm from which differences are taken, seed by seed.
+      baseline: the arm from which differences are taken, seed by seed, where an arm names no other.
       data: how records are made of the text below `--data_dir`.
       common: overrides of all arms; values below `task.objectives.X` are for arms that train X.
     """
@@ -176,6 +179,10 @@ class Study:
     def arm(self, name: str) -> Arm | None:
         """Returns the arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
+
+    def compared_with(self, arm: Arm) -> Arm:
+        """Returns the arm from which an arm's differences are taken."""
+        return self.arm(arm.compared_with or self.baseline)
 
     def settings(self, arm: Arm) -> Settings:
         """Returns all values of the file that an arm's weights and its scores depend on.
@@ -242,6 +249,8 @@ def _check_names(study: Study) -> None:
             if arm.starts_from and not set("/$") & set(arm.starts_from):
                 where = " above it (an encoder directory is written with a slash)"
                 _known("starts_from", arm.starts_from, arms[:number], where)
+            if arm.compared_with:
+                _known("compared_with", arm.compared_with, arms)
             for row in arm.paper:
                 row_values(row.paper, row.table, row.row)
     _known("baseline", study.baseline, arms)

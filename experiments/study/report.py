@@ -26,9 +26,10 @@ _BLUE, _ORANGE, _GREY = "#2a6ebb", "#c25b12", "#777777"
 
 @dataclasses.dataclass(frozen=True)
 class _Row:
-    """An arm's scores in a column, beside the baseline's and a paper's."""
+    """An arm's scores in a column, beside a paper's; differences are from the arm `other`."""
 
     arm: Arm
+    other: Arm
     scores: Estimate | None
     difference: Estimate | None
     paper: tuple[str, float] | None
@@ -104,11 +105,12 @@ def _rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) ->
     for arm in study.arms:
         if not by_arm[arm.name] and arm is not baseline:
             continue
-        difference = None if arm is baseline else paired(scores(arm), scores(baseline))
-        printed, base = paper(arm), paper(baseline)
+        other = study.compared_with(arm)
+        difference = None if arm is other else paired(scores(arm), scores(other))
+        printed, base = paper(arm), paper(other)
         # Two arms may stand for one row of a paper.
         differ = None if None in (printed, base) or printed == base else printed[1] - base[1]
-        rows.append(_Row(arm, estimate(scores(arm)), difference, printed, differ))
+        rows.append(_Row(arm, other, estimate(scores(arm)), difference, printed, differ))
     return rows
 
 
@@ -126,12 +128,20 @@ def _score_table(column: Column, rows: list[_Row], baseline: str) -> str:
                 ends = (found.mean - found.half, found.mean + found.half)
                 pairs = f"{' to '.join(column.text(end, '+') for end in ends)}, {pairs}"
             difference = f"{column.text(found.mean, '+')} ({pairs})"
+            if row.arm.compared_with:
+                difference += f" from {escape(row.other.title)}"
         seeds = ", ".join(map(column.text, row.scores.values.values())) if row.scores else MISSING
         paper = f"{column.text(row.paper[1])}: {escape(row.paper[0])}" if row.paper else MISSING
         papers = column.text(row.paper_difference, "+")
         lines.append([escape(row.arm.title), mean, difference, seeds, paper, papers])
     header = ["arm", "score", f"difference from {escape(baseline)}"]
     return _table([*header, "by seed", "a paper's row", "difference of the rows"], lines)
+
+
+def _compared(row: _Row) -> str:
+    """Returns an arm's title, with the arm that it is compared with if that is not the baseline."""
+    other = f" (difference from {row.other.title})" if row.arm.compared_with else ""
+    return row.arm.title + other
 
 
 def _cost_table(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
@@ -173,7 +183,7 @@ def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
     baseline, drawn = study.arm(study.baseline).title, {}
     panels = figure.subplots(len(columns), 2, squeeze=False)
     for (column, rows), (left, right) in zip(columns.items(), panels):
-        names = [textwrap.fill(row.arm.title, _LABEL_WIDTH) for row in rows]
+        names = [textwrap.fill(_compared(row), _LABEL_WIDTH) for row in rows]
         for axes, label in ((left, column.label), (right, f"difference from {baseline}")):
             axes.set_yticks(range(len(rows)), names if axes is left else [""] * len(rows))
             axes.set_ylim(len(rows) - 0.5, -0.5)

@@ -51,6 +51,7 @@ def _objective(study):
             "data books: 2024-01-02 is a date, not a text; put it in quotes",
         ),
         (change_at("arms", 1, "paper", [{"paper": "CMLM", "table": "T", "row": "r"}]), "table 'T'"),
+        (change_at("arms", 1, "compared_with", "bert"), "compared_with 'bert' is not known; there"),
         (change_at("baseline", "bert"), "baseline 'bert' is not known; there are mlm, readout"),
         (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
         (change_at("data", 0, "name", "start"), "and not data or start, got 'start'"),

@@ -1,6 +1,7 @@
 """Studies as they run: nothing is trained twice, other versions are refused, results are whole."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -163,6 +164,11 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
     # CMLM's Table 2, STSB: 76.6 and 46.35.
     assert "76.6: CMLM base (CMLM, Table 2) | +30.2" in text.replace("+30.3", "+30.2")
     assert (copied / "study.png").read_bytes().startswith(b"\x89PNG")
+    # An arm may name the arm that it is compared with.
+    other = dataclasses.replace(study.arms[0], compared_with="readout")
+    write_report(dataclasses.replace(study, arms=[other, study.arms[1]]), copied, "tiny")
+    text = (copied / "study.md").read_text()
+    assert " from readout |" in text and f"{-difference:+.1f}".replace("-", "−") in text
     _copy(work, copied, lambda results: results.pop("readout.2"))
     assert write_report(study, copied, "tiny").endswith("missing: readout seed 2")
     text = (copied / "study.md").read_text()
