@@ -590,7 +590,7 @@ class SentenceEncoder:
         """
         if self._loaded is None:
             raise UserError("processes load the encoder again: make it by SentenceEncoder.load")
-        from official_cmlm.processor_cores import usable_cores
+        from official_cmlm.processor import usable_cores
 
         devices = list(target_devices or [None] * usable_cores())
         same = (None, self.device)

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.processor_cores import usable_cores
+from official_cmlm.processor import usable_cores
 
 _made: list[Any] = []
 

@@ -19,7 +19,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
 from official_cmlm.files import cache_folder, digest, read_object, write_json
-from official_cmlm.processor_cores import usable_cores
+from official_cmlm.processor import usable_cores
 
 # Seconds that each backend is measured for, after a first batch that does not count.
 _SECONDS = 0.5

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special
-from official_cmlm.processor_cores import usable_cores
+from official_cmlm.processor import usable_cores
 
 if TYPE_CHECKING:
     import onnxruntime

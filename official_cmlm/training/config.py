@@ -192,9 +192,9 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
         CPU even on a machine with GPUs.
       mixed_precision_dtype: `bfloat16`, or `float16`, whose loss is scaled; `float32` or null
         (default): single precision; `auto`: `float16` on GPUs with units for it, `bfloat16` on
-        TPUs, else `float32`; always `float32` with `pjrt`. `auto` is for the published runs of
-        Mirror-BERT (appendix K), DeCLUTR, SimCSE and DiffCSE, which used NVIDIA's automatic mixed
-        precision.
+        TPUs and on processors that multiply it, else `float32`; always `float32` with `pjrt`.
+        `auto` is for the published runs of Mirror-BERT (appendix K), DeCLUTR, SimCSE and DiffCSE,
+        which used NVIDIA's automatic mixed precision, and for this project's own recipes.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null
         (default): where it pays, see `training.runtime`; the training prints what was decided.
     """

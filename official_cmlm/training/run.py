@@ -37,6 +37,7 @@ from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.training.config import (
+    AUTO_PRECISION,
     PJRT,
     ObjectivesConfig,
     SentenceEncoderExperimentConfig,
@@ -122,7 +123,7 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
     Raises:
       UserError: for an invalid configuration, invalid records or an unsuitable model directory.
     """
-    trains = "train" in mode
+    trains, asked = "train" in mode, params.runtime.mixed_precision_dtype
     params, xla_choice = prepared(params, model_dir if trains else "")
     strategy = create_strategy(params.runtime)
     if is_chief(strategy):
@@ -144,7 +145,8 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
     on_jax = trains and params.runtime.distribution_strategy == PJRT
     precision = params.runtime.mixed_precision_dtype or "float32"
     where = describe_device() if on_jax else devices(strategy)
-    print(f"{mode} on {where}, {precision}", file=sys.stderr)
+    why = " (auto)" if asked == AUTO_PRECISION else ""
+    print(f"{mode} on {where}, {precision}{why}", file=sys.stderr)
     if trains:
         choice = [str(xla_choice)] if xla_choice else []
         notes = (*choice, *task.notes(), *schedule_notes(params.trainer))

@@ -19,6 +19,7 @@ from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
+from official_cmlm.processor import hides_bfloat16, multiplies_bfloat16
 from official_cmlm.training.config import (
     ALL_GPUS,
     AUTO_PRECISION,
@@ -195,13 +196,24 @@ def _precision(runtime: cfg.RuntimeConfig) -> str | None:
         )
     if scale not in (None, "dynamic") and not (isinstance(scale, (int, float)) and scale > 0):
         raise UserError(f"runtime.loss_scale must be `dynamic` or a number above 0, got {scale!r}")
+    if name != "float32" and _on_cpu(runtime) and multiplies_bfloat16() and hides_bfloat16():
+        raise UserError(
+            f"runtime.mixed_precision_dtype {name}: TensorFlow crashes with it under "
+            f"{hides_bfloat16()}; unset that, or set float32"
+        )
     return name
+
+
+def _on_cpu(runtime: cfg.RuntimeConfig) -> bool:
+    return not runtime.num_gpus and runtime.distribution_strategy not in ("tpu", PJRT)
 
 
 def _half_precision(runtime: cfg.RuntimeConfig) -> str | None:
     """Returns the half precision that the devices compute faster; None: none."""
     if runtime.distribution_strategy == "tpu":
         return "bfloat16"
+    if _on_cpu(runtime):
+        return "bfloat16" if multiplies_bfloat16() and not hides_bfloat16() else None
     found = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]
     details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
     capable = [each.get("compute_capability", (0, 0)) >= _TENSOR_CORES for each in details]

@@ -230,7 +230,8 @@ class FiniteMean(tf_keras.metrics.Mean):
         return super().update_state(tf.where(finite, values, 0.0), sample_weight=weight)
 
     def result(self) -> tf.Tensor:
-        return self.total / self.count
+        # Variables that are summed over replicas at each read divide only as tensors.
+        return tf.convert_to_tensor(self.total) / tf.convert_to_tensor(self.count)
 
 
 GRADIENT_NORM = "gradient_norm"

@@ -112,6 +112,7 @@ OWN = {
     "declutr/mini": (31_116, declutr(3e-4)),
     "recipes/adapt": (1000, cmlm(2e-5)),
     "recipes/pairs": (250, cmlm(2e-4)),
+    "mlm/student": (700, cmlm(5e-4, parts=20)),
     "shipped/mini_en": (2600, cmlm(2e-4, parts=20)),
     "shipped/static_en": (7200, cmlm(3e-3, parts=20)),
     "demo": (920, cmlm(1.8e-3)),

@@ -57,7 +57,8 @@ def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
         "checkpoint_interval": 2,
         "validation_interval": steps,
     } | trainer
-    text = json.dumps({"task": values, "trainer": trainer})
+    runtime = {"mixed_precision_dtype": None}
+    text = json.dumps({"task": values, "trainer": trainer, "runtime": runtime})
     return registry.load("demo", params_override=text)
 
 

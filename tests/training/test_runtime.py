@@ -19,7 +19,7 @@ WEIGHTS = ("model/", "encoder/", "language_model_head/")
 
 
 def _prepared(**values):
-    text = json.dumps({"runtime": values})
+    text = json.dumps({"runtime": {"mixed_precision_dtype": None, **values}})
     return runtime.prepared(registry.load("demo", params_override=text))[0]
 
 
@@ -88,13 +88,26 @@ def test_precision_by_either_name(name, found):
 )
 @pytest.mark.usefixtures("eight_gpus")
 def test_half_precision_where_devices_have_it(monkeypatch, strategy, capability, found):
-    """GPUs before Volta have no tensor cores; a CPU has none of it, and so trains as before."""
+    """GPUs before Volta have no tensor cores."""
     details = {"compute_capability": capability}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     values = {"mixed_precision_dtype": "auto", "distribution_strategy": strategy}
     assert _prepared(**values).runtime.mixed_precision_dtype == found
-    on_cpu = _prepared(mixed_precision_dtype="auto", num_gpus=0)
-    assert on_cpu.runtime.mixed_precision_dtype is None
+
+
+def test_half_precision_where_the_processor_has_it(monkeypatch):
+    """Under a setting that hides the instructions half precision is refused, or not chosen."""
+    automatic = {"mixed_precision_dtype": "auto", "num_gpus": 0}
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    for has_it, found in ((False, None), (True, "bfloat16")):
+        monkeypatch.setattr(runtime, "multiplies_bfloat16", lambda has_it=has_it: has_it)
+        assert _prepared(**automatic).runtime.mixed_precision_dtype == found
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX")
+    assert _prepared(**automatic).runtime.mixed_precision_dtype == "bfloat16"
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
+    assert _prepared(**automatic).runtime.mixed_precision_dtype is None
+    with pytest.raises(UserError, match="bfloat16: .* ONEDNN_MAX_CPU_ISA=avx2; unset that"):
+        _prepared(mixed_precision_dtype="bfloat16", num_gpus=0)
 
 
 @pytest.mark.parametrize("name", ["simcse", "diff_cse", "declutr", "mirror_bert", "cmlm"])

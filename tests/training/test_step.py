@@ -1,6 +1,7 @@
 """A step counts its batch, and the mean of its norms leaves out what overflowed."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from official_cmlm.training.step import FiniteMean, batch_counts
@@ -29,3 +30,13 @@ def test_the_mean_norm_leaves_out_what_overflowed():
     mean.reset_state()
     mean.update_state(tf.constant([np.inf, 1.0, 7.0]), sample_weight=[1.0, 1.0, 3.0])
     assert float(mean.result()) == 5.5
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_the_mean_norm_is_read_from_replicas_in_half_precision():
+    """There Keras casts the sums, which TensorFlow reads from the replicas."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        mean = FiniteMean("norm")
+        strategy.run(lambda: mean.update_state(tf.constant(3.0)))
+        assert float(mean.result()) == 3.0

@@ -54,7 +54,9 @@ def params(
     }
     if optimizer:
         trainer["optimizer_config"] = optimizer
-    text = json.dumps({"task": task, "trainer": trainer, "runtime": runtime})
+    text = json.dumps(
+        {"task": task, "trainer": trainer, "runtime": {"mixed_precision_dtype": None, **runtime}}
+    )
     return registry.load("demo", params_override=text)
 
 

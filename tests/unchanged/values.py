@@ -159,6 +159,7 @@ def training(steps: int, records: Path, params: Path | None = None):
             "train_data": {"input_path": str(records / "documents")},
         },
         "trainer": {"train_steps": steps},
+        "runtime": {"mixed_precision_dtype": None},
     }
     if params:
         return registry.load("demo", [str(params)], json.dumps(changes))

@@ -1,8 +1,13 @@
-"""How many processor cores this process may use."""
+"""The processor: how many of its cores this process may use, and whether it has bfloat16."""
 
 import contextlib
 import os
 from pathlib import Path
+
+# Flags of processors that multiply bfloat16, as Linux names them.
+_BFLOAT16 = {"avx512_bf16", "amx_bf16"}
+# Values of oneDNN's variable with which it uses no instructions for bfloat16.
+_WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"}
 
 
 def usable_cores() -> int:
@@ -37,3 +42,19 @@ def cgroup_cores(root: Path = Path("/")) -> int:
                     if quota.strip().isdecimal():
                         found.append(max(1, -(-int(quota) // int(period))))
     return min(found, default=0)
+
+
+def multiplies_bfloat16(information: Path = Path("/proc/cpuinfo")) -> bool:
+    """Returns whether the processor has instructions for bfloat16; false where Linux is not."""
+    try:
+        text = information.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return not _BFLOAT16.isdisjoint(line.split())
+
+
+def hides_bfloat16() -> str:
+    """Returns the setting that keeps oneDNN from instructions for bfloat16, or an empty text."""
+    value = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    return f"ONEDNN_MAX_CPU_ISA={value}" if value.upper() in _WITHOUT_BFLOAT16 else ""
