@@ -14,19 +14,19 @@ Then the peak memory of one process for some files and for eight times as many, 
 removed, those of the same letters and near ones.
 """
 
+import functools
 import os
 import random
 import re
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from absl import flags
 
 from benchmarks import shared
-from data_prep.readers import Counts, Document, ReadOptions, TextFile, read_documents
+from data_prep.readers import ReadOptions, TextFile
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -54,14 +54,7 @@ def first_files(files: list[str], megabytes: float) -> list[str]:
     return chosen
 
 
-def cpu_seconds(call: Callable[[], object]) -> float:
-    """Returns the CPU time of all threads of this process in a call."""
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
-def ours(paths: Sequence[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
+def ours(paths: list[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
     """Returns a call of the engine over all elements, which writes into a new folder."""
     from data_prep.pipeline.plan import Options, Plan
     from data_prep.pipeline.run import LocalRunner, begin, compute
@@ -112,64 +105,51 @@ def tokenizers_library(sentences: list[str], vocabulary_file: str) -> Callable[[
     return call
 
 
-def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
-    """Reads documents and their sentences."""
-    from collections import Counter
-
-    from data_prep.sentences import split_paragraphs
-
-    documents = read_documents(list(paths), ReadOptions(documents_by="file"), Counts())
-    counters: Counter[str] = Counter()
-    return [(d, split_paragraphs(d.paragraphs, "en", counters)) for d in documents]
-
-
-def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> dict[str, float]:
-    """Returns the median tokens per CPU-second of each side."""
+def compare(
+    paths: list[str], vocabulary_file: str, folder: Path
+) -> dict[str, list[dict[str, float]]]:
+    """Returns the tokens per CPU-second of each side, round by round."""
     from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
     tokenizer = build_tokenizer(load_vocabulary(vocabulary_file, lower_case=True))
 
-    def tokens(sentences: Sequence[str]) -> int:
+    def tokens(sentences: list[str]) -> int:
         return len(tokenizer.tokenize(sentences).values)
 
-    documents = split(paths)
-    part, lines, held = [], [], 0
-    for _, sentences in documents:
-        part += sentences
+    documents = shared.documents_of(paths)
+    lines, held = [], 0
+    for sentences in documents:
         lines += [*sentences, ""]
         held += sum(len(sentence) + 1 for sentence in sentences)
         if held >= FLAGS.model_garden_mb * 1e6:
             break
     text = folder / "sentences.txt"
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    whole = [sentence for _, sentences in documents for sentence in sentences]
-    counts = {"ours": tokens(whole), "tokenizers": tokens(whole), "model_garden": tokens(part)}
-    speeds: dict[str, list[float]] = {side: [] for side in counts}
-    for number in range(FLAGS.rounds):
-        calls = {
-            "ours": ours(paths, vocabulary_file, folder / f"ours-{number}"),
-            "tokenizers": tokenizers_library(whole, vocabulary_file),
-            "model_garden": model_garden(text, vocabulary_file, folder / "masked.tfrecord"),
-        }
-        for side, call in calls.items():
-            speeds[side].append(counts[side] / cpu_seconds(call))
-            print(f"round {number + 1}, {side}: {speeds[side][-1]:,.0f} tokens per CPU-second")
-    return {side: statistics.median(found) for side, found in speeds.items()}
+    whole = [sentence for sentences in documents for sentence in sentences]
+    counts = {"ours": tokens(whole), "tokenizers": tokens(whole), "model_garden": tokens(lines)}
+    makers = {
+        "ours": lambda: ours(paths, vocabulary_file, Path(tempfile.mkdtemp(dir=folder), "r")),
+        "tokenizers": lambda: tokenizers_library(whole, vocabulary_file),
+        "model_garden": lambda: model_garden(text, vocabulary_file, folder / "masked.tfrecord"),
+    }
+
+    def speed(side: str) -> dict[str, float]:
+        call, began = makers[side](), time.process_time()
+        call()
+        return {"tokens_per_cpu_second": counts[side] / (time.process_time() - began)}
+
+    sides = {side: functools.partial(speed, side) for side in makers}
+    return shared.in_turns(FLAGS.rounds, sides)
 
 
-def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, deduplicate: str) -> int:
+def peak_memory(paths: list[str], vocabulary_file: str, folder: Path, deduplicate: str) -> int:
     """Returns the MiB of one process of `data_prep.prepare` that reads these files."""
-    folder = Path(tempfile.mkdtemp(dir=folder))
-    text = folder / "text"
-    text.mkdir()
-    for path in paths:
-        (text / Path(path).name).symlink_to(path)
-    summary = shared.output_of(
+    summary = shared.run_module(
         "data_prep.prepare",
-        f"--input={text}",
+        f"--input={','.join(paths)}",
         f"--vocab_file={vocabulary_file}",
         "--lower_case",
-        f"--output_dir={folder / 'records'}",
+        f"--output_dir={tempfile.mkdtemp(dir=folder)}/records",
         "--documents_by=file",
         "--normalise",
         f"--deduplicate={deduplicate}",
@@ -188,14 +168,15 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = shared.text_files(folder)
-        vocabulary = shared.vocabulary_file(folder, first_files(files, FLAGS.text_mb))
         paths = first_files(files, FLAGS.text_mb)
+        vocabulary = shared.vocabulary_file(folder, paths)
         print(f"{len(paths)} files, {sum(map(os.path.getsize, paths)) / 1e6:.1f} MB", flush=True)
         speeds = compare(paths, vocabulary, folder)
-        for side, speed in speeds.items():
-            print(f"figure data_prep_tokens_per_cpu_second_{side} {speed:.0f}")
-        for side in ("model_garden", "tokenizers"):
-            print(f"ratio data_prep_vs_{side} {speeds['ours'] / speeds[side]:.2f}", flush=True)
+        key = "tokens_per_cpu_second"
+        for side, found in speeds.items():
+            print(f"figure data_prep_{key}_{side} {shared.median(found, key):.0f}")
+            if side != "ours":
+                shared.print_ratio(f"data_prep_vs_{side}", key, speeds["ours"], found)
         _memory(files, vocabulary, folder)
 
 

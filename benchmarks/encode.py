@@ -12,7 +12,6 @@ With STS-B in --data_dir the table has each way's Spearman correlation on its te
 
 import json
 import os
-import statistics
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +19,8 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from benchmarks import shared
-from benchmarks.encode_peers import FLOAT32, PEERS
-from benchmarks.encode_side import EXPORTS, OURS, SIDES
+from benchmarks.encode_peers import FLOAT32, PEERS, prepare
+from benchmarks.encode_side import EXPORTS, OURS, SIDES, measured
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
     from official_cmlm.evaluation.data.sts import ScoredPairs
 
 FLAGS = flags.FLAGS
-# Side -> what each of its rounds printed.
+# Side -> what each of its rounds found.
 Figures = dict[str, list[dict[str, float]]]
+# Side -> the vectors that it made in the first round.
+Vectors = dict[str, "list[np.ndarray]"]
 # Our sides of each kind of arithmetic.
 _FLOAT32, _BFLOAT16, _INT8 = ("ours", "ours_onnx"), "ours_bfloat16", "ours_onnx_int8"
 _SERVING = "ours_serving"
@@ -59,19 +60,15 @@ def main(argv: list[str]) -> None:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
         # Graphs that ours are written as end with this folder.
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
-        (Path(folder) / "sentences.json").write_text(json.dumps(sentences), encoding="utf-8")
-        encoder = f"{folder}/encoder"
         shared.run_module(
             "official_cmlm.checkpoints.import_checkpoint",
-            *(f"--source={source}", f"--output_dir={encoder}"),
+            *(f"--source={source}", f"--output_dir={folder}/encoder"),
         )
         pairs = sts_benchmark()
-        if pairs is not None:
-            texts = json.dumps([*pairs.first, *pairs.second])
-            (Path(folder) / "sts.json").write_text(texts, encoding="utf-8")
-        sides = [side for side in FLAGS.sides if _prepared(side, source, encoder, folder)]
-        figures = _measured(sides, source, folder, pairs is not None)
-        print_table(figures, folder, pairs)
+        texts = [*pairs.first, *pairs.second] if pairs else []
+        sides = [side for side in FLAGS.sides if _prepared(side, source, folder, sentences)]
+        figures, vectors = _measured(sides, source, folder, sentences, texts)
+    print_table(figures, vectors, pairs)
     print_ratios(figures)
 
 
@@ -86,22 +83,22 @@ def sts_benchmark() -> "ScoredPairs | None":
     return None
 
 
-def _prepared(side: str, source: str, encoder: str, folder: str) -> bool:
+def _prepared(side: str, source: str, folder: str, sentences: list[str]) -> bool:
     """Writes what a side runs; returns False, with a word, where that cannot be done."""
     try:
         if side in EXPORTS:
-            _export(side, encoder, folder)
+            _export(side, folder)
         elif side in PEERS:
-            _run(side, source, folder, "--prepare")
-    except UserError:
-        print(f"{side}: left out, its graph cannot be written here; see above", flush=True)
+            shared.in_new_process(prepare, side, source, folder, sentences)
+    except UserError as error:
+        print(f"{side}: left out, its graph cannot be written here: {error}", flush=True)
         return False
     return True
 
 
-def _export(side: str, encoder: str, folder: str) -> None:
+def _export(side: str, folder: str) -> None:
     """Writes what an exported side runs, unless another side has done so."""
-    binary, name = EXPORTS[side]
+    (binary, name), encoder = EXPORTS[side], f"{folder}/encoder"
     if (Path(folder) / name).exists():
         return
     more = []
@@ -113,72 +110,57 @@ def _export(side: str, encoder: str, folder: str) -> None:
     shared.run_module(binary, f"--model_dir={encoder}", f"--export_dir={folder}/{name}", *more)
 
 
-def _run(side: str, source: str, folder: str, *arguments: str) -> dict[str, float]:
-    """Returns the figures of one run of one side."""
-    model = f"{folder}/encoder" if side in OURS else source
-    if side in EXPORTS:
-        model = f"{folder}/{EXPORTS[side][1]}"
-    return json.loads(
-        shared.run_module(
-            "benchmarks.encode_side",
-            *(f"--side={side}", f"--model={model}", f"--graphs={folder}"),
-            *(f"--sentences_file={folder}/sentences.json", f"--batch_size={FLAGS.batch_size}"),
-            *arguments,
-        )
-    )
-
-
-def _measured(sides: list[str], source: str, folder: str, with_sts: bool) -> Figures:
-    """Runs the sides in turn; one that does not run is left out."""
+def _measured(
+    sides: list[str], source: str, folder: str, sentences: list[str], texts: list[str]
+) -> tuple[Figures, Vectors]:
+    """Measures the sides in turn; one that does not run is left out."""
     figures: Figures = {side: [] for side in sides}
+    vectors: Vectors = {}
     for number in range(1, FLAGS.rounds + 1):
         for side in list(figures):
-            more = [f"--output={folder}/{side}"] if number == 1 else []
-            if more and with_sts:
-                more.append(f"--more_file={folder}/sts.json")
+            model = f"{folder}/encoder" if side in OURS else source
+            if side in EXPORTS:
+                model = f"{folder}/{EXPORTS[side][1]}"
+            arguments = folder, sentences, [] if side in vectors else texts, FLAGS.batch_size
             try:
-                found = _run(side, source, folder, *more)
-            except UserError:
+                found, *made = shared.in_new_process(measured, side, model, *arguments)
+            except UserError as error:
                 del figures[side]
-                print(f"{side}: left out, it does not run here; see above", flush=True)
+                print(f"{side}: left out, it does not run here: {error}", flush=True)
                 continue
             figures[side].append(found)
-            told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-            print(f"round {number}, {side}: {told}", flush=True)
-    return figures
+            vectors.setdefault(side, made)
+            shared.print_round(number, side, found)
+    return figures, vectors
 
 
-def print_table(figures: Figures, folder: str, pairs: "ScoredPairs | None") -> None:
+def print_table(figures: Figures, vectors: Vectors, pairs: "ScoredPairs | None") -> None:
     """Prints medians of each side, how its vectors agree with ours in float32, and STS-B's test.
 
     Args:
       figures: the figures of every round.
-      folder: has a folder for each side with `embeddings.npy` and, with `pairs`, `more.npy`: the
-        vectors of the first and then of the second texts.
+      vectors: vectors of the sentences, and of the first and then the second texts of `pairs`.
       pairs: those of STS-B. None: the table has no column for them.
     """
     import numpy as np
 
-    def vectors(side: str, name: str = "embeddings") -> np.ndarray:
-        return np.load(f"{folder}/{side}/{name}.npy").astype(np.float32)
-
-    exact = vectors(_FLOAT32[0]) if _FLOAT32[0] in figures else None
+    exact = vectors[_FLOAT32[0]][0] if _FLOAT32[0] in figures else None
     columns = "| side | sentences/s | /core·s | in requests | one alone, p50 ms | p95 ms | MiB |"
     columns += " largest difference | mean cosine |" + (" STS-B test |" if pairs else "")
     print(columns)
     print("|---|" + "---:|" * (columns.count("|") - 2))
     for side, results in figures.items():
         names = ("all_per_second", "per_core_second", "requests_per_second", "p50_ms", "p95_ms")
-        cells = [side, *(f"{_median(results, name):.1f}" for name in names)]
-        cells.append(f"{_median(results, 'peak_mib'):.0f}")
+        cells = [side, *(f"{shared.median(results, name):.1f}" for name in names)]
+        cells.append(f"{shared.median(results, 'peak_mib'):.0f}")
         if exact is None:
             cells += ["–", "–"]
         else:
-            ours = vectors(side)
+            ours = vectors[side][0]
             cells.append(f"{np.abs(ours - exact).max():.1e}")
             cells.append(f"{(ours * exact).sum(axis=1).mean():.4f}")
         if pairs is not None:
-            cells.append(f"{_spearman(vectors(side, 'more'), pairs):.2f}")
+            cells.append(f"{_spearman(vectors[side][1], pairs):.2f}")
         print(f"| {' | '.join(cells)} |")
 
 
@@ -197,7 +179,7 @@ def print_ratios(figures: Figures) -> None:
     """
     exact = max(
         (side for side in _FLOAT32 if side in figures),
-        key=lambda side: _median(figures[side], "all_per_second"),
+        key=lambda side: shared.median(figures[side], "all_per_second"),
         default="",
     )
     for peer, is_int8 in PEERS.items():
@@ -217,12 +199,7 @@ def print_ratios(figures: Figures) -> None:
 def _print_ratio(figures: Figures, name: str, key: str, side: str, other: str) -> None:
     """Prints the median of the rounds' ratios, where both sides were measured."""
     if side in figures and other in figures:
-        ratios = [a[key] / b[key] for a, b in zip(figures[side], figures[other])]
-        print(f"ratio {name} {statistics.median(ratios):.2f}")
-
-
-def _median(results: list[dict[str, float]], key: str) -> float:
-    return statistics.median(result[key] for result in results)
+        shared.print_ratio(name, key, figures[side], figures[other])
 
 
 if __name__ == "__main__":

@@ -1,30 +1,17 @@
-"""One side of the encoding benchmark, in a process of its own.
+"""One side of `benchmarks.encode`, measured in a process of its own."""
 
-    python -m benchmarks.encode_side --side=ours --model=… --sentences_file=…
-
-Prints one line of JSON: `all_per_second`, sentences a second of one call after a warm-up;
-`per_core_second`, the same for each second of processor time, which other programs disturb less;
-`requests_per_second`, sentences a second in requests of --batch_size sentences as they come;
-`p50_ms` and `p95_ms` of one sentence alone; and `peak_mib` of the whole process.
-"""
-
-import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from benchmarks.encode_peers import PEERS
+from benchmarks.encode_peers import PEERS, open_peer
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 if TYPE_CHECKING:
     import numpy as np
 
-FLAGS = flags.FLAGS
 Encode = Callable[[list[str]], "np.ndarray"]
 # Side -> backend and precision of `SentenceEncoder.load`.
 OURS = {
@@ -46,57 +33,52 @@ _WARM_UP = 256
 _SINGLE = 100
 
 
-def define_flags() -> None:
-    """Defines the side, its input and its output."""
-    flags.DEFINE_enum("side", "ours", SIDES, "The encoder to run.")
-    flags.DEFINE_string(
-        "model",
-        None,
-        "Encoder directory (ours), its export (ours_serving, ours_litert) or sentence-transformers "
-        "folder. Required.",
-    )
-    flags.DEFINE_string("sentences_file", None, "JSON list of sentences. Required.")
-    flags.DEFINE_string("graphs", "", "Folder of a peer's graphs; needed by onnx and openvino.")
-    flags.DEFINE_bool("prepare", False, "Whether to write the peer's graph there, and no more.")
-    flags.DEFINE_string("output", "", "Folder for embeddings.npy. Default: none.")
-    flags.DEFINE_string(
-        "more_file",
-        "",
-        "JSON list of texts to encode when all is measured, into more.npy there. Default: none.",
-    )
-    flags.DEFINE_integer("batch_size", 64, "Sentences a batch.", lower_bound=1)
-    cli.required("model", "sentences_file")
+def measured(
+    side: str, model: str, graphs: str, sentences: list[str], texts: list[str], batch_size: int
+) -> "tuple[dict[str, float], np.ndarray, np.ndarray | None]":
+    """Measures a side in this process.
 
+    Args:
+      side: one of `SIDES`.
+      model: encoder directory, its export or a sentence-transformers folder.
+      graphs: folder of the peers' graphs.
+      sentences: what is encoded again and again.
+      texts: more of them, which are encoded when all is measured.
+      batch_size: sentences a batch.
 
-def main(argv: list[str]) -> None:
-    """Measures the side."""
-    del argv
-    sentences = json.loads(Path(FLAGS.sentences_file).read_text(encoding="utf-8"))
-    if FLAGS.prepare:
-        from benchmarks import encode_peers
-
-        encode_peers.prepare(FLAGS.side, FLAGS.model, FLAGS.graphs, sentences)
-        print("{}")
-        return
-    if FLAGS.side in EXPORTS:
-        encode = _serving() if FLAGS.side == "ours_serving" else _litert()
-    else:
-        encode = _ours() if FLAGS.side in OURS else _peer()
+    Returns:
+      The figures, the vectors of the sentences, and those of the texts. The figures are
+      `all_per_second`, sentences a second of one call after a warm-up; `per_core_second`, the same
+      for each second of processor time, which other programs disturb less; `requests_per_second`,
+      sentences a second in requests of `batch_size` sentences as they come; `p50_ms` and `p95_ms`
+      of one sentence alone; and `peak_mib` of the whole process.
+    """
+    encode = _open(side, model, graphs, batch_size)
     encode(sentences[:_WARM_UP])
-    figures, embeddings = _measured(encode, sentences)
-    if FLAGS.output:
-        import numpy as np
-
-        folder = Path(FLAGS.output)
-        folder.mkdir(parents=True, exist_ok=True)
-        np.save(folder / "embeddings.npy", embeddings)
-        if FLAGS.more_file:
-            more = json.loads(Path(FLAGS.more_file).read_text(encoding="utf-8"))
-            np.save(folder / "more.npy", encode(more))
-    print(json.dumps(figures))
+    figures, embeddings = _figures(encode, sentences, batch_size)
+    return figures, embeddings, encode(texts) if texts else None
 
 
-def _measured(encode: Encode, sentences: list[str]) -> tuple[dict[str, float], "np.ndarray"]:
+def _open(side: str, model: str, graphs: str, batch_size: int) -> Encode:
+    if side in OURS:
+        return _ours(side, model, batch_size)
+    if side == "ours_serving":
+        return _in_batches(_serving(model), batch_size)
+    if side in EXPORTS:
+        from examples.encode_litert import LiteRTEncoder
+
+        weights = "int8" if side.endswith("int8") else "float32"
+        threads = len(os.sched_getaffinity(0))
+        return _in_batches(LiteRTEncoder(model, weights, threads).encode, 1)
+    peer = open_peer(side, model, graphs)
+    return lambda texts: peer.encode(
+        texts, batch_size=batch_size, normalize_embeddings=True, show_progress_bar=False
+    )
+
+
+def _figures(
+    encode: Encode, sentences: list[str], batch_size: int
+) -> tuple[dict[str, float], "np.ndarray"]:
     """Returns the figures, and the vectors of all sentences."""
     import numpy as np
 
@@ -108,8 +90,8 @@ def _measured(encode: Encode, sentences: list[str]) -> tuple[dict[str, float], "
         "per_core_second": len(sentences) / used,
     }
     started = time.perf_counter()
-    for start in range(0, len(sentences), FLAGS.batch_size):
-        encode(sentences[start : start + FLAGS.batch_size])
+    for start in range(0, len(sentences), batch_size):
+        encode(sentences[start : start + batch_size])
     figures["requests_per_second"] = len(sentences) / (time.perf_counter() - started)
     singles = []
     for sentence in sentences[:_SINGLE]:
@@ -120,18 +102,16 @@ def _measured(encode: Encode, sentences: list[str]) -> tuple[dict[str, float], "
     return {**figures, "peak_mib": peak_mib()}, embeddings
 
 
-def _ours() -> Encode:
+def _ours(side: str, model: str, batch_size: int) -> Encode:
     cli.quiet_tensorflow()
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    backend, precision = OURS[FLAGS.side]
-    encoder = SentenceEncoder.load(FLAGS.model, precision=precision, backend=backend)
-    return lambda texts: encoder.encode(
-        texts, batch_size=FLAGS.batch_size, normalize_embeddings=True
-    )
+    backend, precision = OURS[side]
+    encoder = SentenceEncoder.load(model, precision=precision, backend=backend)
+    return lambda texts: encoder.encode(texts, batch_size=batch_size, normalize_embeddings=True)
 
 
-def _serving() -> Encode:
+def _serving(model: str) -> Encode:
     """Returns the serving model in a session, as TensorFlow Serving runs it, without a network."""
     cli.quiet_tensorflow()
     import numpy as np
@@ -140,20 +120,10 @@ def _serving() -> Encode:
 
     session = tf.compat.v1.Session(graph=tf.Graph())
     with session.graph.as_default():
-        meta = tf.compat.v1.saved_model.load(session, ["serve"], f"{FLAGS.model}/serving/1")
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], f"{model}/serving/1")
     signature = meta.signature_def["serving_default"]
     call = session.make_callable(signature.outputs["default"].name, [signature.inputs["text"].name])
-    return _in_batches(
-        lambda texts: call(np.array([text.encode() for text in texts], object)), FLAGS.batch_size
-    )
-
-
-def _litert() -> Encode:
-    from examples.encode_litert import LiteRTEncoder
-
-    weights = "int8" if FLAGS.side.endswith("int8") else "float32"
-    threads = len(os.sched_getaffinity(0))
-    return _in_batches(LiteRTEncoder(FLAGS.model, weights, threads).encode, 1)
+    return lambda texts: call(np.array([text.encode() for text in texts], object))
 
 
 def _in_batches(encode: Encode, size: int) -> Encode:
@@ -166,17 +136,3 @@ def _in_batches(encode: Encode, size: int) -> Encode:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     return encode_all
-
-
-def _peer() -> Encode:
-    from benchmarks import encode_peers
-
-    model = encode_peers.open_peer(FLAGS.side, FLAGS.model, FLAGS.graphs)
-    return lambda texts: model.encode(
-        texts, batch_size=FLAGS.batch_size, normalize_embeddings=True, show_progress_bar=False
-    )
-
-
-if __name__ == "__main__":
-    define_flags()
-    cli.run(main)

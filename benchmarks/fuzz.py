@@ -237,7 +237,6 @@ def main(argv: list[str]) -> int:
     for report in reports:
         for fault, items in report.examples:
             print(f"{report.name}, {fault}: {items!r}")
-    for report in reports:
         name = report.name.replace(", ", "_").replace(" ", "_")
         print(f"figure fuzz_{name}_faults {sum(report.faults.values())}")
     return int(any(report.faults for report in reports))

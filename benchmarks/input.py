@@ -8,6 +8,7 @@ of 8,192 sentences, so that little is built ahead. Figures are medians over the 
 
 import json
 import statistics
+import time
 from pathlib import Path
 
 from absl import flags
@@ -55,14 +56,11 @@ def main(argv: list[str]) -> None:
     records = _write_records(Path(FLAGS.work_dir))
     # The batch of one of 64 cores, in its buckets.
     paper = {"global_batch_size": 32, "max_bucket_batch_size": 32}
-    speeds = []
-    for number in range(1, FLAGS.rounds + 1):
-        found = _side(FLAGS.examples, "cmlm/english_base", "cmlm", records, paper)
-        speeds.append(found["examples"] / found["seconds"])
-        print(f"round {number}, cmlm/english_base: {found}", flush=True)
-    print(f"figure input_pairs_per_second_cmlm {statistics.median(speeds):.0f}", flush=True)
+    _measure("pairs_per_second_cmlm", "cmlm", "cmlm/english_base", FLAGS.examples, records, paper)
     for objective in FLAGS.objectives:
-        _measure(objective, records)
+        count = FLAGS.few_examples // (10 if objective in _OF_DOCUMENTS else 1)
+        experiment = _OBJECTIVES[objective]
+        _measure(f"per_second_{objective}", objective, experiment, count, records, {})
 
 
 def _write_records(folder: Path) -> Path:
@@ -79,37 +77,58 @@ def _write_records(folder: Path) -> Path:
     return records
 
 
-def _side(
-    examples: int,
-    experiment: str,
+def _measure(
+    figure: str,
     objective: str,
+    experiment: str,
+    examples: int,
     records: Path,
     more: dict[str, int],
-) -> dict[str, float]:
-    """Returns the figures of one measurement by `input_side`; `more` are settings of the data."""
+) -> None:
+    """Prints the examples a second of one objective; `more` are settings of the data."""
     data = {"input_path": str(records), "shuffle_sentences": _BLOCK, **more}
-    nothing = {"input_path": ""}
-    values = {"encoder": {"vocab_size": 0}, "init_checkpoint": "", "validation_data": nothing}
-    values["train_data"] = data
-    return json.loads(
-        shared.run_module(
-            "benchmarks.input_side",
-            *(f"--experiment={experiment}", f"--objective={objective}"),
-            *(f"--examples={examples}", f"--overrides={json.dumps({'task': values})}"),
-        )
-    )
+    values = {"encoder": {"vocab_size": 0}, "init_checkpoint": "", "train_data": data}
+    overrides = json.dumps({"task": {**values, "validation_data": {"input_path": ""}}})
+
+    def side() -> dict[str, float]:
+        return shared.in_new_process(measured, experiment, overrides, objective, examples)
+
+    (found,) = shared.in_turns(FLAGS.rounds, {experiment: side}).values()
+    speed = statistics.median(each["examples"] / each["seconds"] for each in found)
+    print(f"figure input_{figure} {speed:.0f}", flush=True)
 
 
-def _measure(objective: str, records: Path) -> None:
-    """Prints the examples a second of one objective."""
-    experiment = _OBJECTIVES[objective]
-    count = FLAGS.few_examples // (10 if objective in _OF_DOCUMENTS else 1)
-    speeds = []
-    for number in range(1, FLAGS.rounds + 1):
-        found = _side(count, experiment, objective, records, {})
-        speeds.append(found["examples"] / found["seconds"])
-        print(f"round {number}, {experiment}: {found}", flush=True)
-    print(f"figure input_per_second_{objective} {statistics.median(speeds):.0f}", flush=True)
+def measured(experiment: str, overrides: str, objective: str, count: int) -> dict[str, float]:
+    """Measures an experiment's input pipeline in this process, after its first batch.
+
+    Args:
+      experiment: name of the experiment.
+      overrides: settings that differ from its own, as JSON.
+      objective: the one whose batches are counted.
+      count: number of examples to take, at least.
+    """
+    cli.quiet_tensorflow()
+    from experiments import registry
+    from official_cmlm.inputs.pipeline import Replicas, build_dataset
+    from official_cmlm.inputs.plan import Plan
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    params = registry.load(experiment, params_override=overrides)
+    task = SentenceEncoderTask(params.task)
+    group = next(each for each in task.train_groups if objective in each.objectives)
+    plan = Plan.of(group.data, task.manifest(group.data), group.view)
+    began = time.perf_counter()
+    batches = iter(build_dataset(plan, group.augments, Replicas(1, 0, 1)))
+    next(batches)
+    first, used, examples = time.perf_counter(), time.process_time(), 0
+    while examples < count:
+        examples += int(next(batches)["key"].shape[0])
+    return {
+        "examples": examples,
+        "first_seconds": first - began,
+        "seconds": time.perf_counter() - first,
+        "cpu_seconds": time.process_time() - used,
+    }
 
 
 if __name__ == "__main__":

@@ -6,27 +6,28 @@ chunks (`task.chunk_size`). Every side is a process of its own, in alternating r
 the growth of its largest memory in the steps. With JAX, XLA's account of the compiled step follows.
 """
 
-import json
-import statistics
+import functools
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from absl import flags
 
-from benchmarks.shared import run_module
+from benchmarks import shared
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 _PROJECTIONS = 15
+_HEADS = ("head_whole", "head_blocks")
 # Kind of step -> `encoder.remat`, and whether it is in chunks.
 _STEPS = {
-    "none": ("none", False),
-    "blocks": ("blocks", False),
-    "attention": ("attention", False),
-    "chunks": ("none", True),
-    "chunks_blocks": ("blocks", True),
+    "step_none": ("none", False),
+    "step_blocks": ("blocks", False),
+    "step_attention": ("attention", False),
+    "step_chunks": ("none", True),
+    "step_chunks_blocks": ("blocks", True),
 }
 
 
@@ -43,54 +44,41 @@ def define_flags() -> None:
     flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
     flags.DEFINE_integer("steps", 3, "Steps of a side and round.", lower_bound=1)
     flags.DEFINE_bool("xla", True, "Whether XLA's account is printed, where JAX is installed.")
-    flags.DEFINE_string("side", "", "Name of the one side to measure. Default: all sides.")
+    flags.DEFINE_list("sides", [*_HEADS, *_STEPS], "Sides to measure.")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the comparison, or one side of it where --side is given."""
+    """Runs the comparison."""
     del argv
-    if FLAGS.side:
-        print(json.dumps(_measure(FLAGS.side)))
-        return
-    for sides in (["head_whole", "head_blocks"], [f"step_{kind}" for kind in _STEPS]):
-        rounds: dict[str, list[dict]] = {name: [] for name in sides}
-        for number in range(FLAGS.rounds):
-            for name in sides:
-                # XLA's account is the same in every round.
-                rounds[name].append(_side(name, FLAGS.xla and not number))
-                print(f"{name}: {rounds[name][-1]}", flush=True)
-        _report(rounds)
+    for kinds in (_HEADS, _STEPS):
+        sides = {
+            name: functools.partial(shared.in_new_process, measured, name)
+            for name in kinds
+            if name in FLAGS.sides
+        }
+        if sides:
+            _report(shared.in_turns(FLAGS.rounds, sides))
 
 
-def _report(rounds: dict[str, list[dict]]) -> None:
+def _report(rounds: dict[str, list[dict[str, float]]]) -> None:
     """Prints the figures; the others are compared with the first side."""
     first, *others = rounds
     for name, found in rounds.items():
-        print(f"figure {name}_MiB {statistics.median(f['MiB'] for f in found):.0f}")
-        print(f"figure {name}_ms {statistics.median(f['ms'] for f in found):.0f}")
-        if "xla_MiB" in found[0]:
-            print(f"figure {name}_xla_MiB {found[0]['xla_MiB']:.0f}")
+        for key in found[0]:
+            print(f"figure {name}_{key} {shared.median(found, key):.0f}")
     for name in others:
-        ratios = [a["ms"] / b["ms"] for a, b in zip(rounds[name], rounds[first])]
-        print(f"ratio {name}_time {statistics.median(ratios):.2f}")
+        shared.print_ratio(f"{name}_time", "ms", rounds[name], rounds[first])
 
 
-def _side(name: str, xla: bool) -> dict[str, float]:
-    head = ("predictions", "vocab_size", "width", "block_size")
-    own = (*head, "size", "pairs", "chunk_size", "length", "steps")
-    values = [f"--{flag}={FLAGS[flag].value}" for flag in own]
-    return json.loads(
-        run_module("benchmarks.memory", f"--side={name}", f"--xla={str(xla).lower()}", *values)
-    )
-
-
-def _measure(side: str) -> dict[str, float]:
+def measured(side: str) -> dict[str, float]:
     """Measures milliseconds of a step, and MiB that it adds, by TensorFlow's own kernels."""
+    # This process has the arguments of the one that started it.
+    define_flags()
+    FLAGS(sys.argv)
     cli.quiet_tensorflow()
     import tensorflow as tf
 
-    part, _, kind = side.partition("_")
-    step, batch = (_head if part == "head" else _step)(kind)
+    step, batch = (_head if side in _HEADS else _step)(side)
     graph, before = tf.function(step, autograph=False), peak_mib()
     graph(batch)
     times = []
@@ -125,7 +113,7 @@ def _head(kind: str) -> tuple[Callable[[Any], None], Any]:
 
     def step(ids: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
-            if kind == "blocks":
+            if kind == "head_blocks":
                 factors = [tf.convert_to_tensor(v) for v in (hidden, table, bias)]
                 loss, *_ = cross_entropy_in_blocks(*factors, ids, weights, FLAGS.block_size)
             else:

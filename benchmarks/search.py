@@ -1,20 +1,20 @@
 """From texts to neighbours: speed of `export.embed`, then every way to search its vectors.
 
-    python -m benchmarks.search --candidates=1000000
+    python -m benchmarks.search --only_search --candidates=1000000
 
 Sentences are embedded by one worker that is bound to one core, by two workers on two cores, and by
 one worker on two, in alternating rounds; the speeds leave out the start of the processes. Then each
-way to search is built in a process, and searched in another, among these vectors, and again among
---candidates of them: each further one is a point between two sentences' vectors, chosen at random,
-with noise. --only_search takes clusters of random vectors for all of this. Queries are not among
-the candidates. A query's time is that of one query at a time; `peak` is the largest memory of the
-process that builds from shards and saves, `opened` that of the other one before its first query.
+way to search is built in a process, and searched in another, among these vectors; with
+--only_search among --candidates vectors of random clusters. Queries are not among the candidates.
+A query's time is that of one query at a time; `peak` is the largest memory of the process that
+builds from shards and saves, `opened` that of the other one before its first query.
 """
 
+import functools
 import json
 import os
 import re
-import statistics
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -47,8 +47,6 @@ _WAYS = {
 _K = 10
 # Vectors that are made, written and indexed at a time.
 _SHARD = 1 << 14
-# Share of the second sentence in a point between two, and the noise's length.
-_MIXED, _NOISE = (0.1, 0.5), 0.35
 
 
 def define_flags() -> None:
@@ -58,39 +56,25 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 20_000, "Sentences to embed.", lower_bound=20)
     flags.DEFINE_integer("shard_rows", 1000, "Sentences of a shard.", lower_bound=10)
     flags.DEFINE_integer("rounds", 3, "Alternating rounds of embedding.", lower_bound=1)
-    flags.DEFINE_integer("candidates", 1_000_000, "Vectors to search among.", lower_bound=10)
+    flags.DEFINE_integer("candidates", 1_000_000, "Random vectors for --only_search.", 10)
     flags.DEFINE_integer("queries", 1000, "Sentences to search for.", lower_bound=1)
     flags.DEFINE_integer("timed", 100, "Queries of which each is timed by itself.", lower_bound=3)
     flags.DEFINE_multi_enum("ways", list(_WAYS), list(_WAYS), "Ways beside exact search.")
-    flags.DEFINE_string("way", "", "The one way to measure, in --folder. Default: all.")
-    flags.DEFINE_string("folder", "", "Folder of the vectors for --way.")
-    flags.DEFINE_enum("step", "build", ["build", "search"], "What to do for --way.")
     flags.DEFINE_bool("only_search", False, "Search among clusters of random vectors; no encoder.")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the benchmark, or one way where --way is given."""
+    """Runs the benchmark."""
     del argv
     cli.quiet_tensorflow()
-    if FLAGS.way:
-        step = _built if FLAGS.step == "build" else _measured
-        print(json.dumps(step(Path(FLAGS.folder), FLAGS.way)))
-        return
     with tempfile.TemporaryDirectory() as folder:
         if FLAGS.only_search:
             vectors = _clustered(FLAGS.candidates + FLAGS.queries)
-            queries, real = vectors[: FLAGS.queries], vectors[FLAGS.queries :]
-            _print_figures(_searched(Path(folder), queries, real))
-            return
-        vectors = _embedded(Path(folder))
-        queries, real = vectors[: FLAGS.queries], vectors[FLAGS.queries :]
-        for label, count in (("sentences", len(real)), ("filled up", FLAGS.candidates)):
-            print(f"\n{count} candidates, {label}, {len(queries)} queries\n")
-            found = _searched(Path(folder), queries, _filled_up(real, count))
-    _print_figures(found)
-
-
-def _print_figures(found: dict[str, dict]) -> None:
+        else:
+            vectors = _embedded(Path(folder))
+        queries, candidates = vectors[: FLAGS.queries], vectors[FLAGS.queries :]
+        print(f"\n{len(candidates)} candidates, {len(queries)} queries\n")
+        found = _searched(Path(folder), queries, candidates)
     print()
     for name, one in found.items():
         print(f"figure search_{name}_peak_mib {one['peak_mib']:.0f}")
@@ -120,31 +104,30 @@ def _embedded(folder: Path) -> "np.ndarray":
     import numpy as np
 
     cores = sorted(os.sched_getaffinity(0))
-    sides = {side: n for side, n in _EMBED.items() if n[1] <= len(cores)}
     sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
     model, file = shared.encoder_directory(folder), folder / "sentences.txt"
     file.write_text("".join(f"{one}\n" for one in sentences), encoding="utf-8")
-    speeds: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(1, FLAGS.rounds + 1):
-        for side, (workers, count) in sides.items():
-            # A folder that is there would be taken for a run that goes on.
-            output = folder / f"{side}-{number}"
-            # A process that is started takes its parent's cores.
-            os.sched_setaffinity(0, cores[:count])
-            printed = shared.output_of(
-                "export.embed",
-                *(f"--model_dir={model}", f"--input={file}"),
-                *(f"--output_dir={output}", f"--workers={workers}"),
-                f"--shard_rows={FLAGS.shard_rows}",
-            )
-            os.sched_setaffinity(0, cores)
-            speeds[side].append(float(_SPEED.search(printed)[1]))
-            print(f"round {number}, {side}: {speeds[side][-1]:.1f} sentences/s", flush=True)
+    output = folder / "embedded"
+
+    def embed(workers: int, count: int) -> dict[str, float]:
+        # A folder that is there would be taken for a run that goes on.
+        shutil.rmtree(output, ignore_errors=True)
+        # A process that is started takes its parent's cores.
+        os.sched_setaffinity(0, cores[:count])
+        printed = shared.run_module(
+            *("export.embed", f"--model_dir={model}", f"--input={file}", f"--workers={workers}"),
+            *(f"--output_dir={output}", f"--shard_rows={FLAGS.shard_rows}"),
+        )
+        os.sched_setaffinity(0, cores)
+        return {"per_second": float(_SPEED.search(printed)[1])}
+
+    calls = {side: functools.partial(embed, *n) for side, n in _EMBED.items() if n[1] <= len(cores)}
+    speeds = shared.in_turns(FLAGS.rounds, calls)
     for side, found in speeds.items():
-        print(f"figure embed_{side} {statistics.median(found):.1f}")
-    for side in sides.keys() - {"two_workers"} if "two_workers" in sides else ():
-        ratios = [a / b for a, b in zip(speeds["two_workers"], speeds[side])]
-        print(f"ratio embed_two_workers_vs_{side} {statistics.median(ratios):.2f}")
+        print(f"figure embed_{side} {shared.median(found, 'per_second'):.1f}")
+    two = speeds.pop("two_workers", None)
+    for side, found in speeds.items() if two else ():
+        shared.print_ratio(f"embed_two_workers_vs_{side}", "per_second", two, found)
     return np.concatenate([np.load(path) for path in sorted(output.glob("embeddings-*.npy"))])
 
 
@@ -160,14 +143,8 @@ def _searched(folder: Path, queries: "np.ndarray", candidates: "np.ndarray") -> 
     found = {}
     # The exact way first: the recall of the others is measured against it.
     for name in dict.fromkeys(["exact", *FLAGS.ways]):
-        for step in ("build", "search"):
-            one = shared.run_module(
-                "benchmarks.search",
-                *(f"--way={name}", f"--folder={folder}", f"--timed={FLAGS.timed}"),
-                f"--step={step}",
-            )
-            found[name] = found.get(name, {}) | json.loads(one)
-        one = found[name]
+        built = shared.in_new_process(_built, folder, name)
+        one = found[name] = built | shared.in_new_process(_measured, folder, name, FLAGS.timed)
         print(
             f"| {name} | {one['p50_ms']:.2f} | {one['p95_ms']:.2f} | {one['index_mib']:.0f} "
             f"| {one['peak_mib']:.0f} | {one['opened_mib']:.0f} | {one['recall']:.4f} "
@@ -190,26 +167,6 @@ def _write_shards(folder: Path, vectors: "np.ndarray") -> None:
     rows, columns = vectors.shape
     manifest = {"rows": rows, "columns": columns, "precision": "float32", "shards": shards}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def _filled_up(real: "np.ndarray", count: int) -> "np.ndarray":
-    """Returns `count` unit vectors: the real ones, and points between two of them with noise."""
-    import numpy as np
-
-    from official_cmlm.nearest import unit
-
-    rng = np.random.default_rng(0)
-    real = unit(real[:count].astype(np.float32))
-    filled = np.empty([count, real.shape[1]], np.float32)
-    filled[: len(real)] = real
-    for start in range(len(real), count, 1 << 16):
-        part = filled[start : start + (1 << 16)]
-        one, other = rng.integers(len(real), size=[2, len(part)])
-        share = rng.uniform(*_MIXED, [len(part), 1]).astype(np.float32)
-        noise = rng.standard_normal(part.shape, np.float32) / np.float32(part.shape[1] ** 0.5)
-        part[:] = (1 - share) * real[one] + share * real[other] + np.float32(_NOISE) * noise
-        unit(part, in_place=True)
-    return filled
 
 
 def _built(folder: Path, name: str) -> dict[str, float]:
@@ -247,7 +204,7 @@ def _encoder(width: int) -> "Callable[[list[str]], np.ndarray]":
     return lambda texts: np.ones([len(texts), width], np.float32)
 
 
-def _measured(folder: Path, name: str) -> dict[str, float]:
+def _measured(folder: Path, name: str, timed: int) -> dict[str, float]:
     """Opens the index of one way in this process, and searches it."""
     import numpy as np
 
@@ -269,7 +226,7 @@ def _measured(folder: Path, name: str) -> dict[str, float]:
             return index.search_vectors(some, _K)[0]
 
     opened_mib, times = peak_mib(), []
-    for i in range(min(FLAGS.timed, len(queries))):
+    for i in range(min(timed, len(queries))):
         began = time.perf_counter()
         search(queries[i : i + 1])
         times.append(1000 * (time.perf_counter() - began))

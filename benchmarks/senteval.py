@@ -79,7 +79,7 @@ def _run(
     encoder: str, data: Path, folder: Path, tasks: list[str], seeds: int
 ) -> dict[tuple[str, str], float]:
     """Returns (task, metric) -> score; embeddings are kept in the folder from run to run."""
-    shared.output_of(
+    shared.run_module(
         "experiments.evaluate",
         *(f"--encoder={encoder}", f"--data_dir={data}", f"--output_dir={folder}/scores"),
         *("--suites=senteval", f"--set=senteval.tasks={','.join(tasks)}"),

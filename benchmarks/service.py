@@ -15,6 +15,7 @@ With --baseline, another checkout of this project is served too, in turns of --s
 client asks for single sentences, in turns with the encoder itself in this process.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,6 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
-_EVERY_SECONDS = 2
 
 
 def define_flags() -> None:
@@ -66,26 +67,25 @@ def main(argv: list[str]) -> int:
         encoder = os.path.abspath(FLAGS.encoder or shared.encoder_directory(folder))
         if FLAGS.baseline:
             return _compared(encoder, sentences)
-        with _Served(encoder) as served:
-            figures = Figures(served.address, sentences, FLAGS.most_texts)
-            figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+        with _served(encoder) as (process, address):
+            figures = Figures(address, sentences, FLAGS.most_texts)
+            figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
             runs = {"": figures}
             if FLAGS.attackers:
-                host, port = served.address.split("/")[2].split(":")
+                host, port = address.split("/")[2].split(":")
                 attack = service_attackers.start((host, int(port)), FLAGS.seconds)
                 # The vectors of before tell if an answer goes to another client.
-                values = (served.address, sentences, FLAGS.most_texts, figures.vectors)
+                values = (address, sentences, FLAGS.most_texts, figures.vectors)
                 runs["attacked_"] = figures = Figures(*values)
-                figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+                figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
                 attack.terminate()
-    for line in [*figures.errors[:5], *served.rest.splitlines()[:5]]:
-        print(line)
     for prefix, each in runs.items():
+        print("".join(f"{line}\n" for line in each.errors[:5]), end="")
         each.report(prefix)
     if FLAGS.attackers:
         ratio = runs["attacked_"].percentile(95) / runs[""].percentile(95)
         print(f"ratio p95_of_honest_clients {ratio:.2f}")
-    print(f"figure exit_status {served.process.returncode}")
+    print(f"figure exit_status {process.returncode}")
     return int(any(each.errors for each in runs.values()))
 
 
@@ -97,18 +97,17 @@ def _compared(encoder: str, sentences: list[str]) -> int:
     errors: list[str] = []
     for _ in range(FLAGS.rounds):
         for name, checkout in (("baseline", FLAGS.baseline), ("ours", None)):
-            with _Served(encoder, checkout) as served:
-                figures = Figures(served.address, sentences, FLAGS.most_texts)
+            with _served(encoder, checkout) as (process, address):
                 # The first requests warm the service up and are not counted.
-                figures.run(FLAGS.clients, min(5.0, FLAGS.seconds), served.process.pid)
-                figures = Figures(served.address, sentences, FLAGS.most_texts)
-                figures.run(FLAGS.clients, FLAGS.seconds, served.process.pid)
+                for seconds in (min(5.0, FLAGS.seconds), FLAGS.seconds):
+                    figures = Figures(address, sentences, FLAGS.most_texts)
+                    figures.run(FLAGS.clients, seconds, process.pid)
             rates[name].append(len(figures.milliseconds) / figures.seconds)
             errors += figures.errors
     ours = SentenceEncoder.load(encoder, backend="onnx")
     times: dict[str, list[float]] = {"service": [], "encoder": []}
-    with _Served(encoder) as served:
-        connection = http.client.HTTPConnection(served.address.split("/")[2], timeout=60)
+    with _served(encoder) as (_, address):
+        connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
         for number, sentence in enumerate(sentences):
             for name in times:
                 began = time.perf_counter()
@@ -140,36 +139,25 @@ def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
     answer.read()
 
 
-class _Served:
-    """A service in a process of its own, until the block ends.
-
-    Attributes:
-      process: the service.
-      address: its own, with `/v1`.
-      rest: the lines that it has written after the one with its address.
-    """
-
-    def __init__(self, encoder: str, checkout: str | None = None) -> None:
-        command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
-        # A key of the environment would be asked for.
-        environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
-        self.process = subprocess.Popen(  # noqa: S603
-            [*command, "--name=model"],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            cwd=checkout,
-        )
-        self.address, self.rest = "", ""
-
-    def __enter__(self) -> "_Served":
-        self.address = _address(self.process)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        self.rest = self.process.stderr.read() if self.process.stderr else ""
-        self.process.wait(60)
+@contextlib.contextmanager
+def _served(encoder: str, checkout: str | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
+    """Yields a service in a process of its own and its address, with `/v1`."""
+    command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
+    # A key of the environment would be asked for.
+    environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
+    process = subprocess.Popen(  # noqa: S603
+        [*command, "--name=model"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=checkout,
+    )
+    try:
+        yield process, _address(process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        print(process.stderr.read(), end="", file=sys.stderr)
+        process.wait(60)
 
 
 class Figures:
@@ -222,6 +210,9 @@ class Figures:
 
     def run(self, clients: int, seconds: float, pid: int) -> None:
         """Sends requests from `clients` threads for `seconds`, and reads the memory of `pid`."""
+        # The seconds of this import do not count.
+        import openai  # noqa: F401
+
         began = time.monotonic()
         threads = [
             threading.Thread(target=self._client, args=(i, began + seconds)) for i in range(clients)
@@ -230,7 +221,7 @@ class Figures:
             thread.start()
         while any(thread.is_alive() for thread in threads):
             self.memory.append(_resident_mib(pid))
-            threads[0].join(min(_EVERY_SECONDS, seconds / 10))
+            threads[0].join(min(2, seconds / 10))
         self.seconds = time.monotonic() - began
 
     def _client(self, number: int, end: float) -> None:

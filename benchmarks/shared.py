@@ -1,23 +1,27 @@
-"""Functions that benchmarks share: text, weights, and binaries in processes of their own."""
+"""Functions that benchmarks share: text, weights, rounds, and processes of their own."""
 
-import contextlib
 import importlib.util
+import itertools
 import json
+import multiprocessing
 import os
 import random
+import statistics
 import subprocess
 import sys
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from absl import flags
 
 from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
-# Bytes of a file of docstrings.
-_FILE_BYTES = 1_000_000
+_Found = TypeVar("_Found")
 
 
 def define_text_flags() -> None:
@@ -69,31 +73,17 @@ def text_files(folder: str | Path) -> list[str]:
     if not texts.exists():
         run_module("data_prep.docstrings", f"--output={texts}.jsonl")
         texts.mkdir()
-        _write_files(Path(f"{texts}.jsonl"), texts)
+        with open(f"{texts}.jsonl", encoding="utf-8") as file:
+            # A text file has no zero bytes.
+            held = [json.loads(line)["text"].replace("\0", " ") for line in file]
+        # About a megabyte a file.
+        for start in range(0, len(held), 1000):
+            joined = "\n\n".join(held[start : start + 1000]) + "\n"
+            (texts / f"{start:07}.txt").write_text(joined, encoding="utf-8")
     return expand_inputs([str(texts)])
 
 
-def _write_files(lines: Path, folder: Path) -> None:
-    """Writes the texts of JSON lines into files of about a megabyte."""
-    held, size = [], 0
-    with lines.open(encoding="utf-8") as file:
-        for line in file:
-            # A text file has no zero bytes.
-            held.append(json.loads(line)["text"].replace("\0", " "))
-            size += len(held[-1])
-            if size >= _FILE_BYTES:
-                _write_file(held, folder)
-                held, size = [], 0
-    if held:
-        _write_file(held, folder)
-
-
-def _write_file(texts: list[str], folder: Path) -> None:
-    path = folder / f"{len(list(folder.iterdir())):03}.txt"
-    path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-
-
-def vocabulary_file(folder: str | Path, text: list[str], size: int = 30522) -> str:
+def vocabulary_file(folder: str | Path, text: list[str]) -> str:
     """Returns an uncased WordPiece vocabulary; one learned from `text` is written into `folder`."""
     data = data_dir()
     if data and (data / "vocab" / "bert_uncased.txt").exists():
@@ -102,7 +92,7 @@ def vocabulary_file(folder: str | Path, text: list[str], size: int = 30522) -> s
     if not path.exists():
         run_module(
             *("data_prep.build_vocab", f"--input={','.join(text)}"),
-            *(f"--vocab_size={size}", f"--output={path}"),
+            *("--vocab_size=30522", f"--output={path}"),
         )
     return str(path)
 
@@ -112,22 +102,25 @@ def sample_of(files: list[str]) -> list[str]:
     return files[:: max(1, len(files) // 20)]
 
 
-def real_sentences(files: list[str], count: int, seed: int = 0) -> list[str]:
+def documents_of(files: list[str]) -> list[list[str]]:
+    """Returns the sentences of each file."""
+    from data_prep.readers import Counts, ReadOptions, read_documents
+    from data_prep.sentences import split_paragraphs
+
+    documents = read_documents(files, ReadOptions(documents_by="file"), Counts())
+    return [split_paragraphs(document.paragraphs, "en", Counter()) for document in documents]
+
+
+def real_sentences(files: list[str], count: int) -> list[str]:
     """Returns a random sample of the sentences of about 20 of the files, of every length.
 
     Raises:
       UserError: if they hold fewer than `count` sentences.
     """
-    from data_prep.readers import Counts, ReadOptions, read_documents
-    from data_prep.sentences import split_paragraphs
-
-    sentences: list[str] = []
-    options = ReadOptions(documents_by="file")
-    for document in read_documents(sample_of(files), options, Counts()):
-        sentences += split_paragraphs(document.paragraphs, "en", Counter())
+    sentences = list(itertools.chain.from_iterable(documents_of(sample_of(files))))
     if len(sentences) < count:
         raise UserError(f"the text has {len(sentences)} sentences, {count} are needed")
-    return random.Random(seed).sample(sentences, count)  # noqa: S311 - a sample, no secret
+    return random.Random(0).sample(sentences, count)  # noqa: S311 - a sample, no secret
 
 
 def packaged_weights() -> str:
@@ -161,15 +154,6 @@ def encoder_directory(folder: str | Path) -> str:
 
 
 def run_module(module: str, *arguments: str) -> str:
-    """Runs a binary, showing its progress and errors; returns the last line that it printed.
-
-    Raises:
-      UserError: if it fails.
-    """
-    return ([line for line in output_of(module, *arguments).splitlines() if line] or [""])[-1]
-
-
-def output_of(module: str, *arguments: str) -> str:
     """Runs a binary, showing its progress and errors; returns its standard output.
 
     Raises:
@@ -182,63 +166,54 @@ def output_of(module: str, *arguments: str) -> str:
     return result.stdout.strip()
 
 
-class Answering:
-    """A binary that stays and prints a line for each line that it gets.
+def new_process() -> ProcessPoolExecutor:
+    """Makes a process that calls functions one by one: its time and memory are theirs alone."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
-    Its first line says that it is ready. So several binaries can be made ready once, and then be
-    measured in turn. `answer` is the binary's half.
+
+def in_new_process(function: Callable[..., _Found], *arguments: object) -> _Found:
+    """Returns `function(*arguments)`, called in a process of its own.
+
+    Raises:
+      UserError: if it fails; its error is printed.
     """
-
-    def __init__(self, module: str, *arguments: str) -> None:
-        self._module = module
-        command = [sys.executable, "-m", module, *arguments]
-        self._process = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def wait(self) -> None:
-        """Waits until the binary is ready."""
-        self._read()
-
-    def ask(self) -> str:
-        """Returns the binary's answer to the next line."""
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return self._read()
-
-    def end(self) -> None:
-        """Lets the binary end."""
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
-
-    def _read(self) -> str:
-        line = self._process.stdout.readline()
-        if not line:
-            raise UserError(
-                f"{self._module} failed with exit status {self._process.wait()}; see above"
-            )
-        return line.strip()
+    with new_process() as process:
+        try:
+            return process.submit(function, *arguments).result()
+        except UserError:
+            raise
+        except Exception as error:
+            traceback.print_exception(error)
+            name = f"{function.__module__}.{function.__name__}"
+            raise UserError(f"{name} failed; see above") from None
 
 
-@contextlib.contextmanager
-def answering(*commands: list[str]) -> Iterator[list[Answering]]:
-    """Starts binaries, each a module and its arguments, and ends them; yields them when ready."""
-    started: list[Answering] = []
-    try:
-        for command in commands:
-            started.append(Answering(*command))
-        for process in started:
-            process.wait()
-        yield started
-    finally:
-        for process in started:
-            process.end()
+def in_turns(
+    rounds: int, sides: Mapping[str, Callable[[], dict[str, float]]]
+) -> dict[str, list[dict[str, float]]]:
+    """Measures every side once a round, and prints and returns what each round found."""
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for number in range(1, rounds + 1):
+        for side, measure in sides.items():
+            found[side].append(measure())
+            print_round(number, side, found[side][-1])
+    return found
 
 
-def answer(measure: Callable[[], str]) -> None:
-    """Prints a line when a side is ready, then `measure()` for each line of standard input."""
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(measure(), flush=True)
+def print_round(number: int, side: str, found: Mapping[str, float]) -> None:
+    """Prints what a side found in a round."""
+    told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+    print(f"round {number}, {side}: {told}", flush=True)
+
+
+def median(found: list[dict[str, float]], key: str) -> float:
+    """Returns the median over the rounds."""
+    return statistics.median(each[key] for each in found)
+
+
+def print_ratio(
+    name: str, key: str, side: list[dict[str, float]], other: list[dict[str, float]]
+) -> None:
+    """Prints the median of the rounds' ratios."""
+    ratio = statistics.median(a[key] / b[key] for a, b in zip(side, other))
+    print(f"ratio {name} {ratio:.2f}", flush=True)

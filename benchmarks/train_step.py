@@ -11,24 +11,26 @@ variant that was not its library's fastest in the first round is ended. A ratio 
 the rounds. Run it with the python of `.venv-bench` (`make bench-env`).
 """
 
-import json
-import statistics
+import contextlib
 import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
 from absl import flags
 
-from benchmarks import shared
+from benchmarks import shared, train_step_side, train_step_torch
 from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
+    Examples,
     bucketed,
     evenly,
-    write_batches,
+    examples_of,
 )
 from official_cmlm import cli
 
 FLAGS = flags.FLAGS
+# The side that a process measures.
+_ready: list[Callable[[], dict[str, float]]] = []
 # Tokens. Steps of 8 keep padding at a tenth.
 _BUCKETS = ["16", "24", "32", "40", "48", "64", "80", "96", "128", "192", "256"]
 
@@ -54,95 +56,96 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Compares each objective at each size."""
     del argv
+    examples = _examples()
+    for size in FLAGS.sizes:
+        for each in examples:
+            _compare(each, size)
+
+
+def _examples() -> list[Examples]:
+    """Returns whole batches of each objective: both libraries then train on all of them."""
     with tempfile.TemporaryDirectory() as folder:
-        _write_examples(Path(folder))
-        for size in FLAGS.sizes:
-            for objective in FLAGS.objectives:
-                _compare(objective, size, Path(folder, f"{objective}.json"))
-
-
-def _write_examples(folder: Path) -> None:
-    """Writes one file an objective, of whole batches: both libraries then train on all of it."""
-    text = shared.sample_of(shared.text_files(folder))
-    shared.run_module(
-        *("benchmarks.train_step_examples", f"--text={','.join(text)}", f"--output={folder}"),
-        f"--vocab_file={shared.vocabulary_file(folder, text)}",
-        *(f"--objectives={','.join(FLAGS.objectives)}", f"--examples={FLAGS.examples}"),
-    )
+        text = shared.sample_of(shared.text_files(folder))
+        vocabulary = shared.vocabulary_file(folder, text)
+        found = shared.in_new_process(
+            examples_of, text, vocabulary, folder, FLAGS.objectives, FLAGS.examples
+        )
     lengths = [int(length) for length in FLAGS.bucket_boundaries]
     buckets = [(length, FLAGS.batch_size * SEQ_LENGTH // length) for length in lengths]
-    for objective in FLAGS.objectives:
-        file = folder / f"{objective}.json"
-        source = json.loads(file.read_text())
-        batches = bucketed(source["examples"], buckets)
-        write_batches(file, source, evenly(batches, FLAGS.steps))
+    return [
+        Examples(objective, size, pad, evenly(bucketed(examples, buckets), FLAGS.steps))
+        for objective, (size, pad, examples) in found.items()
+    ]
 
 
-def _compare(objective: str, size: str, file: Path) -> None:
+def _compare(examples: Examples, size: str) -> None:
     """Measures all sides of one objective and size, and prints the ratios."""
-    name = f"{objective}_{size}"
-    common = [f"--examples_file={file}", f"--objective={objective}", f"--size={size}"]
-    ours, pytorch = (
-        {f"{library}_{v}": [f"benchmarks.{module}", *common, f"--variant={v}"] for v in variants}
-        for library, module, variants in (
-            ("ours", "train_step_side", FLAGS.ours),
-            ("pytorch", "train_step_torch", FLAGS.pytorch),
-        )
-    )
-    figures = _measured(name, objective, [library for library in (ours, pytorch) if library])
-    best = _fastest(figures, ours)
+    name = f"{examples.objective}_{size}"
+    libraries = [
+        {f"ours_{each}": (train_step_side.prepared, each) for each in FLAGS.ours},
+        {f"pytorch_{each}": (train_step_torch.prepared, each) for each in FLAGS.pytorch},
+    ]
+    figures = _measured([library for library in libraries if library], examples, size)
+    best = _fastest(figures, libraries[0])
     print(f"{name}: ours is {best}")
-    speed = statistics.median(found["per_second"] for found in figures[best])
-    print(f"figure train_step_{name}_per_second {speed:.1f}", flush=True)
-    if not pytorch:
+    print(f"figure train_step_{name}_per_second {shared.median(figures[best], 'per_second'):.1f}")
+    if not FLAGS.pytorch:
         return
-    reference = _fastest(figures, pytorch)
+    reference = _fastest(figures, libraries[1])
     print(f"{name}: the reference is {reference}")
-    pairs = list(zip(figures[best], figures[reference]))
     for metric, suffix in (("per_second", ""), ("per_core_second", "_a_core_second")):
-        ratio = statistics.median(a[metric] / b[metric] for a, b in pairs)
-        print(f"ratio train_step_{name}_vs_pytorch{suffix} {ratio:.2f}", flush=True)
+        ratio = f"train_step_{name}_vs_pytorch{suffix}"
+        shared.print_ratio(ratio, metric, figures[best], figures[reference])
 
 
 def _measured(
-    name: str, objective: str, libraries: list[dict[str, list[str]]]
-) -> dict[str, list[dict]]:
+    libraries: list[dict[str, tuple]], examples: Examples, size: str
+) -> dict[str, list[dict[str, float]]]:
     """Returns the rounds of each side; slower variants of a library have one round.
 
     Args:
-      name: name of the case.
-      objective: the objective of the case.
-      libraries: variant -> command, of each library.
+      libraries: side -> (function that prepares it, variant), of each library.
+      examples: what all of them train on.
+      size: the size of the case.
     """
-    figures: dict[str, list[dict]] = {}
-    commands = {side: command for library in libraries for side, command in library.items()}
-    with shared.answering(*commands.values()) as started:
-        sides = dict(zip(commands, started))
+    figures: dict[str, list[dict[str, float]]] = {}
+    with contextlib.ExitStack() as stack:
+        sides = {
+            side: stack.enter_context(shared.new_process()) for each in libraries for side in each
+        }
+        started = [
+            sides[side].submit(_prepare, prepare, examples, size, variant)
+            for library in libraries
+            for side, (prepare, variant) in library.items()
+        ]
+        for each in started:
+            each.result()
         for number in range(1, FLAGS.rounds + 1):
             for side, process in sides.items():
-                figures.setdefault(side, []).append(json.loads(process.ask()))
-                line = _line(figures[side][-1], objective)
-                print(f"round {number}, {name}, {side}: {line}", flush=True)
+                found = process.submit(_measure).result()
+                figures.setdefault(side, []).append(found)
+                shared.print_round(number, f"{examples.objective}_{size}, {side}", found)
             if number == 1:
                 for library in libraries:
                     for side in library:
                         if side != _fastest(figures, library):
-                            sides.pop(side).end()
+                            sides.pop(side).shutdown()
     return figures
 
 
-def _fastest(figures: dict[str, list[dict]], sides: dict[str, list[str]]) -> str:
+def _prepare(prepare: Callable[..., Callable[[], dict]], *arguments: object) -> None:
+    """Makes a side ready in this process, for `_measure`."""
+    _ready.append(prepare(*arguments))
+
+
+def _measure() -> dict[str, float]:
+    """Returns the figures of a round of the side that is ready in this process."""
+    return _ready[0]()
+
+
+def _fastest(figures: dict[str, list[dict[str, float]]], sides: dict[str, tuple]) -> str:
     """Returns the variant that was fastest in the first round."""
     return max(sides, key=lambda side: figures[side][0]["per_second"])
-
-
-def _line(found: dict, objective: str) -> str:
-    unit = "segments" if objective == "mlm" else "pairs"
-    return (
-        f"{found['per_second']:.1f} {unit}/s, {found['tokens_per_second']:.0f} tokens/s, "
-        f"{found['per_core_second']:.1f} {unit} a core second, {found['peak_mib']:.0f} MiB, "
-        f"{found['step_mib']:.0f} MiB of it by steps"
-    )
 
 
 if __name__ == "__main__":

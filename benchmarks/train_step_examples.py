@@ -1,24 +1,15 @@
-"""Training examples of real text as lists of ids, and the batches of `benchmarks.train_step`.
-
-    python -m benchmarks.train_step_examples --text=… --vocab_file=… --output=…
-
-writes JSON: `vocab_size`, `pad`, and `examples`, each a dict of sequences with `ids` and, where
-tokens are masked, `positions` and `labels`. They come out of the project's own input pipeline.
-"""
+"""Training examples of real text as lists of ids, and the batches of `benchmarks.train_step`."""
 
 import dataclasses
-import json
 import math
-import tempfile
-from pathlib import Path
-
-from absl import flags
+import time
+from collections.abc import Callable
+from typing import Any
 
 from benchmarks.shared import run_module
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
-FLAGS = flags.FLAGS
 SEQ_LENGTH = 256
 # Threads of each side.
 THREADS = 2
@@ -45,6 +36,16 @@ class Batch:
 
     examples: list[dict]
     length: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Batches of an objective, and the size and the padding of their vocabulary."""
+
+    objective: str
+    vocab_size: int
+    pad: int
+    batches: list[Batch]
 
 
 def longest(example: dict) -> int:
@@ -75,19 +76,6 @@ def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch
     return batches
 
 
-def write_batches(path: str | Path, source: dict, batches: list[Batch]) -> None:
-    """Writes the batches of all sides; `source` is what this binary wrote."""
-    values = {"vocab_size": source["vocab_size"], "pad": source["pad"]}
-    values["batches"] = [dataclasses.asdict(batch) for batch in batches]
-    Path(path).write_text(json.dumps(values))
-
-
-def read_batches(path: str | Path) -> tuple[dict, list[Batch]]:
-    """Reads (`vocab_size` and `pad`, batches) from a file that `write_batches` wrote."""
-    values = json.loads(Path(path).read_text())
-    return values, [Batch(**batch) for batch in values.pop("batches")]
-
-
 def evenly(batches: list[Batch], count: int) -> list[Batch]:
     """Returns `count` of the batches, with the same mixture of lengths; 0 is all."""
     if not count or count >= len(batches):
@@ -102,81 +90,74 @@ def prediction_slots(objective: str, length: int) -> int:
     return min(max(wanted, 1), MAX_PREDICTIONS[objective], length - 2)
 
 
-def result(batches: list[list[dict]], seconds: float, busy: float, before: float) -> str:
-    """Returns the line that a side prints.
+def measure(step: Callable[[Any], Any], batches: list[Batch], inputs: list, before: float) -> dict:
+    """Trains on all batches once.
 
     Args:
-      batches: the examples of each step.
-      seconds: that all steps took.
-      busy: the seconds of all cores in them.
+      step: trains on a batch, and returns its loss.
+      batches: the batches.
+      inputs: each of them as `step` takes it.
       before: `peak_mib` before the first step.
+
+    Returns:
+      `per_second` (examples), `tokens_per_second` (without padding), `per_core_second` (examples a
+      second that a core was busy), `peak_mib` of the process, and `step_mib`, the part of it that
+      the steps added.
     """
-    done = [example for batch in batches for example in batch]
-    figures = {
+    began, busy = time.perf_counter(), time.process_time()
+    _ = [float(loss) for loss in [step(each) for each in inputs]]
+    seconds, busy = time.perf_counter() - began, time.process_time() - busy
+    done = [example for batch in batches for example in batch.examples]
+    return {
         "per_second": len(done) / seconds,
         "tokens_per_second": real_tokens(done) / seconds,
         "per_core_second": len(done) / busy,
         "peak_mib": peak_mib(),
         "step_mib": peak_mib() - before,
     }
-    return json.dumps(figures)
 
 
-def define_flags() -> None:
-    """Defines the text, and how many examples are made of it."""
-    flags.DEFINE_string("text", None, "Files to read, with commas. Required.")
-    flags.DEFINE_string("vocab_file", None, "Vocabulary. Required.")
-    flags.DEFINE_string("output", None, "Folder for one JSON file an objective. Required.")
-    flags.DEFINE_list("objectives", list(SEQUENCES), "Objectives to write examples of.")
-    flags.DEFINE_integer("examples", 4096, "Examples of each.", lower_bound=1)
-    cli.required("text", "vocab_file", "output")
+def examples_of(
+    text: list[str], vocab_file: str, folder: str, objectives: list[str], count: int
+) -> dict[str, tuple[int, int, list[dict]]]:
+    """Returns the size of the vocabulary, the padding and examples, by objective.
 
-
-def main(argv: list[str]) -> None:
-    """Writes the examples of each objective."""
-    del argv
+    An example is a dict of sequences with `ids` and, where tokens are masked, `positions` and
+    `labels`. They come out of the project's own input pipeline.
+    """
     cli.quiet_tensorflow()
-    with tempfile.TemporaryDirectory() as folder:
-        run_module(
-            *("data_prep.create_documents", f"--input={FLAGS.text}", "--documents_by=file"),
-            *(f"--vocab_file={FLAGS.vocab_file}", "--lower_case=true", f"--output_dir={folder}"),
-        )
-        for objective in FLAGS.objectives:
-            found = _examples(folder, objective, FLAGS.examples)
-            Path(FLAGS.output, f"{objective}.json").write_text(json.dumps(found))
-
-
-def _examples(records: str, objective: str, count: int) -> dict:
     from official_cmlm.configs.data import DataConfig
     from official_cmlm.inputs.pipeline import build_dataset
     from official_cmlm.inputs.plan import Plan
     from official_cmlm.inputs.views import RecordFacts
-    from official_cmlm.objectives import objectives
+    from official_cmlm.objectives import objectives as kinds
     from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 
+    records = f"{folder}/records"
+    run_module(
+        *("data_prep.create_documents", f"--input={','.join(text)}", "--documents_by=file"),
+        *(f"--vocab_file={vocab_file}", "--lower_case=true", f"--output_dir={records}"),
+    )
     manifest = load_manifest(records)
     vocabulary = load_records_vocabulary(records, manifest)
+    facts = RecordFacts(vocabulary, manifest.row_size, tuple(manifest.languages))
     data = DataConfig(
         input_path=records, is_training=False, global_batch_size=64, max_examples=count
     )
-    kind = objectives()[objective]
-    config = kind.config_class()
-    if objective != "contrastive":
-        config = config.replace(max_predictions=MAX_PREDICTIONS[objective])
-    facts = RecordFacts(vocabulary, manifest.row_size, tuple(manifest.languages))
-    view = config.view(data, facts)
-    batches = build_dataset(Plan.of(data, manifest, view), config.augments(facts.special))
-    examples = [
-        {name: _row(batch[name], row) for name in SEQUENCES[objective]}
-        for batch in batches.as_numpy_iterator()
-        for row in range(len(batch["key"]))
-    ]
-    special = vocabulary.special_ids
-    return {
-        "vocab_size": len(vocabulary),
-        "pad": special["pad"],
-        "examples": examples,
-    }
+    found = {}
+    for objective in objectives:
+        config = kinds()[objective].config_class()
+        if objective != "contrastive":
+            config = config.replace(max_predictions=MAX_PREDICTIONS[objective])
+        plan = Plan.of(data, manifest, config.view(data, facts))
+        batches = build_dataset(plan, config.augments(facts.special)).as_numpy_iterator()
+        examples = [
+            {name: _row(batch[name], row) for name in SEQUENCES[objective]}
+            for batch in batches
+            for row in range(len(batch["key"]))
+        ]
+        found[objective] = len(vocabulary), vocabulary.special_ids["pad"], examples
+    return found
 
 
 def _row(features: dict, row: int) -> dict[str, list[int]]:
@@ -187,8 +168,3 @@ def _row(features: dict, row: int) -> dict[str, list[int]]:
         found["positions"] = features["masked_lm_positions"][row][used].tolist()
         found["labels"] = features["masked_lm_ids"][row][used].tolist()
     return found
-
-
-if __name__ == "__main__":
-    define_flags()
-    cli.run(main)

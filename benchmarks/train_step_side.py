@@ -1,70 +1,45 @@
-"""Our side of `benchmarks.train_step`, in a process of its own.
+"""Our side of `benchmarks.train_step`."""
 
-`--variant` says how it computes: by TensorFlow's kernels, with logits at masked tokens only, or
-compiled by XLA for each bucket, with logits at all slots of predictions.
-
-Prints `ready` when its steps are traced and compiled, then for each line of standard input trains
-on all batches and prints one line of JSON: `per_second` (examples), `tokens_per_second` (without
-padding), `per_core_second` (examples a second that a core was busy), `peak_mib` of the process,
-and `step_mib`, the part of it that the steps added.
-"""
-
-import time
+from collections.abc import Callable
 
 import numpy as np
-from absl import flags
 
-from benchmarks.shared import answer
 from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
     THREADS,
     Batch,
+    Examples,
+    measure,
     prediction_slots,
-    read_batches,
-    result,
 )
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
-FLAGS = flags.FLAGS
-VARIANTS = ("kernels", "xla")
 
+def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
+    """Returns a call that measures, when its steps are traced and compiled.
 
-def define_flags() -> None:
-    """Defines the examples, the model and the variant."""
-    flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
-    flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
-    flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
-    flags.DEFINE_enum("variant", "kernels", VARIANTS, "How it computes, see above.")
-    cli.required("examples_file", "objective", "size")
-
-
-def main(argv: list[str]) -> None:
-    """Trains for each line of standard input."""
-    del argv
+    Args:
+      examples: what it trains on.
+      size: layers and width, e.g. `4x256`.
+      variant: `kernels`, with logits at masked tokens only, or `xla`, compiled for each bucket,
+        with logits at all slots of predictions.
+    """
     cli.quiet_tensorflow()
     import tensorflow as tf
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    source, batches = read_batches(FLAGS.examples_file)
-    features = [features_of(FLAGS.objective, batch, source["pad"]) for batch in batches]
-    step = _step(source["vocab_size"], features[0])
+    batches, objective = examples.batches, examples.objective
+    features = [features_of(objective, batch, examples.pad) for batch in batches]
+    model = model_of(objective, size, examples.vocab_size, variant)
+    step = _step(model, variant == "xla", features[0])
     before = peak_mib()
     # Each shape once: with XLA this compiles it.
-    seen = {batch.length: feature for batch, feature in zip(batches, features)}
-    for feature in seen.values():
-        step(feature)
-    done = [batch.examples for batch in batches]
-
-    def measure() -> str:
-        began, busy = time.perf_counter(), time.process_time()
-        _ = [float(loss) for loss in [step(feature) for feature in features]]
-        seconds, busy = time.perf_counter() - began, time.process_time() - busy
-        return result(done, seconds, busy, before)
-
-    answer(measure)
+    for each in {batch.length: each for batch, each in zip(batches, features)}.values():
+        step(each)
+    return lambda: measure(step, batches, features, before)
 
 
 def features_of(objective: str, batch: Batch, pad: int) -> dict:
@@ -122,13 +97,12 @@ def model_of(  # noqa: ANN201 - TensorFlow is imported late
     return MultiObjectiveModel(encoder, chosen, static_shapes=variant == "xla")
 
 
-def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a batch
+def _step(model, with_xla: bool, example: dict):  # noqa: ANN001, ANN202 - TensorFlow is imported late
     import tensorflow as tf
     from official.modeling import optimization
 
     from official_cmlm.training.step import train_step
 
-    model = model_of(FLAGS.objective, FLAGS.size, vocab_size, FLAGS.variant)
     optimizer = optimization.OptimizerFactory(
         optimization.OptimizationConfig(
             {
@@ -148,16 +122,9 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
     def step(features):  # noqa: ANN001, ANN202
         return train_step(model, optimizer, features, seed=0)[0]
 
-    if FLAGS.variant == "xla":
+    if with_xla:
         return tf.function(step, jit_compile=True)
 
-    def spec(value):  # noqa: ANN001, ANN202
-        return tf.TensorSpec([None] * len(value.shape), value.dtype)
-
     # As in the trainer: one graph for all shapes.
-    return tf.function(step, input_signature=[tf.nest.map_structure(spec, example)])
-
-
-if __name__ == "__main__":
-    define_flags()
-    cli.run(main)
+    shapes = tf.nest.map_structure(lambda v: tf.TensorSpec([None] * len(v.shape), v.dtype), example)
+    return tf.function(step, input_signature=[shapes])

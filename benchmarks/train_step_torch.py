@@ -1,71 +1,45 @@
-"""The PyTorch side of `benchmarks.train_step`, in a process of its own.
+"""The PyTorch side of `benchmarks.train_step`, for the python of `.venv-bench`.
 
 A trainer of the same model of Hugging Face's parts: `BertModel` with `sdpa` attention, its head for
-masked tokens at masked positions only, PyTorch's fused AdamW. `--variant` says how it runs:
-
-- `eager`: our batches, padded to their longest sequence.
-- `dynamic`: the same, compiled by `torch.compile(dynamic=True)`.
-- `static`: the same, compiled by `torch.compile(dynamic=False)` once for each bucket that batches
-  are padded to; only the number of masked positions is dynamic.
-
-Runs with the python of `.venv-bench`; answers as `train_step_side`.
+masked tokens at masked positions only, PyTorch's fused AdamW.
 """
 
-import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from absl import flags
-
-from benchmarks.shared import answer
-from benchmarks.train_step_examples import (
-    SEQUENCES,
-    THREADS,
-    read_batches,
-    result,
-)
-from official_cmlm import cli
+from benchmarks.train_step_examples import SEQUENCES, THREADS, Examples, measure
 from official_cmlm.process_memory import peak_mib
 
 if TYPE_CHECKING:
     import torch
 
-FLAGS = flags.FLAGS
-VARIANTS = ("eager", "dynamic", "static")
 # More than there are buckets, so that none falls back to eager execution.
 _MOST_SHAPES = 64
 
 
-def define_flags() -> None:
-    """Defines the examples, the model and the variant."""
-    flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
-    flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
-    flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
-    flags.DEFINE_enum("variant", "eager", VARIANTS, "How it runs, see above.")
-    cli.required("examples_file", "objective", "size")
+def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
+    """Returns a call that measures, when its steps are compiled.
 
-
-def main(argv: list[str]) -> None:
-    """Trains for each line of standard input."""
-    del argv
+    Args:
+      examples: what it trains on.
+      size: layers and width, e.g. `4x256`.
+      variant: `eager`: our batches, padded to their longest sequence. `dynamic`: the same, compiled
+        by `torch.compile(dynamic=True)`. `static`: compiled by `torch.compile(dynamic=False)` once
+        for each bucket that batches are padded to; only the number of masked positions is dynamic.
+    """
     import torch
 
     from benchmarks.train_step_torch_model import Model
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    source, batches = read_batches(FLAGS.examples_file)
-    static = FLAGS.variant == "static"
+    batches, static = examples.batches, variant == "static"
     tensors = [
-        tensors_of(
-            batch.examples,
-            SEQUENCES[FLAGS.objective],
-            source["pad"],
-            batch.length if static else 0,
-        )
-        for batch in batches
+        tensors_of(each.examples, SEQUENCES[examples.objective], examples.pad, static * each.length)
+        for each in batches
     ]
-    layers, width = (int(n) for n in FLAGS.size.split("x"))
-    model = Model(FLAGS.objective, source["vocab_size"], layers, width).train()
+    layers, width = (int(n) for n in size.split("x"))
+    model = Model(examples.objective, examples.vocab_size, layers, width).train()
     kept = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     decayed = [p for p in model.parameters() if not any(p is k for k in kept)]
     optimizer = torch.optim.AdamW(
@@ -74,7 +48,7 @@ def main(argv: list[str]) -> None:
         fused=True,
     )
     loss_of = model
-    if FLAGS.variant in ("dynamic", "static"):
+    if variant in ("dynamic", "static"):
         torch._dynamo.config.cache_size_limit = _MOST_SHAPES
         loss_of = torch.compile(model, dynamic=not static)
         for batch in tensors:
@@ -95,15 +69,7 @@ def main(argv: list[str]) -> None:
     seen = {batch.length or i: tensor for i, (batch, tensor) in enumerate(zip(batches, tensors))}
     for batch in seen.values():
         step(batch)
-
-    def measure() -> str:
-        began, busy = time.perf_counter(), time.process_time()
-        _ = [float(loss) for loss in [step(batch) for batch in tensors]]
-        seconds, busy = time.perf_counter() - began, time.process_time() - busy
-        done = [batch.examples for batch in batches]
-        return result(done, seconds, busy, before)
-
-    answer(measure)
+    return lambda: measure(step, batches, tensors, before)
 
 
 def tensors_of(
@@ -141,8 +107,3 @@ def tensors_of(
             found[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
             found[name]["labels"] = labels[found[name]["predicted"]]
     return found
-
-
-if __name__ == "__main__":
-    define_flags()
-    cli.run(main)

@@ -18,15 +18,14 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.accelerators.cases import CASES, case_of
+from benchmarks.accelerators.cases import CASES, Case, case_of
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, topology_device
 from benchmarks.accelerators.memory import table, training_of
-from benchmarks.shared import run_module
+from benchmarks.shared import in_new_process
 from official_cmlm import cli
 from official_cmlm.files import atomic_write_text
 
 FLAGS = flags.FLAGS
-_MODULE = "benchmarks.accelerators"
 _GIB = 2**30
 
 
@@ -34,9 +33,6 @@ def define_flags() -> None:
     """Defines which steps are compiled, and for which TPU."""
     flags.DEFINE_list("experiments", list(CASES), "Experiments to compile, in this order.")
     flags.DEFINE_string("topology", "v5e:2x2", "TPU, as libtpu calls it; its first core counts.")
-    flags.DEFINE_enum(
-        "scale", "published", ["published", "tiny"], "Published sizes, or 1 layer x 32 for a test."
-    )
     flags.DEFINE_string(
         "params_override",
         "",
@@ -44,41 +40,26 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("work_dir", "", "Folder that keeps results. Default: nothing is kept.")
     flags.DEFINE_bool("table", False, "Print the batches that fit accelerators, by the model.")
-    flags.DEFINE_string("lower", "", "The one experiment to lower into --step.")
-    flags.DEFINE_bool("compile", False, "Compile --step.")
-    flags.DEFINE_string("step", "", "File of a lowered step.")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the benchmark, or one half of it for one experiment."""
+    """Prints the model's table, or compiles each experiment."""
     del argv
-    os.environ.update(ENVIRONMENT)
-    if FLAGS.lower:
-        cli.quiet_tensorflow()
-        from benchmarks.accelerators.lowering import write_step
-
-        tiny = FLAGS.scale == "tiny"
-        found = write_step(case_of(FLAGS.lower), Path(FLAGS.step), tiny, FLAGS.params_override)
-        print(json.dumps(found))
-    elif FLAGS.compile:
-        print(json.dumps(compile_step(Path(FLAGS.step), FLAGS.topology)))
-    elif FLAGS.table:
+    if FLAGS.table:
         print(table())
-    else:
-        _compile_all()
-
-
-def _compile_all() -> None:
+        return
+    # Processes that are started have it too.
+    os.environ.update(ENVIRONMENT)
     cases = [case_of(experiment) for experiment in FLAGS.experiments]
     # A missing package is reported before the long work.
     topology_device(FLAGS.topology)
     settings = [
         FLAGS[name].serialize()
-        for name in ("scale", "params_override", "topology")
+        for name in ("params_override", "topology")
         if FLAGS[name].value != FLAGS[name].default
     ]
     digest = hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
-    lines = []
+    lines, chip = [], FLAGS.topology.partition(":")[0]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.work_dir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,18 +67,13 @@ def _compile_all() -> None:
             output, step = folder / f"{case.name}-{digest}.json", Path(temporary) / "step"
             if not output.exists():
                 # A process of its own: the weights leave memory before the compiler needs it.
-                lowering = (f"--lower={case.experiment}", f"--step={step}", *settings)
-                found = json.loads(run_module(_MODULE, *lowering))
-                compiled = run_module(_MODULE, "--compile", f"--step={step}", *settings)
-                name = " ".join([case.experiment, *settings])
-                found = {"settings": name, **found, **json.loads(compiled)}
+                found = in_new_process(_lowered, case, step, FLAGS.params_override)
+                found |= in_new_process(compile_step, step, FLAGS.topology)
+                found = {"settings": " ".join([case.experiment, *settings]), **found}
                 atomic_write_text(output, json.dumps(found, indent=1) + "\n")
             result = json.loads(output.read_text(encoding="utf-8"))
             print(f"{result['settings']}\n  {_described(result)}", flush=True)
-            chip, needed = (
-                FLAGS.topology.partition(":")[0],
-                result.get("total", result.get("wanted")),
-            )
+            needed = result["total"] if "total" in result else result["wanted"]
             lines.append(f"figure {chip}_gib_{case.name} {needed / _GIB:.2f}")
             if case.experiment in CASES:
                 # The pairs of all objectives are as many.
@@ -106,6 +82,13 @@ def _compile_all() -> None:
                 modelled = training_of(case.experiment).bytes_of(examples, result["remat"], block)
                 lines.append(f"figure modelled_gib_{case.name} {modelled / _GIB:.2f}")
     print("\n".join(lines))
+
+
+def _lowered(case: Case, step: Path, params_override: str) -> dict[str, Any]:
+    cli.quiet_tensorflow()
+    from benchmarks.accelerators.lowering import write_step
+
+    return write_step(case, step, params_override)
 
 
 def _described(result: dict[str, Any]) -> str:

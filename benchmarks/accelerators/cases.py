@@ -14,24 +14,6 @@ from official_cmlm.errors import UserError
 # CMLM, appendix C: 64 TPUs.
 _CORES = 64
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".")
-# A tiny step's encoder, and its longest sequence.
-_TINY = {
-    "num_layers": 1,
-    "hidden_size": 32,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 300,
-}
-_TINY_LENGTH, _TINY_BATCH = 16, 4
-# Settings of networks beside the encoder, and of spans, where a tiny encoder has less.
-_TINY_OBJECTIVE = {
-    "lexical_layers": 1,
-    "fusion_layers": 1,
-    "num_projections": 3,
-    "max_predictions": 5,
-    "min_span_length": 4,
-    "max_span_length": 16,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,31 +78,26 @@ def case_of(experiment: str) -> Case:
     return CASES.get(experiment, Case(experiment))
 
 
-def overrides(params: Any, case: Case, folder: Path, tiny: bool) -> dict[str, Any]:
+def overrides(params: Any, case: Case, folder: Path) -> dict[str, Any]:
     """Returns fields that differ from the experiment: records, one length, one device's batch.
 
     Args:
       params: the experiment.
       case: says by how many accelerators its batch is divided, and what saves memory there.
       folder: where records are written, one folder for each field of data.
-      tiny: whether to shrink everything, for a test.
     """
     task: dict[str, Any] = {"init_checkpoint": "", "sts_file": "", "objectives": {}}
-    task["encoder"] = dict(_TINY) if tiny else {}
     if "remat" in case.remedies:
-        task["encoder"]["remat"] = case.remedies["remat"]
+        task["encoder"] = {"remat": case.remedies["remat"]}
     for name, where, data in _training_data(params):
         objective = getattr(params.task.objectives, name).as_dict()
-        length = _TINY_LENGTH if tiny else data.seq_length
-        size = _TINY_BATCH if tiny else data.global_batch_size // case.cores
+        size, own = data.global_batch_size // case.cores, {}
         values = {
             "input_path": str(folder / where),
-            "seq_length": length,
             "global_batch_size": size,
             "max_bucket_batch_size": size if data.bucket_boundaries else 0,
-            "bucket_boundaries": [length] if data.bucket_boundaries else [],
+            "bucket_boundaries": [data.seq_length] if data.bucket_boundaries else [],
         }
-        own = {key: value for key, value in _TINY_OBJECTIVE.items() if tiny and key in objective}
         if where == "task.train_data":
             task["train_data"] = values
         else:

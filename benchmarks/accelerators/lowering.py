@@ -16,13 +16,12 @@ from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 
 
-def write_step(case: Case, output: Path, tiny: bool, params_override: str) -> dict[str, Any]:
+def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]:
     """Builds an experiment with random weights and writes its whole training step for a TPU.
 
     Args:
       case: the training to build.
       output: the file, see `jax_loop.portable_step`.
-      tiny: see `cases.overrides`.
       params_override: further fields, as of `experiments.train`.
 
     Returns:
@@ -31,7 +30,7 @@ def write_step(case: Case, output: Path, tiny: bool, params_override: str) -> di
     """
     with tempfile.TemporaryDirectory() as folder:
         published = registry.load(case.experiment)
-        own = overrides(published, case, Path(folder), tiny)
+        own = overrides(published, case, Path(folder))
         file = Path(folder) / "own.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(own), encoding="utf-8")

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from benchmarks.accelerators.cases import CASES, Case, case_of
+from official_cmlm.configs.encoder import EncoderConfig
 
 _GIB = 2**30
 _FLOAT, _BFLOAT = 4, 2
@@ -25,88 +26,46 @@ REMEDIES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelShape:
-    """A BERT encoder with CMLM's projection and the language-model head.
-
-    Attributes:
-      layers, hidden, inner, heads: sizes of the blocks; `inner` is the feed-forward width.
-      vocab: rows of the embedding table, to which the head is tied.
-      positions, types: rows of the position and of the token-type table.
-      projections: N, the identity included (CMLM §3: 15); 1 without a projection.
-    """
-
-    layers: int
-    hidden: int
-    inner: int
-    heads: int
-    vocab: int
-    positions: int
-    types: int = 2
-    projections: int = 1
-
-    @property
-    def parameters(self) -> int:
-        """Number of trained weights."""
-        h, f = self.hidden, self.inner
-        embeddings = (self.vocab + self.positions + self.types + 2) * h
-        block = 4 * (h * h + h) + (h * f + f) + (f * h + h) + 4 * h
-        head = h * h + h + 2 * h + self.vocab
-        # FC(h, 2h) → FC(2h, 2h) → FC(2h, h), CMLM appendix C.
-        projection = (self.projections - 1) * (8 * h * h + 5 * h)
-        return embeddings + self.layers * block + head + projection
-
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of weights, two slots and gradients; the pooler is kept and not trained."""
-        return _FLOAT * (4 * self.parameters + self.hidden**2 + self.hidden)
-
-
-@dataclasses.dataclass(frozen=True)
 class Training:
     """A published training.
 
     Attributes:
       case: what an example adds to a step.
-      model: sizes of the encoder.
+      encoder: the encoder that is trained, with CMLM's projection.
       published: examples of the whole published batch.
     """
 
     case: Case
-    model: ModelShape
+    encoder: EncoderConfig
     published: int
 
     def bytes_of(self, examples: int, remat: str = "none", vocabulary_block: int = 0) -> float:
         """Returns the bytes of a step of `examples` examples on one device."""
-        model, case = self.model, self.case
-        sequences = [(count * examples, length) for count, length in case.sequences]
-        layers, length = case.beside
-        beside = dataclasses.replace(model, layers=layers)
-        bare = dataclasses.replace(model, layers=0)
-        entries = min(vocabulary_block or model.vocab, model.vocab)
+        encoder, (beside, length) = self.encoder, self.case.beside
+        layers = encoder.num_layers + beside
+        hidden, inner, entries = encoder.hidden_size, encoder.intermediate_size, encoder.vocab_size
+        sequences = [(count * examples, length) for count, length in self.case.sequences]
+        weights = encoder.replace(num_layers=layers).num_weights()
+        # The head is a dense layer and a norm, and a bias of the table's entries.
+        head = hidden * (hidden + 3) + entries
+        # A compiled step holds these twice, fitted to compiled steps: the blocks' kernels in
+        # bfloat16 and, where the table is tied to a head, its gradient by the head.
+        copies = _BFLOAT * layers * (4 * hidden**2 + 2 * hidden * inner)
+        copies += _FLOAT * entries * hidden if self.case.predictions else 0
+        # Logits and their gradient.
+        logits = 2 * self.case.predictions * examples * min(vocabulary_block or entries, entries)
         return (
-            model.state_bytes
-            + (beside.state_bytes - bare.state_bytes)
-            + block_bytes(model, sequences, remat)
-            + block_bytes(beside, [(examples, length)], remat)
-            # Logits and their gradient.
-            + 2 * _FLOAT * case.predictions * examples * entries
-            + self._copies()
+            # Weights, two slots and gradients.
+            4 * _FLOAT * (weights + head)
+            + block_bytes(encoder, encoder.num_layers, sequences, remat)
+            + block_bytes(encoder, beside, [(examples, length)], remat)
+            + _FLOAT * logits
+            + copies
         )
-
-    def _copies(self) -> float:
-        """Returns the bytes that a compiled step holds twice, fitted to compiled steps.
-
-        These are the blocks' kernels in bfloat16 and, where the table is tied to a head, its
-        gradient by the head beside that by the embeddings.
-        """
-        model = self.model
-        kernels = 4 * model.hidden**2 + 2 * model.hidden * model.inner
-        blocks = _BFLOAT * (model.layers + self.case.beside[0]) * kernels
-        return blocks + (_FLOAT * model.vocab * model.hidden if self.case.predictions else 0)
 
 
 def block_bytes(
-    model: ModelShape, sequences: Iterable[tuple[float, int]], remat: str = "none"
+    encoder: EncoderConfig, layers: int, sequences: Iterable[tuple[float, int]], remat: str
 ) -> float:
     """Returns the bytes that the blocks' backward pass needs of their forward pass.
 
@@ -115,22 +74,23 @@ def block_bytes(
     bytes each, dropout masks of one byte included).
 
     Args:
-      model: sizes of the encoder.
-      sequences: (how many, their length) of everything that is encoded.
+      encoder: sizes of the blocks.
+      layers: number of the blocks.
+      sequences: (how many, their length) of everything that they read.
       remat: `encoder.remat`; the part that is computed again is in memory for one block at a time.
     """
     sequences = list(sequences)
     tokens = sum(count * length for count, length in sequences)
     scores = sum(count * length**2 for count, length in sequences)
-    inputs = model.hidden * tokens * _BFLOAT
-    rows, attention = 17 * inputs, 2.5 * model.heads * scores * _BFLOAT
+    inputs = encoder.hidden_size * tokens * _BFLOAT
+    rows, attention = 17 * inputs, 2.5 * encoder.num_attention_heads * scores * _BFLOAT
     # Bytes that each block keeps, and those of the one that is computed again.
     kept, again = {
         "none": (rows + attention, 0),
         "blocks": (inputs, rows + attention),
         "attention": (rows, attention),
     }[remat]
-    return model.layers * kept + again
+    return layers * kept + again
 
 
 def training_of(experiment: str) -> Training:
@@ -138,18 +98,9 @@ def training_of(experiment: str) -> Training:
     from experiments import registry
 
     task = registry.load(experiment).task
-    encoder, cmlm = task.encoder, getattr(task.objectives, "cmlm", None)
-    model = ModelShape(
-        layers=encoder.num_layers,
-        hidden=encoder.hidden_size,
-        inner=encoder.intermediate_size,
-        heads=encoder.num_attention_heads,
-        vocab=encoder.vocab_size,
-        positions=encoder.max_position_embeddings,
-        types=encoder.type_vocab_size,
-        projections=cmlm.num_projections if cmlm else 1,
-    )
-    return Training(case_of(experiment), model, task.train_data.global_batch_size)
+    cmlm = getattr(task.objectives, "cmlm", None)
+    encoder = task.encoder.replace(num_projections=cmlm.num_projections if cmlm else 0)
+    return Training(case_of(experiment), encoder, task.train_data.global_batch_size)
 
 
 def largest_batch(training: Training, memory_gib: float, **remedies: str | int) -> int:

@@ -18,17 +18,15 @@ FIGURES = {
 
 
 @pytest.fixture
-def folder(tmp_path):
+def vectors():
     """Vectors of two sides: ours, and others 0.01 away."""
-    rng = np.random.default_rng(0)
-    for name, rows in (("embeddings", 4), ("more", 12)):
+    rng, found = np.random.default_rng(0), {"ours": [], "ours_litert": []}
+    for rows in (4, 12):
         exact = rng.normal(size=[rows, 8])
         exact /= np.linalg.norm(exact, axis=1, keepdims=True)
         for side, moved in (("ours", 0.0), ("ours_litert", 0.01)):
-            (tmp_path / side).mkdir(exist_ok=True)
-            vectors = (exact + moved * (np.arange(8) == 3)).astype("f")
-            np.save(tmp_path / side / f"{name}.npy", vectors)
-    return tmp_path
+            found[side].append((exact + moved * (np.arange(8) == 3)).astype("f"))
+    return found
 
 
 def _rows(capsys):
@@ -36,17 +34,17 @@ def _rows(capsys):
     return rows[0], {row[0]: row[1:] for row in rows[2:]}
 
 
-def test_the_table_has_the_spearman_of_each_way(folder, capsys):
+def test_the_table_has_the_spearman_of_each_way(vectors, capsys):
     """The vectors are the first texts of the pairs, then the second ones."""
     gold = np.arange(6.0)
     pairs = ScoredPairs([f"a{i}" for i in range(6)], [f"b{i}" for i in range(6)], gold)
     figures = {side: [FIGURES, FIGURES] for side in ("ours", "ours_litert")}
-    encode.print_table(figures, str(folder), pairs)
+    encode.print_table(figures, vectors, pairs)
     header, rows = _rows(capsys)
     assert header[0] == "side" and header[-1] == "STS-B test"
     for side, row in rows.items():
-        vectors = np.load(folder / side / "more.npy")
-        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        texts = vectors[side][1]
+        unit = texts / np.linalg.norm(texts, axis=1, keepdims=True)
         expected = stats.spearmanr((unit[:6] * unit[6:]).sum(1), gold).statistic
         assert row[:6] == ["100.0", "50.0", "80.0", "4.0", "5.0", "300"]
         assert float(row[-1]) == pytest.approx(100 * expected, abs=0.006)
@@ -54,8 +52,8 @@ def test_the_table_has_the_spearman_of_each_way(folder, capsys):
     assert rows["ours_litert"][6] == "1.0e-02"
 
 
-def test_without_stsb_and_without_ours_there_are_no_such_columns(folder, capsys):
-    encode.print_table({"ours_litert": [FIGURES]}, str(folder), None)
+def test_without_stsb_and_without_ours_there_are_no_such_columns(vectors, capsys):
+    encode.print_table({"ours_litert": [FIGURES]}, vectors, None)
     header, rows = _rows(capsys)
     assert header[-1] == "mean cosine"
     assert rows["ours_litert"][6:] == ["–", "–"]
