@@ -105,9 +105,8 @@ def export(
     sizes = {}
     with staged_folder(output) as partial:
         for length in lengths:
-            for kind in weights:
+            for kind, model in zip(weights, convert(encoder, length, weights)):
                 name = f"encoder_{length}{'' if kind == WEIGHTS[0] else f'_{kind}'}.tflite"
-                model = convert(encoder, length, kind)
                 (partial / name).write_bytes(model)
                 sizes[name] = len(model)
         model_type = model_type_of(config, vocabulary)
@@ -126,8 +125,10 @@ def export(
     return sizes
 
 
-def convert(encoder: "SentenceEncoderModel", length: int, weights: str) -> bytes:
-    """Returns one LiteRT model.
+def convert(
+    encoder: "SentenceEncoderModel", length: int, weights: Sequence[str]
+) -> Iterator[bytes]:
+    """Yields a LiteRT model of each kind of weights.
 
     It takes `input_word_ids` and `input_mask`, int32 `[1, length]`, special tokens included, and
     gives `default`, the embedding, float32 `[1, embedding_size]`.
@@ -155,13 +156,13 @@ def convert(encoder: "SentenceEncoderModel", length: int, weights: str) -> bytes
     # Its weights are saved on the way, but not the layers, of which Keras would save every call.
     holder = tf.Module()
     holder.embed, holder.weights = embed, list(encoder.variables)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions(
-        [embed.get_concrete_function()], holder
-    )
-    if weights != WEIGHTS[0]:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    with _quiet():
-        return converter.convert()
+    functions = [embed.get_concrete_function()]
+    for kind in weights:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, holder)
+        if kind != WEIGHTS[0]:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        with _quiet():
+            yield converter.convert()
 
 
 @contextlib.contextmanager

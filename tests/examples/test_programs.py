@@ -146,6 +146,7 @@ def test_a_frozen_encoder_in_keras_2(run, exported, labelled):
     assert "accuracy on the training data: 1.000, classes: ['bad', 'good']" in out
 
 
+@pytest.mark.long
 def test_fine_tuning_by_this_project(run, exported, labelled):
     """The accuracy on the test data is that of the trained classifier."""
     encoder, test = f"--encoder={exported[0]}", labelled.replace("--train", "--test")

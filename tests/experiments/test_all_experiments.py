@@ -24,10 +24,6 @@ SIZES = {
 }
 SEQ_LENGTH = 24
 
-# An augmentation of text. Sums of objectives train in tests/objectives, every objective in
-# tests/unchanged.
-_EXAMPLES = ("mirror_bert/word",)
-
 
 BY_STS = {
     "best_checkpoint_export_subdir": "best",
@@ -125,13 +121,8 @@ def test_experiment(name, folders):
     check_best_metric(config.replace(task=task, trainer=config.trainer.replace(**BY_STS)))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in _EXAMPLES else pytest.mark.long)
-        for name in registry.experiment_files()
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", registry.experiment_files())
 def test_experiment_takes_steps(name, folders):
     """Its objectives train together, and their weights move."""
     from official_cmlm.training.task import SentenceEncoderTask

@@ -247,7 +247,7 @@ def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, mo
     assert "classify" not in saved["serving/2"].signatures()
     export_sentence_transformers.export(mine, str(tmp_path / "st"), False, None, False)
     export_onnx.export(mine, str(tmp_path / "onnx"), ["float32"], False)
-    monkeypatch.setattr(export_litert, "convert", lambda *arguments: b"")
+    monkeypatch.setattr(export_litert, "convert", lambda *arguments: [b""])
     export_litert.export(mine, str(tmp_path / "litert"), [8], ["float32"], False)
     assert capsys.readouterr().err.count("its classifier is not exported; export.export_tfhub") == 4
 

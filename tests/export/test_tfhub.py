@@ -107,15 +107,6 @@ def test_other_lengths_and_pairs_of_segments(preprocess):
     assert both["input_type_ids"].numpy().max() == 1
 
 
-def test_in_a_keras_model_with_string_input(exported):
-    """The usual functional model, and a data pipeline."""
-    text = tf_keras.Input(shape=(), dtype=tf.string)
-    inputs = hub.KerasLayer(str(exported[1] / "preprocess"))(text)
-    default = hub.KerasLayer(str(exported[1] / "encoder"))(inputs)["default"]
-    model = tf_keras.Model(text, default)
-    assert model.predict(tf.constant(TEXTS), verbose=0).shape == (4, 16)
-
-
 def test_in_a_data_pipeline(exported, preprocess):
     """`hub.KerasLayer` in `tf.data.map`, as tutorials preprocess a data set."""
     layer = hub.KerasLayer(str(exported[1] / "preprocess"))

@@ -25,7 +25,10 @@ DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 
         ("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
         pytest.param("bitext_retrieval", {"ignore_equal_texts": True}, marks=pytest.mark.long),
         pytest.param("declutr", {"ignore_equal_texts": True}, marks=pytest.mark.long),
-        ("quick_thought", {"ignore_equal_texts": True, "matryoshka_dims": [4, 8]}),
+        pytest.param(
+            *("quick_thought", {"ignore_equal_texts": True, "matryoshka_dims": [4, 8]}),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_chunks_equal_the_whole_with_equal_texts(folders, name, settings):

@@ -62,8 +62,15 @@ def test_each_block_is_computed_twice(folders, kind, monkeypatch):
     assert plain < len(calls) < 2 * plain
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["contrastive", "declutr"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("contrastive", "blocks"),
+        ("declutr", "attention"),
+        pytest.param("contrastive", "attention", marks=pytest.mark.long),
+        pytest.param("declutr", "blocks", marks=pytest.mark.long),
+    ],
+)
 def test_views_that_share_a_batch(folders, name, kind):
     """Views of one batch have masks of their own, in the second computation too."""
     chosen = {"controlled_dropout": True} if name == "contrastive" else {}
