@@ -172,7 +172,6 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        batcher.start()
         yield
         await batcher.close(app.state.ended)
 
@@ -558,7 +557,8 @@ class _Slots:
             await send(message)
 
         try:
-            await self.app(scope | {"slot": slot}, receive, sent)
+            scope["slot"] = slot
+            await self.app(scope, receive, sent)
         finally:
             slot.uncount()
             slot.hold(0)
@@ -837,20 +837,16 @@ def _check_count(count: int, settings: Settings, field: str) -> None:
 
 async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any) -> np.ndarray:
     """Returns the vectors, unless the client goes away before it is its turn."""
+    gone = Refused(CLIENT_CLOSED, "the client went away")
+    if "unanswered" in request.scope:
+        raise gone
     try:
         result = batcher.submit(items, tokens)
     except Closing:
         raise _closing() from None
-    # The body was read to its end, so the next message is that the client is gone.
-    gone = asyncio.ensure_future(request.receive())
-    try:
-        await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not result.done():
-            raise Refused(CLIENT_CLOSED, "the client went away")
-        return result.result()
-    finally:
-        gone.cancel()
-        result.cancel()
+    # A task that awaits the next message of each request would take longer.
+    request.scope["lost"] = lambda: result.done() or result.set_exception(gone)
+    return await result
 
 
 def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:

@@ -85,14 +85,9 @@ class Batcher:
         self._queue: list[_Job] = []
         # Tokens that were computed in a second of the last batch that was not tiny.
         self._rate = 0.0
-        self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "encode")
-        self._closing = False
-        self._task: asyncio.Task | None = None
-
-    def start(self) -> None:
-        """Begins to work; within a running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._closing, self._idle = False, asyncio.Event()
+        self._idle.set()
 
     def submit(self, items: Sequence[Any], tokens: np.ndarray) -> asyncio.Future:
         """Puts a request into the queue; cancel the future of one that nobody waits for.
@@ -107,14 +102,17 @@ class Batcher:
         """
         if self._closing:
             raise Closing
-        sums = np.concatenate([[0], np.cumsum(tokens)])
+        loop, sums = asyncio.get_running_loop(), np.concatenate([[0], np.cumsum(tokens)])
         if self.waiting and self.waiting + sums[-1] > self._limits.queue_tokens:
             raise Overloaded
-        job = _Job(items, sums, asyncio.get_running_loop().create_future(), time.monotonic())
+        job = _Job(items, sums, loop.create_future(), time.monotonic())
         self._put(job)
         self.waiting += job.left
         job.result.add_done_callback(lambda _: self._forget(job))
-        self._arrived.set()
+        if self._idle.is_set():
+            self._idle.clear()
+            # Others that come in the same turn of the loop are in the same batch.
+            loop.call_soon(self._next)
         return job.result
 
     def oldest_seconds(self) -> float:
@@ -125,11 +123,8 @@ class Batcher:
     async def close(self, abandoned: bool = False) -> None:
         """Computes what is in the queue, and ends; if abandoned, at once, leaving its thread."""
         self._closing = True
-        self._arrived.set()
-        if self._task and abandoned:
-            self._task.cancel()
-        elif self._task:
-            await self._task
+        if not abandoned:
+            await self._idle.wait()
         self._thread.shutdown(wait=not abandoned, cancel_futures=True)
 
     def _put(self, job: _Job) -> None:
@@ -144,27 +139,32 @@ class Batcher:
             self._queue.remove(job)
             self.waiting -= job.left
 
-    async def _run(self) -> None:
+    def _next(self) -> None:
+        """Gives the next batch to the thread; without any, the batcher is idle."""
+        if not self._queue:
+            self._idle.set()
+            return
+        jobs, pieces, tokens, waits = self._take()
         loop = asyncio.get_running_loop()
-        while True:
-            if not self._queue:
-                if self._closing:
-                    return
-                self._arrived.clear()
-                await self._arrived.wait()
-                continue
-            jobs, pieces, tokens, waits = self._take()
+
+        def compute() -> None:
             began = time.monotonic()
             try:
-                results = await loop.run_in_executor(self._thread, self._work, pieces)
+                results = self._work(pieces)
             except Exception as error:
                 results = [error] * len(jobs)
             seconds = max(time.monotonic() - began, 1e-6)
+            loop.call_soon_threadsafe(computed, results, seconds)
+
+        def computed(results: list[Any], seconds: float) -> None:
             if tokens >= min(_FEW_TOKENS, self._limits.batch_tokens):
                 self._rate = tokens / seconds
             self.on_batch(len(jobs), sum(map(len, pieces)), tokens, waits, seconds)
             for job, result in zip(jobs, results):
                 self._settle(job, result)
+            self._next()
+
+        self._thread.submit(compute)
 
     def _settle(self, job: _Job, result: Any) -> None:
         """Notes the result of the last piece that was taken of a request."""

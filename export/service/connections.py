@@ -51,7 +51,8 @@ def http_protocol(
     Args:
       limits: of connections.
       log: called with a line of JSON for what is closed without a request. A request that gets no
-        whole answer has the log's status and the reason in its scope, as `unanswered`.
+        whole answer has the log's status and the reason in its scope, as `unanswered`, and `lost`
+        of its scope, if there, is called then.
     """
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -192,6 +193,7 @@ def http_protocol(
             """Logs why the connection ends; where a request is open, with the request."""
             if self._unanswered():
                 self.cycle.scope.setdefault("unanswered", (status, why))
+                self.cycle.scope.get("lost", lambda: None)()
             elif log and not self._noted:
                 line = {"time": round(time.time(), 3), "client": _address(self) or None}
                 log(json.dumps(line | {"status": status, "error": why}))

@@ -44,7 +44,6 @@ async def _began(gate):
 def _run(steps, gate, **limits):
     async def run():
         batcher = Batcher(gate, Limits(**limits))
-        batcher.start()
         await steps(batcher)
         if isinstance(gate, Gate):
             gate.open.set()
@@ -250,7 +249,6 @@ def test_work_that_fails_as_a_whole_ends_no_other_work():
 
     async def run():
         batcher = Batcher(work, Limits())
-        batcher.start()
         await steps(batcher)
         await batcher.close()
 
@@ -272,7 +270,6 @@ def test_closing_computes_what_waits_and_takes_no_more():
 
     async def run():
         batcher = Batcher(gate, Limits())
-        batcher.start()
         await steps(batcher)
 
     asyncio.run(run())

@@ -368,6 +368,7 @@ def test_large_texts_are_tokenised_in_turn_with_those_of_others():
         return count_tokens(texts)
 
     with served(count=count) as (port, _):
+        read.clear()
         _embed(port, ["x" * 5000] * 20)
     assert sum(read) == 20 and max(read) == 4
 
@@ -727,6 +728,22 @@ def test_a_body_in_many_small_chunks_is_refused_and_its_connection_closed(size):
                 # The system may drop an answer whose client goes on sending.
                 assert answer in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401")
                 assert b"200" not in rest(sender)
+
+
+def test_others_have_their_turn_while_chunks_are_parsed():
+    """A request that comes after 1,500 chunks is answered before they are refused."""
+    lines = []
+    with served(log=lines.append) as (port, encoder):
+        go_on = threading.Event()
+        encoder.on_loop(go_on.wait, 60)
+        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+            sender.sendall(_CHUNKED + b"1\r\nx\r\n" * 1500)
+            with socket.create_connection(("127.0.0.1", port), 60) as other:
+                other.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
+                go_on.set()
+                assert other.recv(12) == b"HTTP/1.1 200"
+            rest(sender)
+    assert [json.loads(line)["status"] for line in lines] == [200, 400]
 
 
 @pytest.mark.parametrize(
