@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Bytes that are parsed before it is looked whether their chunks are small.
-_SLICE = 4096
+# Bytes that are parsed before it is looked whether their chunks are small, and how many chunks
+# before it is others' turn: a chunk takes some 10 µs.
+_SLICE, _TURN_CHUNKS = 4096, 50
 # So many chunks may have any size; of more, the mean must reach so many bytes.
-_CHUNKS, _CHUNK_BYTES = 1000, 1024
+_CHUNKS, _CHUNK_BYTES = 200, 1024
 # Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
 _READ_SECONDS = 3.0
 # Status in the log for an answer that is not whole.
@@ -66,7 +67,7 @@ def http_protocol(
         _headers: asyncio.TimerHandle | None = None
         _ended: asyncio.TimerHandle | None = None
         _sent, _noted, _chunks, _chunk_bytes, _paused = False, False, 0, 0, 0.0
-        _patience = limits.stalled_seconds
+        _patience, _rest = limits.stalled_seconds, b""
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -100,6 +101,14 @@ def http_protocol(
 
         def data_received(self, data: bytes) -> None:
             self._sent = True
+            if self._rest:
+                self._rest += data
+            else:
+                self._parse(data)
+
+        def _parse(self, data: bytes) -> None:
+            """Parses data, and what has small chunks a part at a time, in turn with others."""
+            before, self._rest = self._chunks, b""
             for start in range(0, len(data), _SLICE):
                 if self.transport.is_closing():
                     return
@@ -108,7 +117,14 @@ def http_protocol(
                 if self._chunks > _CHUNKS and self._chunk_bytes < _CHUNK_BYTES * self._chunks:
                     self._refuse("the body comes in many small chunks; send larger ones")
                     return
+                self._rest = data[start + _SLICE :] if self._chunks > before + _TURN_CHUNKS else b""
+                if self._rest:
+                    self.transport.pause_reading()
+                    self.loop.call_soon(lambda: self._parse(self._rest))
+                    break
             if not self.transport.is_closing():
+                if not self._rest and not self.flow.read_paused:
+                    self.transport.resume_reading()
                 self._watch()
 
         def eof_received(self) -> bool:
