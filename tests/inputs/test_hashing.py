@@ -62,18 +62,6 @@ def test_uniform_against_integers(keys, count):
     assert drawn.tolist() == expected
 
 
-def test_a_number_depends_on_its_own_key_and_index_alone():
-    """Neither more numbers nor other rows change one; nor does running in a graph."""
-    keys = _keys(5, -7, 2**62, 0, 11)
-    drawn = hashing.uniform(keys, 50, hashing.SALT_SWAP).numpy()
-    np.testing.assert_array_equal(hashing.uniform(keys, 9, hashing.SALT_SWAP), drawn[:, :9])
-    for i in range(5):
-        alone = hashing.uniform(keys[i : i + 1], 50, hashing.SALT_SWAP).numpy()
-        np.testing.assert_array_equal(alone[0], drawn[i])
-    in_graph = tf.function(lambda k, n: hashing.uniform(k, n, hashing.SALT_SWAP))
-    np.testing.assert_array_equal(in_graph(keys, tf.constant(50)), drawn)
-
-
 @SLOW
 @given(keys=st.lists(st.integers(-3, 30), min_size=1, max_size=40))
 def test_permutation(keys):

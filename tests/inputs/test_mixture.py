@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import shard_repetitions
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS, write_records
 from tests.inputs.pipelines import blocks_of, manifest_of
-from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.pairs_helpers import bitext, write_pairs
 
 SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
 
@@ -119,22 +118,3 @@ def test_documents_of_several_languages(vocabulary, tmp_path):
     records = [x for _, serialized, _ in blocks for x in serialized.numpy()]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10
-
-
-def test_unknown_languages(folder):
-    """They are named, with those that there are."""
-    config = DataConfig(input_path=str(folder), languages=["en-de", "de-en", "xx"])
-    with pytest.raises(UserError) as caught:
-        blocks_of(config, load_manifest(folder))
-    message = f"{folder}: has no de-en, xx; its languages are en-de, en-fr, en-sw"
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("values", [{"languages": ["en-en"]}, {"language_exponent": 0.5}])
-def test_mixed_shards(vocabulary, tmp_path, values):
-    """Rows of translations stay together: their languages cannot be read one by one."""
-    manifest = write_pairs(tmp_path, nli_rows(4), vocabulary)
-    config = DataConfig(input_path=str(tmp_path), **values)
-    with pytest.raises(UserError, match="its shards do not have one language each") as caught:
-        shard_repetitions(config, manifest)
-    assert str(caught.value).startswith(f"{tmp_path}: ") and "\n" not in str(caught.value)

@@ -65,13 +65,6 @@ def test_each_neighbour_once_with_what_follows_or_a_segment_of_another_document(
             assert second in elsewhere and probability > 0
 
 
-def test_documents_that_fit_one_segment():
-    """Two halves of about as many tokens, as CMLM's pairs."""
-    block = make_block([[[6], [7], [8, 9]], [[6] * 3]])
-    split = NextSentencePairs("packed", 40, 0.0, SPECIAL)
-    assert _examples(split, block) == [([6, 7], [8, 9], IS_NEXT)]
-
-
 @pytest.mark.long
 def test_random_segments_are_uniform_over_the_other_documents():
     """Half of the pairs are random, and each segment of the other documents is as likely."""
@@ -110,14 +103,6 @@ def test_records_of_one_document_give_no_random_segments():
     assert met == others
     alone = _examples(view, make_block(records[:2], owners=[3, 3]))
     assert {label for *_, label in alone} == {IS_NEXT}
-
-
-def test_a_single_document_has_true_pairs_only():
-    """There is nothing else to draw from."""
-    pairs = _examples(
-        NextSentencePairs("sentence", 9, 1.0, SPECIAL), make_block([[[10], [11], [12]]])
-    )
-    assert pairs == [([10], [11], IS_NEXT), ([11], [12], IS_NEXT)]
 
 
 def test_an_examples_draw_does_not_depend_on_its_neighbours():

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from official_cmlm.inputs.pair_views import (
-    HYPOTHESIS_LANGUAGES,
     InferencePairs,
     TextPairs,
     TextTriples,
@@ -152,15 +151,6 @@ def test_hypotheses_depend_on_row_and_key_alone():
         _languages(_inference(4)(_rows(1, 4, range(4 * i, 4 * i + 4))))[1][1] for i in range(5)
     ]
     assert together.tolist() == np.concatenate(alone).tolist()
-
-
-@pytest.mark.parametrize("hypothesis_language", HYPOTHESIS_LANGUAGES)
-def test_an_empty_block(hypothesis_language):
-    """It gives no example, of the usual form."""
-    examples = _inference(3, hypothesis_language)(_block([]))
-    assert examples["first"].to_list() == examples["second"].to_list() == []
-    assert examples["label"].shape == examples["key"].shape == (0,)
-    assert examples["label"].dtype == tf.int32 and examples["key"].dtype == tf.int64
 
 
 def test_pairs_of_two_languages_are_different_as_they_are():

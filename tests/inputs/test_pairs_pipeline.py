@@ -1,20 +1,16 @@
 """The pipeline over pairs: rows stay whole, and labels stay with their examples."""
 
-import json
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
-from official_cmlm.inputs.checks import check_examples
 from official_cmlm.inputs.pair_views import InferencePairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.reader import parse_block
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.pipelines import blocks_of, concatenate, pairs_of, special_ids
+from tests.inputs.pipelines import blocks_of, pairs_of, special_ids
 from tests.pairs_helpers import nli_rows, read_pairs_by_hand, write_pairs
 
 LANGUAGES = ("en", "de", "fr")
@@ -101,20 +97,6 @@ def test_labels_in_validation(validation, by_hand):
     assert sorted(_check(validation, by_hand)) == sorted(by_hand[0])
 
 
-def test_labels_in_shares(build, validation, by_hand):
-    """Replicas' shares carry their own examples' labels, end to end those of the batch."""
-    shares = list(build(Replicas(2, 0, 2), is_training=False).as_numpy_iterator())
-    _check(shares, by_hand)
-    joined = [concatenate(shares[i : i + 2]) for i in range(0, len(shares), 2)]
-    sizes = {10: 8 * 14 // 10 // 2 * 2, 14: 8}
-    found = [(len(b["label"]), sizes[b["first"]["input_word_ids"].shape[1]]) for b in joined]
-    # The last of each bucket may be incomplete.
-    assert all(count <= size for count, size in found)
-    assert sum(count < size for count, size in found) <= len(sizes)
-    labels = {key: label for b in validation for key, label in zip(b["key"], b["label"])}
-    assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
-
-
 @pytest.mark.parametrize("shard_bytes", [pytest.param(1, marks=pytest.mark.long), 1000])
 @pytest.mark.parametrize(("sentences", "is_training"), [(1, True), (40, True), (1, False)])
 def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_training):
@@ -136,17 +118,3 @@ def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_t
         assert sentences > 1 or len(numbers) == 1
         rows += numbers[:, 0].tolist()
     assert sorted(rows) == list(range(17))
-
-
-def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):
-    """Consecutive pairs of different rows are refused, with both row ids."""
-    write_pairs(tmp_path, nli_rows(12, ["en"]), vocabulary)
-    path = tmp_path / "dataset.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"row_size": 2}))
-    config = DataConfig(input_path=str(tmp_path), seq_length=14, global_batch_size=4)
-    view = InferencePairs(14, "different", 2, special_ids(vocabulary))
-    with pytest.raises(
-        UserError, match="rows do not align: 2 consecutive pairs .* got 0, 1;"
-    ) as caught:
-        check_examples(config, load_manifest(tmp_path), view)
-    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

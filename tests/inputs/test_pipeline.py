@@ -8,11 +8,7 @@ import tensorflow as tf
 
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand, pairs_of
-
-
-def _unordered(pairs):
-    return Counter(tuple(sorted(pair)) for pair in pairs)
+from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand, pairs_of, unordered
 
 
 def _keys(batches):
@@ -33,7 +29,7 @@ def test_training_sees_every_pair_once_an_epoch(pipeline, corpus):
     batches = pipeline.batches(3 * n, shuffle_sentences=100, **settings)
     epochs = [batches[i * n : (i + 1) * n] for i in range(3)]
     seen = [pairs_of(epoch) for epoch in epochs]
-    assert [_unordered(pairs) for pairs in seen] == [Counter(corpus)] * 3
+    assert [unordered(pairs) for pairs in seen] == [Counter(corpus)] * 3
     assert len(_keys(batches)) == 3 * n
     orders = [[tuple(sorted(pair)) for pair in pairs] for pairs in seen]
     assert len({tuple(order) for order in [*orders, corpus]}) == 4

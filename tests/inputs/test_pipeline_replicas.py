@@ -96,23 +96,3 @@ def test_limit_on_a_short_buckets_batch(maximum, replicas, sizes):
         max_bucket_batch_size=maximum,
     )
     assert [size for _, size in config.buckets(replicas)] == sizes
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"input_path": ""}, "data.input_path is empty"),
-        ({"seq_length": 2}, "data.seq_length must be in .3, 1048576"),
-        ({"segment": "words"}, "data.segment must be one of .* got 'words'"),
-        ({"global_batch_size": 0}, "data.global_batch_size must be in .1, "),
-        ({"swap_probability": 1.5}, r"data.swap_probability must be in \[0, 1\], got 1.5"),
-        ({"bucket_boundaries": [8, 8, 32]}, "data.bucket_boundaries must ascend"),
-        ({"bucket_boundaries": [8, 16]}, r"end with seq_length \(32\)"),
-        ({"bucket_boundaries": [2, 32]}, "data.bucket_boundaries.0. must be in .3, "),
-    ],
-)
-def test_settings_that_cannot_be(values, message):
-    """Each mistake is named with its field."""
-    config = DataConfig(**({"input_path": "x", "seq_length": 32} | values))
-    with pytest.raises(UserError, match=message):
-        config.check("data")

@@ -8,11 +8,10 @@ import pytest
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_examples
-from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand, pairs_of
+from tests.inputs.pipelines import Pipeline, assert_same_data, pairs_by_hand, pairs_of, unordered
 
 SETTINGS = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3}
 SIZE = 8
@@ -33,10 +32,6 @@ def corpus(small):
     return pairs
 
 
-def _unordered(pairs):
-    return Counter(tuple(sorted(pair)) for pair in pairs)
-
-
 def _lengths(batch):
     masks = [batch[name]["input_mask"].sum(axis=1) for name in ("first", "second")]
     return np.maximum(*masks)
@@ -49,7 +44,7 @@ def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
     orders = []
     for number in range(3):
         epoch = batches[number * each : (number + 1) * each]
-        assert _unordered(pairs_of(epoch)) == Counter(corpus)
+        assert unordered(pairs_of(epoch)) == Counter(corpus)
         assert [len(batch["key"]) for batch in epoch[:-1]] == [SIZE] * (each - 1)
         assert len(epoch[-1]["key"]) == len(corpus) % SIZE
         orders.append([tuple(sorted(pair)) for pair in pairs_of(epoch)])
@@ -98,24 +93,7 @@ def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
     done = each + after_epoch
     rest = small.build(reached=whole[done - 1]["position"], **settings)
     found = list(rest.take(4).as_numpy_iterator())
-    assert_same(*(_without_position(b) for b in (found, whole[done : done + 4])))
-
-
-def _without_position(batches):
-    return [{n: v for n, v in batch.items() if n != "position"} for batch in batches]
-
-
-@pytest.mark.long
-def test_on_two_replicas(small, corpus):
-    """Both have equally many examples, in the last batch of an epoch too."""
-    each = -(-len(corpus) // SIZE)
-    shares = small.batches(2 * each, Replicas(2, 0, 2), **SETTINGS)
-    whole = small.batches(each, **SETTINGS)
-    for first, second, batch in zip(shares[::2], shares[1::2], whole):
-        assert len(first["key"]) == len(second["key"]) == len(batch["key"]) // 2
-        both = [*first["key"], *second["key"]]
-        np.testing.assert_array_equal(both, batch["key"][: len(both)])
-        assert first["first"]["input_mask"].shape[1] == batch["first"]["input_mask"].shape[1]
+    assert_same_data(found, whole[done : done + 4])
 
 
 @pytest.mark.parametrize("buckets", [[], [12, 24]])

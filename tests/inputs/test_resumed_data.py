@@ -10,7 +10,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import data_position
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.pipelines import assert_same, blocks_of
+from tests.inputs.pipelines import assert_same_data, blocks_of
 
 # Blocks of few sentences, so that batches wait for examples of many blocks and epochs.
 SETTINGS = {"shuffle_sentences": 40, "seed": 3}
@@ -32,16 +32,7 @@ def _rest(pipeline, batch, count, replicas=Replicas(), **settings):
 )
 def test_goes_on_after_any_batch(pipeline, whole, done):
     """Also in later epochs; and the positions themselves lead on."""
-    _assert_same_data(_rest(pipeline, whole[done - 1], 8), whole[done : done + 8])
-
-
-def _assert_same_data(left, right):
-    """Asserts equality but for positions, which may name an older block after a restart."""
-
-    def data(batches):
-        return [{n: v for n, v in batch.items() if n != "position"} for batch in batches]
-
-    assert_same(data(left), data(right))
+    assert_same_data(_rest(pipeline, whole[done - 1], 8), whole[done : done + 8])
 
 
 @pytest.mark.long
@@ -51,7 +42,7 @@ def test_stopped_again_and_again(pipeline, whole):
     for _ in range(2):
         (batch,) = _rest(pipeline, batch, 1)
         found.append(batch)
-    _assert_same_data(found, whole[41:43])
+    assert_same_data(found, whole[41:43])
 
 
 def test_covers_several_epochs_and_waiting_examples(whole):
@@ -70,7 +61,7 @@ def test_on_two_replicas(pipeline):
     shares = pipeline.batches(40, Replicas(2, 0, 2), **SETTINGS)
     for first, second in zip(shares[::2], shares[1::2]):
         np.testing.assert_array_equal(first["position"], second["position"])
-    _assert_same_data(_rest(pipeline, shares[21], 6, Replicas(2, 0, 2)), shares[22:28])
+    assert_same_data(_rest(pipeline, shares[21], 6, Replicas(2, 0, 2)), shares[22:28])
 
 
 def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):

@@ -144,25 +144,3 @@ def test_repeated_sentences_are_left_out_with_their_text(vocabularies):
     for text, second in zip(texts, examples["second"].to_list(), strict=True):
         assert second in cuts[text]
     assert len(set(examples["key"].numpy().tolist())) == len(texts)
-
-
-def test_an_empty_block(vocabularies):
-    """It gives no example, of the usual form."""
-    text = tf.RaggedTensor.from_row_lengths(tf.constant([], tf.string), tf.constant([], tf.int64))
-    examples = _view(vocabularies)(dataclasses.replace(make_block([]), text=text))
-    assert examples["first"].to_list() == examples["second"].to_list() == []
-    assert examples["second"].dtype == tf.int32 and examples["key"].shape == (0,)
-
-
-def test_masks_depend_on_the_record_key_alone(vocabularies):
-    """A record gives the same views in any block; with another key, others."""
-    documents = [["the old tree was red", "and the house was blue"], ["small river stone " * 3]]
-    view = _view(vocabularies)
-    together = view(_block(vocabularies, documents, keys=[5, 6]))["second"].to_list()
-    alone = [
-        row
-        for document, key in zip(documents, [5, 6])
-        for row in view(_block(vocabularies, [document], keys=[key]))["second"].to_list()
-    ]
-    other = view(_block(vocabularies, documents, keys=[7, 8]))["second"].to_list()
-    assert together == alone != other

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.checks import check_examples, check_text, unusable_records
+from official_cmlm.inputs.checks import check_examples, unusable_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
@@ -86,17 +86,6 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
         }
         found |= _by_key(view.sequences, lists | {"key": batch["key"]})
     assert len(found) > 15 and found == expected
-
-
-def test_text_that_is_not_there(records_dir, vocabulary):
-    """A view that reads text is refused with the flag that keeps it."""
-    manifest = load_manifest(records_dir)
-    assert not manifest.keep_text
-    config = DataConfig(input_path=str(records_dir), seq_length=24, global_batch_size=4)
-    with pytest.raises(UserError) as caught:
-        check_text(config, manifest, _views(vocabulary)["span_mask"])
-    message = f"{records_dir}: the records hold no text, but Mirrored reads text; "
-    assert str(caught.value) == message + "make them again with --keep_text"
 
 
 def test_documents_that_are_too_short(folder, vocabulary):
