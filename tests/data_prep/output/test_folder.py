@@ -32,13 +32,6 @@ def test_completed_meanwhile(tmp_path):
     assert _names(tmp_path) == ["out"]
 
 
-def test_nothing_is_left_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), filled_folder(tmp_path / "out", False) as folder:
-        (folder / "x").write_text("half")
-        raise ZeroDivisionError
-    assert _names(tmp_path) == []
-
-
 def test_own_files_are_not_input(tmp_path, monkeypatch):
     """Finished, unfinished, locked or about to be replaced; by whatever path they are named."""
     (tmp_path / "crawl" / "rec").mkdir(parents=True)

@@ -32,12 +32,6 @@ def _split(texts):
     return (*texts[:2], list(texts[2:]))
 
 
-def test_nothing_is_left_out_by_default():
-    """Even the strangest rows stay."""
-    texts = [("a", "b" * 500), ("a", "b" * 500), ("?", "?")]
-    assert _run(_rows(*texts)) == (texts, {})
-
-
 def test_hard_negatives():
     """Any length; another language is found; other negatives make other pairs."""
     long = ("a b", "c d", "e " * 300)

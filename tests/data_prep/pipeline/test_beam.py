@@ -56,11 +56,6 @@ def test_unknown_runner():
         BeamRunner("Abacus")
 
 
-def test_arguments_are_for_beam_alone(start):
-    with pytest.raises(UserError, match="unexpected argument '--x=1'"):
-        start("--x=1")
-
-
 def test_direct_runner_is_in_process():
     """Beam's own would download a binary."""
     for name in ("DirectRunner", "direct", "InProcess"):
