@@ -10,7 +10,14 @@ from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDire
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import cache_folder, digest, is_cached, note_cached, staged_folder
+from official_cmlm.files import (
+    cache_folder,
+    check_writable,
+    digest,
+    is_cached,
+    note_cached,
+    staged_folder,
+)
 
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -78,6 +85,10 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
     state = _state(folder)
     imported = cache_folder() / "imported" / state
     if not is_cached(imported):
+        try:
+            check_writable(imported.parent, is_folder=True)
+        except UserError as error:
+            raise UserError(f"{error} by XDG_CACHE_HOME") from None
         try:
             with staged_folder(imported) as partial:
                 import_checkpoint(folder, partial)

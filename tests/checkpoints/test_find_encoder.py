@@ -60,6 +60,13 @@ def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     assert second.path != first and second.max_seq_length == 64
 
 
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="imported: cannot be written .* by XDG_CACHE_HOME"):
+        encoder_directory_of(REFERENCES / "bert")
+
+
 def test_an_import_that_is_damaged_or_not_used_for_long(tmp_path):
     """The one is imported again, the other is removed when something else is imported."""
     first = encoder_directory_of(REFERENCES / "bert").path
