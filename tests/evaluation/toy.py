@@ -29,6 +29,11 @@ def lookup(vectors):
     return lambda texts: np.array([vectors[text] for text in texts], np.float32)
 
 
+def read_numbers(texts):
+    """Reads each text as the numbers of its vector."""
+    return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
+
+
 def encode(texts, dim=64):
     """Counts hashed words and letter trigrams: similar strings get similar vectors."""
     vectors = np.zeros([len(texts), dim], np.float32)
@@ -44,6 +49,12 @@ def write(path, lines, encoding="utf-8"):
     """Writes lines below a folder that is made if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+
+
+def write_text(path, text):
+    """Writes a text, with its line ends as they are, below a folder that is made if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
 
 
 GOOD, BAD = ("fine lovely film", "great warm film"), ("dull awful film", "poor cold film")

@@ -78,17 +78,13 @@ def parse_table(lines: Sequence[str]) -> Rows:
 def parse_records(lines: Sequence[str]) -> Rows:
     """Reads (stars, text) of JSON lines with `stars` and `review_body`; None if malformed."""
     rows: Rows = []
-    for line in lines:
-        if not line.strip():
-            continue
+    for line in filter(str.strip, lines):
         try:
             record = json.loads(line)
         except json.JSONDecodeError:
             record = None
-        if isinstance(record, dict):
-            rows.append(_row(record.get("stars"), record.get("review_body")))
-        else:
-            rows.append(None)
+        is_record = isinstance(record, dict)
+        rows.append(_row(record.get("stars"), record.get("review_body")) if is_record else None)
     return rows
 
 

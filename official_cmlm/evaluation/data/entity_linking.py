@@ -80,21 +80,16 @@ class Queries:
 
     def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
         """Reads (mentions of each fold, lines left out by reason); one fold by default."""
-        read, left_out = [], Counter()
-        first = ""
-        for path in self.paths:
-            lines = data.lines(path, MENTIONS_HINT)
-            first = first or next(iter(lines), "")
-            mentions, counts = self.parse(lines)
-            read.append(mentions)
-            left_out += counts
+        lines = [data.lines(path, MENTIONS_HINT) for path in self.paths]
+        first = next((part[0] for part in lines if part), "")
+        read, left_out = zip(*map(self.parse, lines))
         folds = read if self.folds else [[mention for mentions in read for mention in mentions]]
         for path, mentions in zip(self.paths, folds):
             if not mentions:
                 raise UserError(
                     f"{path}: no linked mention; line 1 is {reprlib.repr(first)}; {MENTIONS_HINT}"
                 )
-        return folds, left_out
+        return list(folds), sum(left_out, Counter())
 
 
 def find_folders(root: Path) -> list[Path]:
@@ -143,22 +138,26 @@ def find_queries(folder: Path, split: str) -> list[Queries]:
 
 
 def _queries(folder: Path, split: str) -> list[Queries]:
+    by_id = functools.partial(parse_lines, read=id_mention_row)
     if split == "test" and (path := folder / "mentions.tsv").is_file():
-        return [Queries("", (path,), parse_table)]
+        return [
+            Queries("", (path,), functools.partial(parse_lines, read=table_row, separator="\t"))
+        ]
     names = [f"{split}_corpus.txt", *(f"{f}/{_CDR[split]}.PubTator.txt" for f in _CDR_FOLDERS)]
     for name in names:
         if (path := folder / name.lstrip("/")).is_file():
-            return [Queries(PUBTATOR, (path,), parse_pubtator)]
+            parse = functools.partial(parse_lines, read=pubtator_row, separator="\t")
+            return [Queries(PUBTATOR, (path,), parse)]
     processed = folder / f"processed_{split}"
     if paths := sorted([*processed.glob("*.concept"), *processed.glob("*.txt")]):
-        return [Queries("", tuple(paths), parse_concepts)]
+        return [Queries("", tuple(paths), functools.partial(parse_lines, read=concept_row))]
     if paths := sorted(folder.glob(f"splits/*/{split}.csv")):
         return [
             Queries(p.parent.name, (p,), functools.partial(parse_cometa, path=p), cased=True)
             for p in paths
         ]
     if paths := sorted(folder.glob(f"AskAPatient.fold-*.{split}.preprocessed_query.txt")):
-        return [Queries("", tuple(paths), parse_id_mention, folds=True, cased=True)]
+        return [Queries("", tuple(paths), by_id, folds=True, cased=True)]
     if split == "test":
         # The first version is the one of XL-BEL's published figures; the second adds sentences.
         for place in ("", "xlbel_v0.0/", "xlbel_v1.0/"):
@@ -167,10 +166,7 @@ def _queries(folder: Path, split: str) -> list[Queries]:
             # All languages together repeat the others.
             languages = sorted(named.keys() - {"all"}) or sorted(named)
             if languages:
-                return [
-                    Queries(name, (named[name],), parse_id_mention, cased=True)
-                    for name in languages
-                ]
+                return [Queries(name, (named[name],), by_id, cased=True) for name in languages]
     return []
 
 
@@ -200,16 +196,19 @@ Row = tuple[str, str, str, str]
 """A mention's text, ids, type, and the parts of a composite mention between `|`."""
 
 
-def _parsed(
-    rows: Iterable[Sequence[str]], read: Callable[[Sequence[str]], Row | None]
+def parse_rows(
+    rows: Iterable[Sequence[str]], read: Callable[[Sequence[str]], Row | tuple[()] | None]
 ) -> tuple[list[Mention], Counter[str]]:
-    """Returns (mentions, lines left out by reason); `read` returns None if malformed."""
+    """Returns (mentions, lines left out by reason) of rows of cells.
+
+    `read` returns None of a malformed row, and an empty one of a row that holds no mention.
+    """
     mentions, left_out = [], Counter()
     for cells in rows:
         cells = [cell.strip() for cell in cells]
         found = read(cells)
-        if found is None:
-            left_out["malformed"] += any(cells)
+        if not found:
+            left_out["malformed"] += found is None and any(cells)
             continue
         text, ids, kind, parts = found
         if ids.lower() in _UNLINKED or not split_ids(ids):
@@ -220,76 +219,67 @@ def _parsed(
     return mentions, left_out
 
 
+def parse_lines(
+    lines: Iterable[str],
+    read: Callable[[Sequence[str]], Row | tuple[()] | None],
+    separator: str = "||",
+) -> tuple[list[Mention], Counter[str]]:
+    """Returns (mentions, lines left out by reason); see `parse_rows`."""
+    return parse_rows((line.split(separator) for line in lines), read)
+
+
 def _parts_by_ids(text: str, ids: str) -> str:
     """Splits a mention with several ids at `|` and `+`; with one they belong to it."""
     return text.replace("+", "|") if len(split_ids(ids)) > 1 else ""
 
 
-def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads a file in PubTator format: (mentions, lines left out by reason).
+def pubtator_row(cells: Sequence[str]) -> Row | tuple[()] | None:
+    """Reads a line of a file in PubTator format, split at tabs.
 
     Its lines are `pmid|t|title`, `pmid|a|abstract`, relations (four columns) and mentions: pmid,
     start, end, text, type, ids, and for composite mentions a seventh column with the parts,
     separated by `|`.
     """
-
-    def has_mention(cells: Sequence[str]) -> bool:
-        is_text = re.match(r"[^|]+\|[ta]\|", cells[0])
-        is_relation = len(cells) == 4 and not cells[1].strip().isdigit()
-        return not (is_text or is_relation)
-
-    def read(cells: Sequence[str]) -> Row | None:
-        if not 5 <= len(cells) <= 7 or not (cells[1].isdigit() and cells[2].isdigit() and cells[3]):
-            return None
-        _, _, _, text, kind, ids, parts = [*cells, "", ""][:7]
-        return text, ids, kind, parts
-
-    return _parsed(filter(has_mention, (line.split("\t") for line in lines)), read)
+    is_relation = len(cells) == 4 and not cells[1].isdigit()
+    if is_relation or re.match(r"[^|]+\|[ta]\|", cells[0]):
+        return ()
+    if not 5 <= len(cells) <= 7 or not (cells[1].isdigit() and cells[2].isdigit() and cells[3]):
+        return None
+    _, _, _, text, kind, ids, parts = [*cells, "", ""][:7]
+    return text, ids, kind, parts
 
 
-def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads a file with columns mention and ids: (mentions, lines left out by reason).
+def table_row(cells: Sequence[str]) -> Row | None:
+    """Reads the columns mention and ids.
 
     In a mention with several ids, `|` and `+` separate the parts of a composite mention; with a
     single id they belong to the name ("CD4+").
     """
-
-    def read(cells: Sequence[str]) -> Row | None:
-        if len(cells) != 2 or not cells[0]:
-            return None
-        return *cells, "", _parts_by_ids(*cells)
-
-    return _parsed((line.split("\t") for line in lines), read)
+    if len(cells) != 2 or not cells[0]:
+        return None
+    return *cells, "", _parts_by_ids(*cells)
 
 
-def parse_concepts(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads BioSyn's `*.concept` files: (mentions, lines left out by reason).
+def concept_row(cells: Sequence[str]) -> Row | None:
+    """Reads a line of BioSyn's `*.concept` files, `pmid||start|end||type||mention||ids`.
 
-    Lines are `pmid||start|end||type||mention||ids`; the parts of a composite mention are separated
-    by `|`, and punctuation is gone from all of them, so that `|` and `+` are separators only.
+    The parts of a composite mention are separated by `|`, and punctuation is gone from all of them,
+    so that `|` and `+` are separators only.
     """
-
-    def read(cells: Sequence[str]) -> Row | None:
-        if len(cells) != 5 or not cells[3]:
-            return None
-        return cells[3], cells[4], cells[2], cells[3].replace("+", "|")
-
-    return _parsed((line.split("||") for line in lines), read)
+    if len(cells) != 5 or not cells[3]:
+        return None
+    return cells[3], cells[4], cells[2], cells[3].replace("+", "|")
 
 
-def parse_id_mention(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Reads lines `id||mention`, or with a sentence: (mentions, lines left out by reason).
+def id_mention_row(cells: Sequence[str]) -> Row | None:
+    """Reads `id||mention`, or with a third column, a sentence.
 
-    XL-BEL's ids are joined by `|`; its second version has a third column, the sentence.
+    XL-BEL's ids are joined by `|`; its second version has the sentences.
     """
-
-    def read(cells: Sequence[str]) -> Row | None:
-        ids, text, sentence = [*cells, "", ""][:3]
-        if not text or (len(cells) == 3 and "<tgt>" not in sentence):
-            return None
-        return text, ids, "", _parts_by_ids(text, ids)
-
-    return _parsed((line.split("||", 2) for line in lines), read)
+    ids, text, *sentence = cells if len(cells) > 1 else ("", "")
+    if not text or (sentence and "<tgt>" not in "".join(sentence)):
+        return None
+    return text, ids, "", _parts_by_ids(text, ids)
 
 
 def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
@@ -315,6 +305,6 @@ def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Count
                 return None
             return cells[term], cells[identity], "", ""
 
-        return _parsed(rows, read)
+        return parse_rows(rows, read)
     except csv.Error as error:
         raise UserError(f"{path}: line {rows.line_num}: {error}; download it again") from None

@@ -1,7 +1,6 @@
 """Confidence intervals: over seeds, of means and paired differences; over resampled examples."""
 
 import dataclasses
-import math
 import statistics
 from collections.abc import Callable
 
@@ -40,10 +39,8 @@ def estimate(values: dict[int, float]) -> Estimate | None:
     numbers = list(values.values())
     if len(numbers) < 2:
         return Estimate(values, numbers[0]) if numbers else None
-    deviation = statistics.stdev(numbers)
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1))
-    half = quantile * deviation / math.sqrt(len(numbers))
-    return Estimate(values, statistics.fmean(numbers), deviation, half)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1) * stats.sem(numbers))
+    return Estimate(values, statistics.fmean(numbers), statistics.stdev(numbers), half)
 
 
 def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | None:

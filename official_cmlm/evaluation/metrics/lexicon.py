@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 
 from official_cmlm.evaluation.metrics.nearest import mean_of_nearest, nearest, unit
 
@@ -12,17 +13,13 @@ RETRIEVALS = ("csls", "cosine")
 def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Returns the orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
 
-    W = U Vᵀ of the singular value decomposition of sourceᵀ · target minimises ‖source W − target‖
-    over all orthogonal matrices.
-
     Args:
       source, target: float `[n, dim]`, row i of one translates row i of the other.
 
     Returns:
       float64 `[dim, dim]`.
     """
-    left, _, right = np.linalg.svd(source.astype(np.float64).T @ target.astype(np.float64))
-    return left @ right
+    return orthogonal_procrustes(source.astype(np.float64), target.astype(np.float64))[0]
 
 
 def centred(vectors: np.ndarray) -> np.ndarray:
@@ -57,9 +54,7 @@ def translations(
     Returns:
       int64 `[n, min(most, m)]`; ties are ordered by index.
     """
-    penalties = None
-    if retrieval == "csls":
-        penalties = mean_of_nearest(candidates, vocabulary, k) / 2
+    penalties = mean_of_nearest(candidates, vocabulary, k) / 2 if retrieval == "csls" else None
     return nearest(queries, candidates, min(most, len(candidates)), penalties)[0]
 
 

@@ -72,10 +72,8 @@ def mine(
     ahead, ahead_cosines = _neighbours(source, target, k, progress)
     back, back_cosines = _neighbours(target, source, k, progress)
     source_means, target_means = ahead_cosines.mean(axis=1), back_cosines.mean(axis=1)
-    ahead_scores = margins(ahead_cosines, source_means[:, np.newaxis], target_means[ahead], margin)
-    back_scores = margins(back_cosines, target_means[:, np.newaxis], source_means[back], margin)
-    forward = _proposals(ahead, ahead_scores)
-    backward = _proposals(back, back_scores)
+    forward = _proposals(ahead, margins(ahead_cosines, source_means, target_means[ahead], margin))
+    backward = _proposals(back, margins(back_cosines, target_means, source_means[back], margin))
     backward = Candidates(backward.pairs[:, ::-1], backward.scores)
     if retrieval == "forward":
         return forward
@@ -91,21 +89,20 @@ def mine(
 
 
 def margins(
-    cosines: np.ndarray, source_means: np.ndarray, target_means: np.ndarray, margin: str
+    cosines: np.ndarray, means: np.ndarray, neighbours_means: np.ndarray, margin: str
 ) -> np.ndarray:
-    """Computes margins of pairs: float64 of the arguments' common shape.
+    """Computes margins of n sentences and their k neighbours: float64 `[n, k]`.
 
     With b the mean of both means: `ratio` is cosine / b (0 if b is 0), `distance` is cosine − b,
     `absolute` is the cosine.
     """
-    cosines = np.asarray(cosines, np.float64)
+    cosines = cosines.astype(np.float64)
     if margin == "absolute":
         return cosines
-    usual = (np.asarray(source_means, np.float64) + np.asarray(target_means, np.float64)) / 2
+    usual = np.add(means[:, np.newaxis], neighbours_means, dtype=np.float64) / 2
     if margin == "distance":
         return cosines - usual
-    cosines, usual = np.broadcast_arrays(cosines, usual)
-    return np.divide(cosines, usual, out=np.zeros(cosines.shape), where=usual != 0)
+    return np.divide(cosines, usual, out=np.zeros_like(cosines), where=usual != 0)
 
 
 def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:

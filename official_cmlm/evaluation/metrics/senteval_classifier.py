@@ -146,11 +146,8 @@ def fit(
       ValueError: for labels outside the classes, or fewer than 20 rows to hold 5 % out of.
     """
     rows, labels = train_set
-    targets, everything = _targets(labels, num_classes), np.arange(len(labels))
-    # Whoever gives development examples gives none of these rows for that.
-    fold = Fold(everything, None if dev is None else everything[:0], weight_decays)
-    chosen, held_out, order = _part(fold, rows, labels, seed)
-    part = chosen, held_out if dev is None else dev, order
+    targets = _targets(labels, num_classes)
+    part = _part(np.arange(len(labels)), dev, rows, labels, seed)
     # One thread: faster for small products, and results do not depend on the number of threads.
     with threadpool_limits(1):
         return train(Features(rows), targets, [part], [weight_decays], config, seed)[0]
@@ -179,8 +176,11 @@ def fit_folds(
     groups = np.array_split(np.arange(len(folds)), 2 * math.ceil(len(folds) / (2 * _FOLDS)))
 
     def fit_group(group: np.ndarray) -> list[list[LinearClassifier]]:
-        parts = [_part(folds[i], rows, labels, seed) for i in group]
-        decays = [folds[i].weight_decays for i in group]
+        parts, decays = [], []
+        for fold in (folds[i] for i in group):
+            dev = None if fold.dev is None else (rows[fold.dev], labels[fold.dev])
+            parts.append(_part(fold.train, dev, rows, labels, seed))
+            decays.append(fold.weight_decays)
         return train(features, targets, parts, decays, config, seed)
 
     found = []
@@ -198,16 +198,22 @@ def _targets(labels: np.ndarray, num_classes: int) -> np.ndarray:
     return np.eye(num_classes, dtype=np.float32)[labels]
 
 
-def _part(fold: Fold, rows: Rows, labels: np.ndarray, seed: int) -> Part:
+def _part(
+    chosen: np.ndarray,
+    dev: tuple[Rows, np.ndarray] | None,
+    rows: Rows,
+    labels: np.ndarray,
+    seed: int,
+) -> Part:
     order = np.random.RandomState(seed)
-    chosen, apart = fold.train, fold.dev
-    if apart is None:
+    if dev is None:
         mixed = chosen[order.permutation(len(chosen))]
         held_out = int(0.05 * len(chosen))
         if not held_out:
             raise ValueError(f"need at least 20 rows to hold 5 % out of, got {len(chosen)}")
         chosen, apart = mixed[held_out:], mixed[:held_out]
-    return chosen, (rows[apart], labels[apart]), order
+        dev = rows[apart], labels[apart]
+    return chosen, dev, order
 
 
 class Features:
@@ -377,7 +383,6 @@ def adam(
     first: np.ndarray,
     second: np.ndarray,
     step: float | np.ndarray,
-    learning_rate: float = 1e-3,
 ) -> None:
     """Updates in place as Kingma and Ba (2015), PyTorch's defaults; overwrites `gradient`.
 
@@ -394,7 +399,7 @@ def adam(
     np.sqrt(gradient, out=gradient)
     gradient += 1e-8
     np.divide(first, gradient, out=gradient)
-    gradient *= np.asarray(learning_rate / (1.0 - 0.9**step), weights.dtype)
+    gradient *= np.asarray(1e-3 / (1.0 - 0.9**step), weights.dtype)
     weights -= gradient
 
 
@@ -404,7 +409,6 @@ def rmsprop(
     first: np.ndarray,
     second: np.ndarray,
     step: float | np.ndarray,
-    learning_rate: float = 1e-2,
 ) -> None:
     """Updates in place as Tieleman and Hinton (2012), PyTorch's defaults; overwrites `gradient`."""
     del first, step
@@ -415,7 +419,7 @@ def rmsprop(
     np.sqrt(second, out=squared)
     squared += 1e-8
     gradient /= squared
-    gradient *= learning_rate
+    gradient *= 1e-2
     weights -= gradient
 
 

@@ -229,28 +229,24 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
     shown = [share for side in sides.values() for row in side.values() for share in row.values()]
     top = 1.08 * max(shown, default=100.0) or 1.0
 
-    def draw(figure: Figure) -> None:
-        drawn: dict[str, Any] = {}
-        for query, axes in zip(first, _panels(figure, len(first))):
-            found = list(first[query])
-            for i, (name, side) in enumerate(sides.items()):
-                places = [x + (i - (len(sides) - 1) / 2) * 0.4 for x in range(len(found))]
-                values = [side.get(query, {}).get(language, 0.0) for language in found]
-                drawn[name] = axes.bar(places, values, 0.38, color=color, alpha=0.4 if i else None)
-            chance = 100 / max(1, len(found))
-            drawn["no bias"] = axes.axhline(chance, color=INK, lw=0.8, ls="--")
-            axes.set_xticks(range(len(found)), found, rotation=90 if len(found) > 9 else 0)
-            for label in axes.get_xticklabels():
-                label.set_fontweight("bold" if label.get_text() == query else "normal")
-            axes.grid(axis="x", visible=False)
-            axes.tick_params(axis="x", length=0)
-            axes.set_title(f"queries in {query}")
-            axes.set_ylim(0, top)
-        figure.supylabel("nearest neighbours, %", fontsize=9)
-        figure.supxlabel("language of the nearest neighbour", fontsize=9)
-        _legend(figure, drawn)
+    def draw(axes: Axes, query: str, drawn: dict[str, Any]) -> None:
+        found = list(first[query])
+        for i, (name, side) in enumerate(sides.items()):
+            places = [x + (i - (len(sides) - 1) / 2) * 0.4 for x in range(len(found))]
+            values = [side.get(query, {}).get(language, 0.0) for language in found]
+            drawn[name] = axes.bar(places, values, 0.38, color=color, alpha=0.4 if i else None)
+        chance = 100 / max(1, len(found))
+        drawn["no bias"] = axes.axhline(chance, color=INK, lw=0.8, ls="--")
+        axes.set_xticks(range(len(found)), found, rotation=90 if len(found) > 9 else 0)
+        for label in axes.get_xticklabels():
+            label.set_fontweight("bold" if label.get_text() == query else "normal")
+        axes.grid(axis="x", visible=False)
+        axes.tick_params(axis="x", length=0)
+        axes.set_title(f"queries in {query}")
+        axes.set_ylim(0, top)
 
-    return Chart(title, 0.8 + 1.25 * math.ceil(len(first) / 2), draw)
+    labels = "language of the nearest neighbour", "nearest neighbours, %"
+    return _panels(title, 1.25, list(first), draw, labels)
 
 
 def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
@@ -283,31 +279,27 @@ def embedding_map(
     ]
     languages = list(dict.fromkeys(language for _, side in panels for language in side))
 
-    def draw(figure: Figure) -> None:
-        drawn: dict[str, Any] = {}
-        for (name, side), axes in zip(panels, _panels(figure, len(panels))):
-            for language, rows in side.items():
-                i = languages.index(language)
-                drawn[language] = axes.scatter(
-                    [row[0] for row in rows],
-                    [row[1] for row in rows],
-                    s=9,
-                    color=LANGUAGE_COLORS[i % len(LANGUAGE_COLORS)],
-                    # Five colours and nine markers: 45 languages are told apart.
-                    marker=_MARKERS[i % len(_MARKERS)],
-                    alpha=0.75,
-                    linewidths=0,
-                )
-            axes.set_title(name)
-            axes.set_aspect("equal", adjustable="box")
-            axes.set(xlim=limits, ylim=limits)
-            axes.tick_params(labelsize=8)
-            axes.locator_params(nbins=5)
-        figure.supxlabel("first principal axis", fontsize=9)
-        figure.supylabel("second principal axis", fontsize=9)
-        _legend(figure, drawn)
+    def draw(axes: Axes, panel: tuple[str, Mapping[str, Any]], drawn: dict[str, Any]) -> None:
+        name, side = panel
+        for language, rows in side.items():
+            i = languages.index(language)
+            drawn[language] = axes.scatter(
+                *zip(*rows),
+                s=9,
+                color=LANGUAGE_COLORS[i % len(LANGUAGE_COLORS)],
+                # Five colours and nine markers: 45 languages are told apart.
+                marker=_MARKERS[i % len(_MARKERS)],
+                alpha=0.75,
+                linewidths=0,
+            )
+        axes.set_title(name)
+        axes.set_aspect("equal", adjustable="box")
+        axes.set(xlim=limits, ylim=limits)
+        axes.tick_params(labelsize=8)
+        axes.locator_params(nbins=5)
 
-    return Chart(title, 0.8 + 2.1 * math.ceil(len(panels) / 2), draw)
+    labels = "first principal axis", "second principal axis"
+    return _panels(title, 2.1, panels, draw, labels)
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
@@ -316,27 +308,23 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FI
     `histograms` has for each set the `edges` of n bins, and the shares of each kind (n, or none).
     """
 
-    def draw(figure: Figure) -> None:
-        drawn: dict[str, Any] = {}
-        for (name, part), axes in zip(histograms.items(), _panels(figure, len(histograms))):
-            edges = part["edges"]
-            for kind, line_color, line in (
-                ("random", BACKGROUND, "-"),
-                ("negative", MUTED, "--"),
-                ("positive", color, "-"),
-            ):
-                if shares := [100 * share for share in part.get(kind) or []]:
-                    drawn[f"{kind} pairs"] = axes.stairs(
-                        shares, edges, color=line_color, fill=kind == "random", lw=1.4, ls=line
-                    )
-            axes.set_title(_short(name, 24), fontsize=8)
-            axes.set_xlim(edges[0], edges[-1])
-            axes.set_ylim(0, None)
-        figure.supxlabel("cosine", fontsize=9)
-        figure.supylabel("pairs, %", fontsize=9)
-        _legend(figure, drawn)
+    def draw(axes: Axes, panel: tuple[str, Mapping[str, Any]], drawn: dict[str, Any]) -> None:
+        name, part = panel
+        edges = part["edges"]
+        for kind, line_color, line in (
+            ("random", BACKGROUND, "-"),
+            ("negative", MUTED, "--"),
+            ("positive", color, "-"),
+        ):
+            if shares := [100 * share for share in part.get(kind) or []]:
+                drawn[f"{kind} pairs"] = axes.stairs(
+                    shares, edges, color=line_color, fill=kind == "random", lw=1.4, ls=line
+                )
+        axes.set_title(_short(name, 24), fontsize=8)
+        axes.set_xlim(edges[0], edges[-1])
+        axes.set_ylim(0, None)
 
-    return Chart(title, 0.8 + 1.7 * math.ceil(len(histograms) / 2), draw)
+    return _panels(title, 1.7, list(histograms.items()), draw, ("cosine", "pairs, %"))
 
 
 def roc_curves(
@@ -363,10 +351,28 @@ def roc_curves(
     return Chart(title, 3.6 + 0.17 * len(curves), draw)
 
 
-def _panels(figure: Figure, count: int) -> list[Axes]:
-    """Returns axes in rows of two."""
-    grid = figure.add_gridspec(max(1, math.ceil(count / 2)), max(1, min(2, count)))
-    return [figure.add_subplot(grid[i // 2, i % 2]) for i in range(count)]
+def _panels(
+    title: str,
+    height: float,
+    panels: Sequence[Any],
+    draw_one: Callable[[Axes, Any, dict[str, Any]], None],
+    labels: tuple[str, str],
+) -> Chart:
+    """Returns a chart of panels in rows of two, of `height` inches each, with common `labels`.
+
+    `draw_one` draws a panel, and adds to the dict what the legend names.
+    """
+    rows = math.ceil(len(panels) / 2)
+
+    def draw(figure: Figure) -> None:
+        drawn: dict[str, Any] = {}
+        for i, panel in enumerate(panels, 1):
+            draw_one(figure.add_subplot(rows, min(2, len(panels)), i), panel, drawn)
+        figure.supxlabel(labels[0], fontsize=9)
+        figure.supylabel(labels[1], fontsize=9)
+        _legend(figure, drawn)
+
+    return Chart(title, 0.8 + height * rows, draw)
 
 
 def _legend(figure: Figure, drawn: Mapping[str, Any]) -> None:

@@ -9,13 +9,7 @@ from importlib import resources
 from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
-from official_cmlm.evaluation.report.main_scores import (
-    Main,
-    Results,
-    scores,
-    shown,
-    suite_names,
-)
+from official_cmlm.evaluation.report.main_scores import Main, Results, scores, shown, suite_names
 from official_cmlm.evaluation.report.tables import Comparison, Table
 from official_cmlm.evaluation.suites import SUITES, declared
 
@@ -37,9 +31,9 @@ def html_report(*parts: Results) -> str:
         for i, name in enumerate(suites)
     ]
     body = [
-        _notice("Failed", "failures", tables.failures, *parts),
+        _notice("Failed", "failures", *parts),
         _summary(*parts),
-        _notice("No data was given for", "missing", tables.missing, *parts),
+        _notice("No data was given for", "missing", *parts),
         f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if links else "",
         *(sections or ["<p>No suite was run.</p>"]),
         f'<p class="footnote">{_text(left_out)}</p>' if left_out else "",
@@ -156,8 +150,8 @@ def _suite(name: str, *parts: Results) -> str:
     lines += [_comparison(table, 3) for table in found if not table.ablation]
     if ablations := [_comparison(table, 4) for table in found if table.ablation]:
         lines.append(_folded("The papers' ablations", "\n".join(ablations)))
-    lines.append(_list("Notes", tables.notes(name, *parts)))
-    if settings := tables.settings(name, *parts):
+    lines.append(_list("Notes", tables.lines_of("notes", name, *parts)))
+    if settings := tables.lines_of("settings", name, *parts):
         lines.append(_folded("Settings", _list("", settings)))
     return "\n".join(line for line in lines if line)
 
@@ -205,11 +199,11 @@ def _table(table: Table) -> str:
     )
 
 
-def _notice(title: str, kind: str, read: Any, *parts: Results) -> str:
+def _notice(title: str, kind: str, *parts: Results) -> str:
     items = [
         f"<li><b>{_text(suite)}</b> {_text(text)}</li>"
         for suite in suite_names(*parts)
-        for text in read(suite, *shown(suite, parts))
+        for text in tables.lines_of(kind, suite, *shown(suite, parts))
     ]
     if not items:
         return ""

@@ -5,12 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
-from official_cmlm.evaluation.report.main_scores import (
-    Results,
-    scores,
-    shown,
-    suite_names,
-)
+from official_cmlm.evaluation.report.main_scores import Results, scores, shown, suite_names
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suite import Metric
 from official_cmlm.evaluation.suites import SUITES, declared
@@ -120,21 +115,14 @@ def summary(*parts: Results) -> Table | None:
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
     """Returns the papers' tables of a suite that any encoder has a score in, with own rows."""
-    found = [
-        (
-            _with_configuration(name, suite, part),
-            {key: score["value"] for key, score in scores(part, suite).items()},
-        )
-        for name, part in zip(encoder_names(*parts), parts)
-    ]
+    found = []
+    for name, part in zip(encoder_names(*parts), parts):
+        values = {key: score["value"] for key, score in scores(part, suite).items()}
+        # The settings of the trainings that scores depend on, if any, stand beside the name.
+        configuration = part.get("suites", {}).get(suite, {}).get("configuration")
+        found.append((f"{name} ({configuration})" if configuration else name, values))
     compared = [_compared(table, found) for table in paper_tables() if table.suite == suite]
     return [comparison for comparison in compared if comparison is not None]
-
-
-def _with_configuration(name: str, suite: str, part: Results) -> str:
-    """Adds the settings of the trainings that scores depend on, if any, to an encoder's name."""
-    configuration = part.get("suites", {}).get(suite, {}).get("configuration")
-    return f"{name} ({configuration})" if configuration else name
 
 
 def _compared(
@@ -154,16 +142,18 @@ def _compared(
         (model, [None if v is None else v * table.scale for v in values])
         for model, values in table.rows
     ]
-    texts = [[model, *(_text(value, table) for value in row)] for model, row in rows]
-    lacking = [
-        label for (label, column), there in zip(table.columns, scored) if column and not there
+    texts = [
+        [model, *(MISSING if v is None else f"{v:.{table.decimals}f}" for v in row)]
+        for model, row in rows
     ]
-    never = [label for label, column in table.columns if not column]
+    columns = list(zip(table.columns, scored))
     footnote = f"Protocol: {table.protocol}."
-    if lacking:
-        footnote += f" Not scored: {_listed(lacking)}"
-    if never:
-        footnote += f" Computed by no suite: {_listed(never)}"
+    for what, labels in (
+        ("Not scored", [label for (label, column), there in columns if column and not there]),
+        ("Computed by no suite", [label for (label, column), _ in columns if not column]),
+    ):
+        if labels:
+            footnote += f" {what}: {', '.join(labels).removesuffix('.')}."
     return Comparison(
         title=f"{table.paper}, {table.table}: {table.caption}",
         table=Table(
@@ -259,8 +249,8 @@ def markdown(*parts: Results) -> str:
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
             lines += ["", ROWS_FOOTNOTE]
-    for title, read in (("Failed", failures), ("No data", missing)):
-        found = [(suite, text) for suite in suites for text in read(suite, *shown(suite, parts))]
+    for title, kind in (("Failed", "failures"), ("No data", "missing")):
+        found = [(s, text) for s in suites for text in lines_of(kind, s, *shown(s, parts))]
         if found:
             lines += ["", f"**{title}:**", ""]
             lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in found]
@@ -273,15 +263,15 @@ def markdown(*parts: Results) -> str:
 
 
 def _suite_lines(suite: str, *parts: Results) -> list[str]:
-    if not any(scores(part, suite) for part in parts) and not notes(suite, *parts):
+    if not any(scores(part, suite) for part in parts) and not lines_of("notes", suite, *parts):
         return []
     lines = ["", f"## {escape(suite)}"]
     if suite in SUITES:
         lines += ["", escape(SUITES[suite])]
     if table := all_scores(suite, *parts):
         lines += ["", "### All scores", "", *_table_lines(table)]
-    for title, texts in (("Settings", settings(suite, *parts)), ("Notes", notes(suite, *parts))):
-        if texts:
+    for title in ("Settings", "Notes"):
+        if texts := lines_of(title.lower(), suite, *parts):
             lines += ["", f"### {title}", "", *(f"- {escape(text)}" for text in texts)]
     return lines
 
@@ -318,24 +308,21 @@ def only_compared_line(*parts: Results) -> str:
     return f"Only in compared results: {', '.join(left_out)}." if left_out else ""
 
 
-def settings(suite: str, *parts: Results) -> list[str]:
-    """Returns protocol, options, seeds and duration of a suite's run, one line each."""
-    return _of_all(_settings, suite, *parts)
+def lines_of(kind: str, suite: str, *parts: Results) -> list[str]:
+    """Returns lines on a suite's run of all encoders; a line of some begins with their names.
 
-
-def notes(suite: str, *parts: Results) -> list[str]:
-    """Returns the suite's notes."""
-    return _of_all(lambda part: part.get("notes", []), suite, *parts)
-
-
-def failures(suite: str, *parts: Results) -> list[str]:
-    """Returns the failures of a suite; one line for all tasks that failed in the same way."""
-    return _of_all(lambda part: _grouped(part.get("failures", [])), suite, *parts)
-
-
-def missing(suite: str, *parts: Results) -> list[str]:
-    """Returns the tasks without data; one line for all that lack data of the same source."""
-    return _of_all(lambda part: missing_lines(part.get("missing", [])), suite, *parts)
+    Kinds: `settings`, protocol, options, seeds and duration; `notes`; `failures`, one line for all
+    tasks that failed in the same way; `missing`, one line for all tasks that lack data of the same
+    source.
+    """
+    found = [_KINDS[kind](part.get("suites", {}).get(suite, {})) for part in parts]
+    names = encoder_names(*parts)
+    lines = {}
+    for text in dict.fromkeys(text for texts in found for text in texts):
+        having = [name for name, texts in zip(names, found) if text in texts]
+        lines[text] = "" if len(having) == len(parts) else f"{', '.join(having)}: "
+    shared = [text for text, start in lines.items() if not start]
+    return shared + [f"{start}{text}" for text, start in lines.items() if start]
 
 
 def missing_lines(missing: list[dict[str, str]]) -> list[str]:
@@ -381,26 +368,20 @@ def _option(value: Any) -> str:
     return ", ".join(map(_option, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Results) -> list[str]:
-    """Merges lines of all encoders; a line of some begins with their names."""
-    found = [read(part.get("suites", {}).get(suite, {})) for part in parts]
-    names = encoder_names(*parts)
-    lines = {}
-    for text in dict.fromkeys(text for texts in found for text in texts):
-        having = [name for name, texts in zip(names, found) if text in texts]
-        lines[text] = "" if len(having) == len(parts) else f"{', '.join(having)}: "
-    shared = [text for text, start in lines.items() if not start]
-    return shared + [f"{start}{text}" for text, start in lines.items() if start]
+_KINDS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "settings": _settings,
+    "notes": lambda part: part.get("notes", []),
+    "failures": lambda part: _grouped(part.get("failures", [])),
+    "missing": lambda part: missing_lines(part.get("missing", [])),
+}
 
 
 def duration(seconds: float) -> str:
     """Formats a duration: `42 s`, `3 min 20 s` or `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -432,15 +413,6 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
     if (row, column) in table.best:
         return f"**{text}**"
     return f"*{text}*" if row < table.own and not column else text
-
-
-def _listed(labels: list[str]) -> str:
-    """Joins labels by commas, with a single full stop at the end."""
-    return ", ".join(labels).removesuffix(".") + "."
-
-
-def _text(value: float | None, table: PaperTable) -> str:
-    return MISSING if value is None else f"{value:.{table.decimals}f}"
 
 
 def _counts(found: Sequence[dict[str, Any] | None]) -> str:

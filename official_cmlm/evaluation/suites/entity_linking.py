@@ -137,8 +137,8 @@ class _Linking(Task):
     @functools.cached_property
     def _asked(self) -> list[str]:
         """Parts of mentions, each once."""
-        folds = [fold for folds in self._read[2].values() for fold in folds]
-        return list(dict.fromkeys(part for fold in folds for m in fold for part in m.parts))
+        mentions = [m for folds in self._read[2].values() for fold in folds for m in fold]
+        return list(dict.fromkeys(part for mention in mentions for part in mention.parts))
 
     def texts(self) -> TextsByRole:
         return {"": [*self._asked, *self._read[0]] if self._asked else []}
@@ -165,12 +165,11 @@ def first_hits(
 
     `found` has the indices of names, nearest first; the rank is k if none of them shares an id.
     """
-    count, k = found.shape
-    ranks = np.full(count, k)
-    for i in range(count):
-        hits = (rank for rank in range(k) if gold[i] & name_ids[found[i, rank]])
-        ranks[i] = next(hits, k)
-    return ranks
+    k = found.shape[1]
+    right = (
+        (rank for rank in range(k) if ids & name_ids[row[rank]]) for row, ids in zip(found, gold)
+    )
+    return np.array([next(ranks, k) for ranks in right])
 
 
 def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:

@@ -24,6 +24,7 @@ from official_cmlm.evaluation.suite import (
 )
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
+    TrainedTask,
     add_average,
     seeds_described,
     training_described,
@@ -97,15 +98,10 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     yield Summary("", functools.partial(_average, options))
 
 
-@dataclasses.dataclass(eq=False)
-class _Probe(Task):
+class _Probe(TrainedTask):
     """A property that a classifier finds in embeddings."""
 
     trained_by = ("configuration", "seeds")
-
-    data: DataFolder
-    root: Path
-    options: Options
 
     @functools.cached_property
     def _parts(self) -> tuple[list[tuple[list[str], np.ndarray]], int]:
@@ -119,14 +115,13 @@ class _Probe(Task):
         parts, classes = self._parts
         train, dev, test = [(encode(texts), labels) for texts, labels in parts]
         done = report.progress(self.name, self.options.seeds)
-        accuracies, dev_accuracies = [], []
-        for seed in report.seeds:
+
+        def score(seed: int) -> dict[str, float]:
             on_dev, predicted = train_dev_test(train, dev, test[0], classes, solver, seed)
-            accuracies.append(100 * float(np.mean(predicted == test[1])))
-            dev_accuracies.append(100 * on_dev)
             done(1)
-        report.add(self.name, "accuracy", accuracies, len(test[1]))
-        report.add(self.name, "dev_accuracy", dev_accuracies, len(dev[1]))
+            return {"accuracy": float(np.mean(predicted == test[1])), "dev_accuracy": on_dev}
+
+        self.add(report, score, {"dev": len(dev[1]), "test": len(test[1])})
 
 
 def _average(options: Options, report: SuiteReport) -> None:

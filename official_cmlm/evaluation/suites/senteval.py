@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from scipy import stats
@@ -207,25 +207,25 @@ def tasks_in(
 
 
 @dataclasses.dataclass(eq=False)
-class _Trained(Task):
-    """A task with files of a downstream folder, trained once a seed."""
+class TrainedTask(Task):
+    """A task whose scores are of classifiers, trained once a seed on files below `root`."""
 
     data: DataFolder
     root: Path
-    options: Options
+    options: Any
 
     def add(
         self, report: SuiteReport, score: Callable[[int], dict[str, float]], counts: dict[str, int]
     ) -> None:
         """Adds the metrics, 0 to 1, that `score` gives for each seed; `counts` are of the parts."""
-        found = [score(seed) for seed in self.options.numbers]
+        found = [score(seed) for seed in report.seeds]
         for metric in found[0]:
             count = counts["dev" if metric in DEV_METRICS else "test"]
             report.add(self.name, metric, [100 * one[metric] for one in found], count)
 
 
 @dataclasses.dataclass(eq=False)
-class _TextTask(_Trained):
+class _TextTask(TrainedTask):
     """A classification or regression of sentences or pairs of them."""
 
     trained_by = ("configuration", "solver", "seeds")
@@ -253,7 +253,7 @@ class _TextTask(_Trained):
         self.add(report, lambda seed: _score(task, parts, rows, options, seed, done), counts)
 
 
-class _ImageTask(_Trained):
+class _ImageTask(TrainedTask):
     """COCO: recall of captions by images and of images by captions, and the mean of the six."""
 
     trained_by = ("seeds",)

@@ -11,7 +11,7 @@ the first two principal axes of both.
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -68,33 +68,32 @@ class Options(RemovalOptions):
     languages: list[str] = dataclasses.field(default_factory=list)
 
 
-def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
+Sides = Sequence[np.ndarray]
+"""English sentences and their translations, float `[n, dim]` each."""
+
+
+def accuracies(queries: Sides, candidates: Sides, suffix: str = "") -> dict[str, float]:
     """Returns the retrieval accuracy of translations, times 100, in both directions and their
-    mean."""
-    return _both_directions(finds_own_row(english, foreign), finds_own_row(foreign, english))
+    mean; `suffix` ends the names."""
+    there, back = (
+        100.0 * float(finds_own_row(queries[side], candidates[1 - side]).mean()) for side in (0, 1)
+    )
+    return {
+        f"accuracy_from_english{suffix}": there,
+        f"accuracy_to_english{suffix}": back,
+        f"accuracy_mean{suffix}": (there + back) / 2,
+    }
 
 
-def accuracies_removed(
-    english: np.ndarray, foreign: np.ndarray, options: Options
-) -> dict[str, float]:
-    """Computes `accuracies` after principal component removal; the names end in `_pcr`.
+def without_components(sides: Sides, options: Options) -> Sides:
+    """Returns both sides after principal component removal.
 
     The components are computed from the compared sentences themselves (CMLM §5.2: "computed with
     texts in language l1 in Tatoeba"); English ones from the English side of this language's file.
     """
-    vectors = {"English": english, "foreign": foreign}
-    removed = _removed(vectors, options)
-    candidates = removed if options.sides == "both" else vectors
-    both = _both_directions(
-        finds_own_row(removed["English"], candidates["foreign"]),
-        finds_own_row(removed["foreign"], candidates["English"]),
-    )
-    return {f"{name}_pcr": value for name, value in both.items()}
-
-
-def _removed(vectors: Mapping[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:
-    removal = PrincipalComponentRemoval.fit(vectors, options.num_components, options.center)
-    return {language: removal(rows, language) for language, rows in vectors.items()}
+    both = dict(zip(("English", "foreign"), sides))
+    removal = PrincipalComponentRemoval.fit(both, options.num_components, options.center)
+    return [removal(vectors, side) for side, vectors in both.items()]
 
 
 _METRICS = (
@@ -178,18 +177,18 @@ class _Language(Task):
         return {"": [*foreign, *english]}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        foreign, english = map(encode, self._sides)
-        both = {"en": english, self.name: foreign}
-        self.metrics = accuracies(english, foreign)
-        report.add_all(self.name, self.metrics, len(english))
+        sides, options = [encode(side) for side in reversed(self._sides)], self.options
+        self._add(report, sides, accuracies(sides, sides), "before")
+        if options.pcr:
+            removed = without_components(sides, options)
+            candidates = removed if options.sides == "both" else sides
+            self._add(report, removed, accuracies(removed, candidates, "_pcr"), "after")
+
+    def _add(self, report: SuiteReport, sides: Sides, found: dict[str, float], when: str) -> None:
+        self.metrics |= found
+        report.add_all(self.name, found, len(sides[0]))
         if self.is_drawn:
-            self.maps["before"] = plane(both)
-        if self.options.pcr:
-            removed = accuracies_removed(english, foreign, self.options)
-            self.metrics |= removed
-            report.add_all(self.name, removed, len(english))
-            if self.is_drawn:
-                self.maps["after"] = plane(_removed(both, self.options))
+            self.maps[when] = plane(dict(zip(("en", self.name), sides)))
 
 
 def _summarize(languages: list[_Language], there: int, is_part: bool, report: SuiteReport) -> None:
@@ -223,12 +222,3 @@ def _summarize(languages: list[_Language], there: int, is_part: bool, report: Su
         report.notes.append(
             f"no macro36: {len(missing)} of XTREME's 36 languages are missing: {' '.join(missing)}"
         )
-
-
-def _both_directions(from_english: np.ndarray, to_english: np.ndarray) -> dict[str, float]:
-    there, back = 100.0 * float(from_english.mean()), 100.0 * float(to_english.mean())
-    return {
-        "accuracy_from_english": there,
-        "accuracy_to_english": back,
-        "accuracy_mean": (there + back) / 2,
-    }

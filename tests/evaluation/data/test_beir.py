@@ -173,26 +173,6 @@ def test_missing_files(folder, name):
         _read(folder)
 
 
-@pytest.mark.parametrize("part", ["corpus", "queries", "qrels"])
-@pytest.mark.parametrize("left", [0, 3, 40, -30])
-def test_cut_parquet_files(tmp_path, part, left):
-    """One line with the file."""
-    (path,) = (_nano(tmp_path / "NanoX") / part).glob("*.parquet")
-    path.write_bytes(path.read_bytes()[:left])
-    with pytest.raises(UserError, match=f"{part}.*not a Parquet file .*fetch or write it anew"):
-        _read(tmp_path / "NanoX")
-
-
-@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
-def test_encodings_of_parquet_files(tmp_path, encoding):
-    """Files without dictionaries are read too; columns that no score needs are not."""
-    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
-    table = pyarrow.table({"_id": ["d1"], "text": ["Cats."], "image": [b"1"]})
-    names = dict.fromkeys(("_id", "text"), encoding)
-    parquet.write_table(table, path, use_dictionary=False, column_encoding=names)
-    assert _read(tmp_path).documents == {"d1": "Cats."}
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [
@@ -205,14 +185,6 @@ def test_other_parquet_files(tmp_path, table, message):
     parquet.write_table(pyarrow.table(table), path)
     with pytest.raises(UserError, match=message):
         _read(tmp_path)
-
-
-def test_dates_of_parquet_files(tmp_path):
-    """They are text, those after the year 9999 too, which Python cannot hold."""
-    (path,) = (_nano(tmp_path) / "corpus").glob("*.parquet")
-    days = pyarrow.array([0, 3_000_000], pyarrow.date32())
-    parquet.write_table(pyarrow.table({"_id": ["d1", "d2"], "text": days}), path)
-    assert _read(tmp_path).documents == {"d1": "1970-01-01", "d2": "10183-09-21"}
 
 
 def test_parquet_files_that_expand(tmp_path):

@@ -5,12 +5,13 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     Mention,
-    parse_concepts,
+    concept_row,
+    id_mention_row,
     parse_dictionary,
-    parse_id_mention,
-    parse_pubtator,
-    parse_table,
+    parse_lines,
+    pubtator_row,
     split_ids,
+    table_row,
 )
 
 
@@ -31,7 +32,7 @@ def test_dictionary_lines():
 
 def test_pubtator_lines():
     """Composite parts, unlinked mentions, relations, and three malformed lines."""
-    mentions, left_out = parse_pubtator(PUBTATOR.splitlines())
+    mentions, left_out = parse_lines(PUBTATOR.splitlines(), pubtator_row, "\t")
     assert mentions == [
         Mention(("Drug A",), ids("A"), "Chemical"),
         Mention(("b disease", "c disease"), ids("B C"), "Disease"),
@@ -43,7 +44,7 @@ def test_pubtator_lines():
 def test_table_lines():
     """`+` belongs to a name with one id and divides a name with several."""
     lines = ["CD4+ cell\tA", "a+b\tA+B", "a|b\tA|B", "x\tcui-less", "alone", "\tA"]
-    mentions, left_out = parse_table(lines)
+    mentions, left_out = parse_lines(lines, table_row, "\t")
     assert [mention.parts for mention in mentions] == [("CD4+ cell",), ("a", "b"), ("a", "b")]
     assert left_out["unlinked"] == 1 and left_out["malformed"] == 2
 
@@ -59,7 +60,7 @@ def test_dictionary_of_biosyn():
 def test_concept_lines():
     """Five columns between double bars, parts between single ones."""
     lines = ["1||0|3||Disease||a b||D1", "1||0|3||Disease||a|c||D1|D2", "1||0|3||a||D1", "x"]
-    mentions, left_out = parse_concepts(lines)
+    mentions, left_out = parse_lines(lines, concept_row)
     assert mentions == [
         Mention(("a b",), ids("D1"), "Disease"),
         Mention(("a", "c"), ids("D1 D2"), "Disease"),
@@ -70,7 +71,7 @@ def test_concept_lines():
 def test_id_mention_lines():
     """With or without a sentence; another third column is none of a known form."""
     lines = ["C1||a", "C1|C2||b", "C3||c||a <tgt>c</tgt> || d", "C4||d||e", "C5||", "alone"]
-    mentions, left_out = parse_id_mention(lines)
+    mentions, left_out = parse_lines(lines, id_mention_row)
     assert [mention.parts for mention in mentions] == [("a",), ("b",), ("c",)]
     assert mentions[1].ids == {"C1", "C2"} and left_out["malformed"] == 3
 

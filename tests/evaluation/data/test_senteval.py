@@ -1,18 +1,8 @@
 """SentEval's files: order, encodings, labels."""
 
-import pytest
-
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import TASKS, ordered
 from tests.evaluation import toy
-
-
-@pytest.fixture(scope="module")
-def toy_data(tmp_path_factory):
-    """Returns a folder of toy tasks."""
-    root = tmp_path_factory.mktemp("senteval")
-    toy.write_senteval(root / "senteval/downstream")
-    return root
 
 
 def test_order_is_the_toolkits():
@@ -44,9 +34,9 @@ def test_order_of_snli_is_the_toolkits(tmp_path):
     assert found.labels.tolist() == [2, 0, 1, 0, 0]
 
 
-def test_files_as_they_are(toy_data):
+def test_files_as_they_are(senteval_data):
     """A byte order mark, Latin-1, and labels of every task."""
-    data, root, notes = DataFolder(toy_data), toy_data / "senteval/downstream", []
+    data, root, notes = DataFolder(senteval_data), senteval_data / "senteval/downstream", []
     trec = TASKS["TREC"].read(data, root, notes)["train"]
     assert any("café" in text for text in trec.first)
     assert set(trec.labels) == {4, 5}

@@ -73,23 +73,6 @@ def test_mined_pairs_are_those_of_plain_loops(margin, retrieval, k):
     np.testing.assert_allclose(found.scores, [expected[pair] for pair in pairs], rtol=1e-4)
 
 
-def test_max_takes_each_sentence_once_and_the_best_first():
-    """No sentence twice; the scores fall."""
-    found = mine(*_vectors(), retrieval="max")
-    for side in found.pairs.T:
-        assert len(set(side.tolist())) == len(side)
-    assert (np.diff(found.scores) <= 0).all()
-
-
-def test_sides_can_be_swapped():
-    """Forward from one side is backward from the other; `max` and `intersect` do not care."""
-    source, target = _vectors()
-    for there, back in [("forward", "backward"), ("max", "max"), ("intersect", "intersect")]:
-        one, other = mine(source, target, retrieval=there), mine(target, source, retrieval=back)
-        pairs = {(i, j) for j, i in other.pairs.tolist()}
-        assert {tuple(pair) for pair in one.pairs.tolist()} == pairs
-
-
 def test_progress_counts_every_sentence():
     """Both sides are searched."""
     done = []
@@ -101,16 +84,6 @@ def test_vectors_of_zeros_are_mined_without_nan():
     """They score 0."""
     found = mine(np.zeros([2, 3], np.float32), np.zeros([3, 3], np.float32))
     assert np.isfinite(found.scores).all() and not found.scores.any()
-
-
-def test_margin_undoes_a_hub():
-    """A target near to everything wins by cosine and loses by margin."""
-    source = unit(np.array([[1, 0, 1.2], [0, 1, 1.2]]))
-    target = unit(np.array([[0.6, 0.6, 1.2], [1, 0, 0.4], [0, 1, 0.4]]))
-    absolute = mine(source, target, 2, "absolute", "forward").pairs.tolist()
-    ratio = mine(source, target, 2, "ratio", "forward").pairs.tolist()
-    assert absolute == [[0, 0], [1, 0]]
-    assert ratio == [[0, 1], [1, 2]]
 
 
 def _f1(scores, correct, gold, threshold):

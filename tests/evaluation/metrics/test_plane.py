@@ -37,6 +37,6 @@ def test_axes_are_those_of_the_centred_vectors():
 
 def test_map_is_cut_and_works_for_thin_vectors():
     """At most so many sentences; one dimension has no second axis."""
-    drawn = plane({"en": np.array([[1.0], [-1.0], [1.0]]), "de": np.array([[1.0]] * 3)}, rows=2)
-    assert [len(points) for points in drawn.values()] == [2, 2]
+    drawn = plane({"en": np.array([[1.0], [-1.0]] * 60), "de": np.array([[1.0]] * 3)})
+    assert [len(points) for points in drawn.values()] == [100, 3]
     assert all(y == 0 for points in drawn.values() for _, y in points)

@@ -185,9 +185,6 @@ def test_own_values():
         columns=[("A", "a/*"), ("B", "b/x|c/x"), ("None", None), ("Avg.", "=mean")],
         rows=[],
         variants=[("", "x")],
-        scale=1.0,
-        decimals=1,
-        ablation=False,
     )
     assert own_values(table, {"a/x": 1.0, "c/x": 3.0}, "x") == [1.0, 3.0, None, None]
     table = PaperTable(**{**vars(table), "columns": [table.columns[0], *table.columns[1::2]]})

@@ -357,10 +357,10 @@ def test_notes_and_failures():
     assert text.index("**Failed:**") < text.index("## sts") and "No data" not in text
     assert "### Notes\n\n- STS15: 3 pairs" in text and "All scores" not in text
     other = results("other", sts=suite(notes=["STS15: 3 pairs", "one more"]))
-    assert tables.notes("sts", mine, other) == ["STS15: 3 pairs", "other: one more"]
-    assert tables.failures("sts", mine, other) == ["mine: STS13: no pairs"]
+    assert tables.lines_of("notes", "sts", mine, other) == ["STS15: 3 pairs", "other: one more"]
+    assert tables.lines_of("failures", "sts", mine, other) == ["mine: STS13: no pairs"]
     third = results("third", sts=suite(notes=["one more"]))
-    assert tables.notes("sts", mine, other, third) == [
+    assert tables.lines_of("notes", "sts", mine, other, third) == [
         "mine, other: STS15: 3 pairs",
         "other, third: one more",
     ]
@@ -381,14 +381,14 @@ def test_no_data_is_no_failure():
     assert "**No data:**\n\n- sts: STS12, STS13: fetch SemEval\n- sts: SICK-R: fetch SICK\n" in text
     assert "Failed" not in text
     # Results of earlier versions have no such key.
-    assert tables.missing("sts", results(sts=STS)) == []
+    assert tables.lines_of("missing", "sts", results(sts=STS)) == []
 
 
 def test_failures_share_their_hint():
     """Failures for one reason name its remedy once."""
     failures = ["A: no rows; write some", "B: damaged", "C: no columns; write some", "D: damaged"]
     mine = results(sts=suite(failures=failures))
-    assert tables.failures("sts", mine) == [
+    assert tables.lines_of("failures", "sts", mine) == [
         "A: no rows; C: no columns; write some",
         "B: damaged",
         "D: damaged",
@@ -399,7 +399,7 @@ def test_settings():
     """Protocol, options and seeds are listed where there are any."""
     options = {"kfold": 10, "tasks": ["MR", "CR"], "languages": [], "subsets": True, "fixed": None}
     part = suite(protocol="as published", options=options, seeds=[1111])
-    assert tables.settings("senteval", results(senteval=part)) == [
+    assert tables.lines_of("settings", "senteval", results(senteval=part)) == [
         "Protocol: as published",
         "Options: kfold: 10; tasks: MR, CR; subsets: yes",
         "Seeds: 1111",

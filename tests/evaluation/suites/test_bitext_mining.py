@@ -22,11 +22,6 @@ def test_repeated_sentences_are_mined_once_and_not_scored():
     assert scores.tolist() == [1.2] and correct.tolist() == [True]
 
 
-def _encode(texts):
-    """Reads a text as a list of numbers."""
-    return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
-
-
 def _sentences(n=6, seed=0):
     rng = np.random.default_rng(seed)
     return [" ".join(f"{value:.3f}" for value in row) for row in rng.normal(size=[n, 4])]
@@ -43,14 +38,14 @@ def _write(folder, split, source, target, gold, pair="de-en"):
 
 
 def _run(root, **options):
-    return toy.run(bitext_mining, _encode, root, **options)
+    return toy.run(bitext_mining, toy.read_numbers, root, **options)
 
 
 def test_splits_are_those_with_gold_files(tmp_path):
     """In the folder and in folders of pairs; the test is also cut where training was best."""
     sentences = _sentences()
     same = [(i, i) for i in range(6)]
-    vectors = unit(_encode(sentences))
+    vectors = unit(toy.read_numbers(sentences))
     found = mine(vectors, vectors)
     best = [tuple(pair) for pair in found.pairs[:2].tolist()]
     _write(tmp_path / "bucc/de-en", "training", sentences, sentences, best)
@@ -134,11 +129,3 @@ def test_one_broken_split_does_not_stop_the_others(tmp_path, break_it, message):
     report = _run(tmp_path)
     assert len(report.unscored) == 1 and message in report.unscored[0]
     assert {score.task for score in report.scores} == {"de-en.training"}
-
-
-def test_missing_data_says_where_it_is(tmp_path):
-    """Without the folder, and without gold in it: where to get BUCC and its layout."""
-    for _ in range(2):
-        with pytest.raises(UserError, match=r"bucc2018.*<src>-<trg>\.<split>\.gold"):
-            _run(tmp_path)
-        (tmp_path / "bucc").mkdir(exist_ok=True)

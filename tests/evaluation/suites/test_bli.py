@@ -32,8 +32,7 @@ class _Toy:
 
 
 def _write(path, pairs):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{first}\t{second}\n" for first, second in pairs))
+    toy.write(path, map("\t".join, pairs))
 
 
 def _pairs(rows):
@@ -217,12 +216,3 @@ def test_bad_lines_are_counted_and_bad_files_fail_alone(tmp_path):
     assert any("3 of 43 lines skipped" in note for note in report.notes)
     assert len(report.failures) == 1 and report.failures[0].startswith("xx-yy.500: ")
     assert {score.task for score in report.scores} == {"xx-yy.5k"}
-
-
-def test_missing_dictionaries_say_where_they_are(tmp_path):
-    """No folder, or none in it."""
-    with pytest.raises(UserError, match="codogogo/xling-eval"):
-        _run(tmp_path)
-    (tmp_path / "bli").mkdir()
-    with pytest.raises(UserError, match="no dictionary"):
-        _run(tmp_path)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import entity_linking
 from official_cmlm.evaluation.suites.entity_linking import first_hits, mention_ranks
@@ -35,6 +34,7 @@ def test_all_parts_must_hit():
     assert ranks.tolist() == [3, 1, 5]
 
 
+_write = toy.write_text
 NAMES = ["a", "b", "c", "d", "e", "f"]
 
 
@@ -137,17 +137,6 @@ def test_a_folder_without_mentions_does_not_stop_others(tmp_path):
     assert [one.task for one in report.missing] == ["none"]
     assert "mentions are mentions.tsv" in report.missing[0].hint
     assert len(report.failures) == 1 and "line 1 is 'a\\t-1'" in report.failures[0]
-
-
-def test_no_data(tmp_path):
-    """The error says what to put where."""
-    with pytest.raises(UserError, match=r"entities\.txt"):
-        _run(tmp_path)
-
-
-def _write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
 
 
 def _scored(report, metric="accuracy@1"):

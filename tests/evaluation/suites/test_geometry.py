@@ -58,12 +58,6 @@ def test_suite(tmp_path, monkeypatch):
     assert sum(drawing["sts-dev"]["positive"]) == pytest.approx(1)
 
 
-def test_missing_files(tmp_path):
-    """Both parts fail by themselves and say what was expected."""
-    report = toy.run(geometry_suite, _encode, tmp_path)
-    assert [one.task for one in report.missing] == ["texts", "sts-dev", "qqp"]
-
-
 def test_one_text(tmp_path):
     """A file of one text is a failure, the other file is measured."""
     (tmp_path / "mirror_bert").mkdir()

@@ -1,10 +1,12 @@
-"""Options from the command line: lists with commas."""
+"""Options of suites: lists with commas, values that are refused; and suites without data."""
 
 import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.report.driver import parse_options
+from official_cmlm.evaluation.suites import sts
+from tests.evaluation import toy
 
 
 def _option(setting):
@@ -85,6 +87,43 @@ def test_values_that_are_refused(suite, values, message):
     """One line with the suite and the possible values."""
     with pytest.raises(UserError, match=f"^{suite}: .*{message}"):
         suites.options(suite, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "message"),
+    [
+        ("amazon", "", "amazon_reviews_multi"),
+        ("bitext_mining", "", r"bucc2018.*<src>-<trg>\.<split>\.gold"),
+        ("bitext_mining", "bucc", r"bucc2018.*<src>-<trg>\.<split>\.gold"),
+        ("bli", "", "codogogo/xling-eval"),
+        ("bli", "bli", "no dictionary"),
+        ("entity_linking", "", r"entities\.txt"),
+        ("language_bias", "", "google-research-datasets/paws"),
+        ("language_bias", "pawsx", "<split>-<lang>.tsv: missing"),
+        ("mteb", "", r"mteb\.tasks"),
+        ("retrieval", "", "belongs into DATA_DIR/beir/<name>"),
+        ("tatoeba", "", "LASER"),
+        ("word_similarity", "", "multi_simlex"),
+        ("xeval", "", "<language>/<task>: missing; .*xeval/<language>/<task>"),
+        ("xeval", "xeval/de", "<language>/<task>: missing; .*xeval/<language>/<task>"),
+    ],
+)
+def test_no_data(tmp_path, name, folder, message):
+    """One line says what to put where, without the folder and with an empty one."""
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UserError, match=message):
+        toy.run(suites.suite(name), toy.encode, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [("geometry", ["texts", "sts-dev", "qqp"]), ("qnli", ["dev"]), ("sts", sts.YEARS)],
+)
+def test_no_data_of_a_task(tmp_path, name, tasks):
+    """Tasks are missing by themselves where each has files of its own."""
+    missing = toy.run(suites.suite(name), toy.encode, tmp_path).missing
+    assert [one.task for one in missing][: len(tasks)] == list(tasks)
+    assert all("DATA_DIR" in one.hint or "STSBenchmark" in one.hint for one in missing)
 
 
 def test_values_of_python_stay():

@@ -74,12 +74,6 @@ def test_one_label(tmp_path):
     assert not report.scores and "the same label" in report.failures[0]
 
 
-def test_missing_file(tmp_path):
-    """A failure that says what was expected."""
-    report = toy.run(qnli, _encode, tmp_path)
-    assert "dev.tsv of GLUE" in report.missing[0].hint
-
-
 def test_nothing_left():
     """A file without a good line is an error that names it."""
     with pytest.raises(UserError, match="somewhere: no pair"):

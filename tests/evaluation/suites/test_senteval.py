@@ -19,17 +19,9 @@ from tests.evaluation import coco_files, toy
 
 
 @pytest.fixture(scope="module")
-def toy_data(tmp_path_factory):
-    """Returns a folder of toy tasks."""
-    root = tmp_path_factory.mktemp("senteval")
-    toy.write_senteval(root / "senteval/downstream")
-    return root
-
-
-@pytest.fixture(scope="module")
-def report(toy_data):
+def report(senteval_data):
     """Returns the report of all tasks."""
-    return toy.run(senteval_suite, toy.encode, toy_data)
+    return toy.run(senteval_suite, toy.encode, senteval_data)
 
 
 def test_every_task_is_scored(report):
@@ -68,7 +60,7 @@ def test_development_scores_are_of_their_own_set(tmp_path):
     assert report.get("SICK-R", "pearson") < -80
 
 
-def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
+def test_snli_is_trained_as_in_the_toolkit(senteval_data, monkeypatch):
     """At most 16 epochs, evaluated after each, no weight decay; batches are the configuration's."""
     seen = []
     fit = cross_validation.MiniBatchSolver.fit
@@ -79,16 +71,16 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 
     monkeypatch.setattr(cross_validation.MiniBatchSolver, "fit", recording)
     options = Options("literature", tasks=["SNLI", "SST2"])
-    toy.run(senteval_suite, toy.encode, toy_data, options)
+    toy.run(senteval_suite, toy.encode, senteval_data, options)
     (snli, strengths), (other, _) = seen
     assert snli == ClassifierConfig("adam", 64, tenacity=5, epoch_size=1, max_epoch=15)
     assert strengths == [1e-9]
     assert other == ClassifierConfig("adam", 64, tenacity=5, epoch_size=4, max_epoch=200)
 
 
-def test_configuration_is_told(toy_data):
+def test_configuration_is_told(senteval_data):
     """The configuration is shown with scores that are compared with a paper's."""
-    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2"])
+    report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2"])
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
     options = Options("literature", seeds=5)
     assert options.described == "literature: 10 folds, adam, batches of 64, 5 seeds"
@@ -96,9 +88,9 @@ def test_configuration_is_told(toy_data):
     assert options.described == "hub: 10 folds, logistic regression, 1 seed"
 
 
-def test_average_of_chosen_tasks(toy_data):
+def test_average_of_chosen_tasks(senteval_data):
     """It is named as such; what was not chosen is neither missing nor a failure."""
-    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2", "SICK-R"])
+    report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2", "SICK-R"])
     mean = (report.get("SST2", "accuracy") + report.get("SICK-R", "pearson")) / 2
     assert report.get("average_of_chosen", "main_metrics") == pytest.approx(mean)
     assert "average" not in {score.task for score in report.scores}
@@ -106,9 +98,9 @@ def test_average_of_chosen_tasks(toy_data):
     assert report.notes == [
         "average_of_chosen: the mean of SST2 (accuracy), SICK-R (pearson); no paper's average"
     ]
-    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2"])
+    report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2"])
     assert {score.task for score in report.scores} == {"SST2"}
-    report = toy.run(senteval_suite, toy.encode, toy_data, tasks=["SST2", "COCO"])
+    report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2", "COCO"])
     assert [one.task for one in report.missing] == ["COCO"]
     assert report.notes == ["average_of_chosen main_metrics: not computed without COCO"]
 
@@ -143,7 +135,7 @@ def test_average_is_that_of_the_nine(report):
     assert any("declutr_without_coco: not computed without STS12" in note for note in report.notes)
 
 
-def test_declutr_averages(toy_data, tmp_path):
+def test_declutr_averages(senteval_data, tmp_path):
     """Each task by the paper's metric; development sets by the metrics of the authors' code."""
     folder = tmp_path / "STS"
     for year in senteval_suite.DECLUTR_STS:
@@ -192,12 +184,12 @@ def test_declutr_averages(toy_data, tmp_path):
     assert set(averages(senteval_suite.CMLM_TASKS)) == {"cmlm"}
 
 
-def test_several_seeds_have_a_deviation(toy_data):
+def test_several_seeds_have_a_deviation(senteval_data):
     """So have averages, of each seed's average; the same seeds give the same numbers."""
     runs = []
     for seeds in (1, 3, 3):
         options = Options(tasks=["SST5", "SST2"], seeds=seeds)
-        report = toy.run(senteval_suite, toy.encode, toy_data, options)
+        report = toy.run(senteval_suite, toy.encode, senteval_data, options)
         runs.append(report.scores)
     assert runs[0][0].deviation is runs[0][-1].deviation is None
     assert runs[1] == runs[2]
@@ -211,10 +203,10 @@ def test_several_seeds_have_a_deviation(toy_data):
 @pytest.mark.parametrize(
     "solver", ["mini_batch", pytest.param("logistic_regression", marks=pytest.mark.long)]
 )
-def test_configurations_and_solvers(toy_data, configuration, solver):
+def test_configurations_and_solvers(senteval_data, configuration, solver):
     """Each is taken to the end; the task is easy for all."""
     options = Options(configuration, solver, tasks=["SST2", "TREC"])
-    report = toy.run(senteval_suite, toy.encode, toy_data, options)
+    report = toy.run(senteval_suite, toy.encode, senteval_data, options)
     assert report.get("SST2", "accuracy") > 80
     assert report.get("TREC", "accuracy") > 90
 
@@ -231,7 +223,7 @@ def test_pair_features():
     assert len(both) == 2
 
 
-def test_a_missing_task_does_not_stop_the_others(toy_data, tmp_path):
+def test_a_missing_task_does_not_stop_the_others(senteval_data, tmp_path):
     """One line says which file, where it comes from and where it belongs."""
     toy.write(tmp_path / "SST/binary/sentiment-train", ["no label here"])
     options = Options(tasks=["SUBJ", "SST2", "SNLI"])

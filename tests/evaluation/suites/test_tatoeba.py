@@ -13,7 +13,7 @@ from official_cmlm.evaluation.suites.tatoeba import (
     XTREME,
     Options,
     accuracies,
-    accuracies_removed,
+    without_components,
 )
 from tests.evaluation import toy
 
@@ -29,12 +29,7 @@ def _write(folder, code, foreign, english):
     (folder / f"tatoeba.{code}-eng.eng").write_text("\n".join(english) + "\n", "utf-8")
 
 
-def _encode(texts):
-    """Reads a text as its numbers."""
-    return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
-
-
-def _run(root, encode=_encode, **options):
+def _run(root, encode=toy.read_numbers, **options):
     return toy.run(tatoeba, encode, root, **options)
 
 
@@ -60,7 +55,7 @@ def _languages(rows=40, dim=6, noise=0.8):
 def test_accuracies_are_those_of_plain_loops():
     """Both directions differ, each is right, and their mean is the mean."""
     english, foreign = _languages()
-    found = accuracies(english, foreign)
+    found = accuracies((english, foreign), (english, foreign))
     expected = {
         "accuracy_from_english": _share_by_loops(english, foreign),
         "accuracy_to_english": _share_by_loops(foreign, english),
@@ -83,7 +78,8 @@ def test_removal_is_that_of_the_formula(sides, number, center):
         return np.array([row - sum((row @ c) * c for c in components) for row in rows])
 
     both = sides == "both"
-    found = accuracies_removed(english, foreign, Options(True, number, center, sides))
+    without = without_components((english, foreign), Options(True, number, center))
+    found = accuracies(without, without if both else (english, foreign), "_pcr")
     there = _share_by_loops(removed(english), removed(foreign) if both else foreign)
     back = _share_by_loops(removed(foreign), removed(english) if both else english)
     assert found == pytest.approx(
@@ -165,7 +161,7 @@ def test_figure_has_the_papers_languages_with_english(tmp_path):
         _write(tmp_path, code, foreign, english)
     maps = json.loads(json.dumps(_run(tmp_path).figures["embedding_map"]))
     assert list(maps) == ["fr", "de", "ru"]
-    vectors = {"en": _encode(sides["rus"][1]), "ru": _encode(sides["rus"][0])}
+    vectors = {"en": toy.read_numbers(sides["rus"][1]), "ru": toy.read_numbers(sides["rus"][0])}
     assert maps["ru"]["before"] == plane(vectors)
     assert {name: len(points) for name, points in maps["ru"]["after"].items()} == {
         "en": 100,
@@ -199,9 +195,3 @@ def test_too_many_components_leave_the_plain_scores(tmp_path):
     assert report.get("fr", "accuracy_mean") == 100.0
     assert report.get("fr", "accuracy_mean_pcr") is None
     assert "lower num_components" in report.failures[0]
-
-
-def test_folder_without_files_says_where_they_are(tmp_path):
-    """One line with the repository and the names that are expected."""
-    with pytest.raises(UserError, match="LASER"):
-        _run(tmp_path)

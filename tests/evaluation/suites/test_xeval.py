@@ -66,13 +66,8 @@ def test_mean_of_all_languages():
     assert report.notes == []
 
 
-def test_xeval_without_data(tmp_path):
-    """The layout is told; a language that was asked for is named."""
-    for folder in (".", "xeval/de"):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        message = "<language>/<task>: missing; .*xeval/<language>/<task>"
-        with pytest.raises(UserError, match=message):
-            toy.run(xeval_suite, toy.encode, tmp_path)
+def test_a_language_without_data(tmp_path):
+    """A language that was asked for is named."""
     toy.write(tmp_path / "xeval/de/MR/rt-polarity.pos", ["good"])
     with pytest.raises(UserError, match="xeval.languages: the data has no 'sw'; it has de"):
         toy.run(xeval_suite, toy.encode, tmp_path, languages=["sw"])

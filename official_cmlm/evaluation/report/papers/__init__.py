@@ -10,9 +10,8 @@ gives a row each: for a protocol that the paper does not state, every candidate 
 import dataclasses
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from official_cmlm.errors import UserError
 
@@ -40,37 +39,25 @@ class PaperTable:
     caption: str
     suite: str
     protocol: str
-    columns: list[tuple[str, str | None]]
-    rows: list[tuple[str, list[float | None]]]
-    variants: list[tuple[str, str]]
-    scale: float
-    decimals: int
-    ablation: bool
+    columns: Sequence[tuple[str, str | None]]
+    rows: Sequence[tuple[str, list[float | None]]]
+    variants: Sequence[tuple[str, str]] = (("", ""),)
+    scale: float = 1.0
+    decimals: int = 1
+    ablation: bool = False
 
 
 @functools.cache
 def paper_tables() -> tuple[PaperTable, ...]:
     """Returns all tables, in the order of the files and of the tables in each file."""
-    documents = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(Path(__file__).parent.glob("*.json"))
-    ]
-    return tuple(
-        _table(entry, document["paper"]) for document in documents for entry in document["tables"]
-    )
-
-
-def _table(entry: dict[str, Any], paper: str) -> PaperTable:
-    return PaperTable(
-        paper=paper,
-        columns=[(column["label"], column["id"]) for column in entry["columns"]],
-        rows=[(row["model"], row["values"]) for row in entry["rows"]],
-        variants=[(label, metric) for label, metric in entry.get("variants", [["", ""]])],
-        scale=entry.get("scale", 1.0),
-        decimals=entry.get("decimals", 1),
-        ablation=entry.get("ablation", False),
-        **{key: entry[key] for key in ("table", "caption", "suite", "protocol")},
-    )
+    tables = []
+    for path in sorted(Path(__file__).parent.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        for entry in document["tables"]:
+            columns = [(column["label"], column["id"]) for column in entry.pop("columns")]
+            rows = [(row["model"], row["values"]) for row in entry.pop("rows")]
+            tables.append(PaperTable(document["paper"], columns=columns, rows=rows, **entry))
+    return tuple(tables)
 
 
 def own_values(
