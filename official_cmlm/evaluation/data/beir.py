@@ -7,7 +7,6 @@ qrels/test.tsv   header query-id, corpus-id, score; also dev, train; or qrels/te
 """
 
 import collections
-import csv
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
 from official_cmlm.evaluation.scores import MissingData
 from official_cmlm.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
 
@@ -212,10 +211,10 @@ def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _cells(line: bytes) -> list[str] | None:
-    """Splits a line into cells; an unclosed quotation mark spoils this line only."""
+    """Splits a line into cells; None if it is not UTF-8."""
     try:
-        return next(csv.reader([line.decode().rstrip("\r\n")], delimiter="\t"), [])
-    except (UnicodeDecodeError, csv.Error):
+        return csv_cells(line.decode().rstrip("\r\n"), "\t")
+    except UnicodeDecodeError:
         return None
 
 

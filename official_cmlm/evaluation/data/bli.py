@@ -15,10 +15,6 @@ HINT = (
 _FILE = re.compile(r"(?:.+\.)?(train|test)\.(?:.+\.)?([^.]+)\.([^.-]+)-([^.]+)\.tsv")
 
 
-Pair = tuple[str, str]
-"""Source word, target word."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Direction:
     """The dictionaries of one translation direction.
@@ -64,20 +60,6 @@ def discover(folder: Path) -> list[Direction]:
     if not found:
         raise UserError(f"{folder}: contains no dictionary; {HINT}")
     return [found[name] for name in sorted(found)]
-
-
-def read_pairs(data: DataFolder, path: Path, notes: list[str]) -> list[Pair]:
-    """Reads pairs of words; skips other lines than `word<TAB>word`, counted in a note."""
-    lines = data.lines(path, HINT)
-    rows = [tuple(word.strip() for word in line.split("\t")) for line in lines]
-    pairs = [row for row in rows if len(row) == 2 and all(row)]
-    if not pairs:
-        raise UserError(f"{path}: no line is word, tab, word; {HINT}")
-    if len(pairs) < len(lines):
-        notes.append(
-            f"{path.name}: {len(lines) - len(pairs)} of {len(lines)} lines skipped: not two words"
-        )
-    return pairs
 
 
 def read_words(data: DataFolder, path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Reads files of the evaluation data folder, with their checksums and the published row counts."""
 
+import csv
 import functools
 import hashlib
 import json
@@ -99,6 +100,21 @@ class DataFolder:
         self._remember(path, hashlib.sha256(content).hexdigest(), len(lines))
         return header, lines
 
+    def pairs(self, path: Path, hint: str, what: str, notes: list[str]) -> list[tuple[str, str]]:
+        """Reads lines of two cells separated by a tab; others are skipped, counted in a note.
+
+        Raises:
+          MissingData, UserError: as in `lines`; also without any pair, which is called `what`.
+        """
+        lines = self.lines(path, hint)
+        rows = [tuple(cell.strip() for cell in line.split("\t")) for line in lines]
+        pairs = [row for row in rows if len(row) == 2 and all(row)]
+        if not pairs:
+            raise UserError(f"{path}: no {what} in it; {hint}")
+        if skipped := len(lines) - len(pairs):
+            notes.append(f"{skipped} of {len(lines)} lines of {path.name} skipped: not two columns")
+        return pairs
+
     def file(self, path: Path, hint: str) -> Path:
         """Returns `path` itself, for a reader that does not need a whole file in memory.
 
@@ -126,6 +142,14 @@ class DataFolder:
                     self.warnings.append(verdict)
         if self.strict and name in self._verdicts:
             raise UserError(self._verdicts[name])
+
+
+def csv_cells(line: str, delimiter: str = ",") -> list[str]:
+    """Splits one line of CSV, so that an unclosed quotation mark spoils no other line."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []  # a cell longer than the module takes
 
 
 def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:

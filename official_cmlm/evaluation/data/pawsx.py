@@ -6,6 +6,8 @@ them, without header and, for the test, without labels; Python's `csv` writes th
 fields with a quote in quotes and doubles those inside.
 """
 
+import contextlib
+import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +30,6 @@ _FLAT = re.compile(r"(.+)-([a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?)\.tsv")
 _FOLDER = re.compile(r"[a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?")
 # Names of Google's files -> those of XTREME's splits.
 _SPLITS = {"dev_2k": "dev", "test_2k": "test", "translated_train": "train"}
-# A field as `csv` writes one, up to the next tab; of another text everything up to it.
-_FIELD = re.compile(r'"[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*')
 # A quoted field spans at most so many lines; more than that is a quote without its second.
 _MOST_LINES = 20
 
@@ -78,7 +78,7 @@ def first_sentences(data: DataFolder, path: Path) -> list[str]:
         rows = [line.split("\t") for line in lines]
         columns = len(header.split("\t"))
     else:
-        columns = Counter(len(_fields(line)) for line in lines).most_common(1)[0][0]
+        columns = Counter(len(line.split("\t")) for line in lines).most_common(1)[0][0]
         rows = list(_rows(lines, columns))
     column = _column(path, header, columns, rows)
     found = [row[column].strip() if len(row) == columns else "" for row in rows]
@@ -102,36 +102,21 @@ def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]
 
 
 def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
-    """Reads rows of a file that `csv` wrote; a quoted field may have line ends."""
+    """Reads rows of a file that `csv` wrote; a quoted field may have line ends.
+
+    A line that cannot be from there is split at tabs.
+    """
     index = 0
     while index < len(lines):
-        row, taken = _fields(lines[index]), 1
-        # A quote that is not closed in its line makes the number of quotes odd.
-        if lines[index].count('"') % 2:
-            for end in range(index + 2, min(index + _MOST_LINES, len(lines)) + 1):
-                text = "\n".join(lines[index:end])
-                if text.count('"') % 2 == 0:
-                    longer = _fields(text)
-                    if len(longer) == columns:
-                        row, taken = longer, end - index
-                    break
+        some = (f"{line}\n" for line in lines[index : index + _MOST_LINES])
+        reader = csv.reader(some, delimiter="\t", strict=True)
+        row, taken = lines[index].split("\t"), 1
+        with contextlib.suppress(csv.Error):
+            found = next(reader)
+            if len(found) == columns:
+                row, taken = found, reader.line_num
         yield row
         index += taken
-
-
-def _fields(line: str) -> list[str]:
-    """Splits a line at tabs; a field in quotes that `csv` can have written loses them."""
-    fields, start = [], 0
-    while True:
-        field = _FIELD.match(line, start)[0]
-        start += len(field) + 1
-        fields.append(field[1:-1].replace('""', '"') if _is_field(field) else field)
-        if start > len(line):
-            return fields
-
-
-def _is_field(text: str) -> bool:
-    return len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1].replace('""', "")
 
 
 def aligned_distinct(

@@ -1,6 +1,5 @@
 """Sentence pairs with human similarity scores: SemEval's STS years, STS-B, SICK."""
 
-import csv
 import dataclasses
 import math
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
 from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
@@ -114,16 +113,8 @@ def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """Parses the pairs of `stsb_multi_mt`'s files: two sentences and a score, by commas."""
-    rows = [_csv_cells(line) for line in lines]
+    rows = list(map(csv_cells, lines))
     return scored_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
-
-
-def _csv_cells(line: str) -> list[str]:
-    """Splits one line of CSV, so that an unclosed quotation mark spoils no other line."""
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        return []  # a cell longer than the module takes
 
 
 def find_translations(root: Path, split: str) -> dict[str, Path]:

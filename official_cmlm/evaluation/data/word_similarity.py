@@ -7,7 +7,6 @@ the columns word1, word2, score, or id, word1, word2, pos, score. Columns are fo
 in any case and with or without a space, or by their number where no line names them.
 """
 
-import csv
 import dataclasses
 import itertools
 import math
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
 from official_cmlm.evaluation.data.language_codes import pair_name, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
@@ -203,13 +202,7 @@ def _files(root: Path, data_set: str) -> Iterator[Path]:
 
 def _cells(line: str) -> list[str]:
     """Splits a line into cells: at tabs, else at commas as `csv` does."""
-    if "\t" in line or "," not in line:
-        return line.split("\t")
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:
-        # A field of more than 128 KiB: no word.
-        return [line]
+    return line.split("\t") if "\t" in line or "," not in line else csv_cells(line)
 
 
 def _plain(name: str) -> str:
@@ -225,7 +218,7 @@ def _is_header(line: str) -> bool:
     names = _cells(line)
     # A line of numbers and words may begin with the word "id".
     has_score = _mean(iter(names[-1:])) is not None
-    return _has_words(names) or (_plain(names[0]) == "id" and not has_score)
+    return _has_words(names) or (list(map(_plain, names[:1])) == ["id"] and not has_score)
 
 
 Columns = tuple[int | None, int, int, tuple[int, ...]]
@@ -273,17 +266,15 @@ def _mean(cells: Iterator[str]) -> float | None:
 
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
     """Returns the languages of the two tables, as their plain columns name them."""
-    words, scores = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
-    found = [name[:-1] for name in words.names if name.endswith("1")]
-    found = [name for name in found if name and f"{name}2" in words.names]
+    (words, _), (scores, _) = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
+    found = [name[:-1] for name in words if name.endswith("1")]
+    found = [name for name in found if name and f"{name}2" in words]
     if not found:
         raise UserError(
-            f"{folder / _WORDS}: the columns {_listed(words.names)} are not 'ENG 1', 'ENG 2', …"
+            f"{folder / _WORDS}: the columns {_listed(words)} are not 'ENG 1', 'ENG 2', …"
         )
-    if lacking := [name for name in found if name not in scores.names]:
-        raise UserError(
-            f"{folder / _SCORES}: no column {lacking[0]!r}; it has {_listed(scores.names)}"
-        )
+    if lacking := [name for name in found if name not in scores]:
+        raise UserError(f"{folder / _SCORES}: no column {lacking[0]!r}; it has {_listed(scores)}")
     return found
 
 
@@ -294,35 +285,27 @@ def _listed(names: Sequence[str]) -> str:
 def _from_two_tables(data: DataFolder, file: PairFile) -> WordPairs:
     """Joins a language's pairs in `translation.csv` and `scores.csv` by their ids or rows."""
     path = file.path.with_name(_SCORES)
-    words, scores = _by_id(data, file.path), _by_id(data, path)
-    if words.rows.keys() != scores.rows.keys():
+    (words, pairs), (scores, values) = _by_id(data, file.path), _by_id(data, path)
+    if pairs.keys() != values.keys():
         raise UserError(
-            f"{file.path} has {len(words.rows)} rows, {path} has {len(scores.rows)}, and not the "
-            f"same ids; download both again"
+            f"{file.path} has {len(pairs)} rows, {path} has {len(values)}, and not the same ids; "
+            "download both again"
         )
-    first, second = (words.names.index(f"{file.column}{i}") for i in (1, 2))
-    score = scores.names.index(file.column)
+    first, second = (words.index(f"{file.column}{i}") for i in (1, 2))
+    score = scores.index(file.column)
     rows = [
-        _row([number, row[first], row[second], scores.rows[number][score]], number, 4, _JOINED)
-        for number, row in words.rows.items()
+        _row([row[first], row[second], values[number][score]], number, 3, _BY_NUMBER[3])
+        for number, row in pairs.items()
     ]
     good = [row for row in rows if row is not None]
     return WordPairs(good, len(rows) - len(good))
 
 
-_JOINED: Columns = (0, 1, 2, (3,))
+def _by_id(data: DataFolder, path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """Returns the plain names of a table's columns, and its rows by the column ID, else by place.
 
-
-@dataclasses.dataclass(frozen=True)
-class _Table:
-    """Rows by their id, and the plain names of their columns; every row has all of these."""
-
-    names: list[str]
-    rows: dict[str, list[str]]
-
-
-def _by_id(data: DataFolder, path: Path) -> _Table:
-    """Returns a table's rows by the column ID, else by their place; short rows are filled up."""
+    Short rows are filled up.
+    """
     header, lines = data.table(path, HINT, lambda line: True)
     names = [_plain(name) for name in _cells(header)]
     place = names.index("id") if "id" in names else None
@@ -331,4 +314,4 @@ def _by_id(data: DataFolder, path: Path) -> _Table:
         cells = _cells(line)
         cells += [""] * (len(names) - len(cells))
         rows[cells[place].strip() if place is not None else str(number)] = cells
-    return _Table(names, rows)
+    return names, rows

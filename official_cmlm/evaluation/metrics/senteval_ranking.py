@@ -7,6 +7,7 @@ generator), Adam, and early stopping on the development set; only the initial we
 another generator.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable
 
@@ -95,7 +96,7 @@ def rank_captions(
         found = recalls(*sides, dev)
         if sum(found.values()) > best_sum:
             best_sum = sum(found.values())
-            best = found, [side.copy() for side in sides]
+            best = found, copy.deepcopy(sides)
         elif waited >= _TENACITY:
             break
         else:
@@ -125,12 +126,6 @@ class _Projection:
         self.bias = rng.uniform(-bound, bound, size).astype(np.float32)
         self._moments = [np.zeros_like(part) for part in (self.weights, self.bias) for _ in "12"]
         self._steps = 0
-
-    def copy(self) -> "_Projection":
-        """Returns the weights alone, for predictions."""
-        copied = object.__new__(_Projection)
-        copied.weights, copied.bias = self.weights.copy(), self.bias.copy()
-        return copied
 
     def project(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns unit projections, `[n, projection]`, and their former lengths, `[n, 1]`."""

@@ -175,7 +175,7 @@ class _Split(Task):
     @functools.cached_property
     def _read(self) -> tuple[set[tuple[str, str]], Corpus, Corpus]:
         path = self.path
-        gold = set(self._rows(path, "gold pair"))
+        gold = set(self.data.pairs(path, HINT, "gold pair", self.notes))
         source, target = (
             self._corpus(path.with_name(f"{self.name}.{language}")) for language in self.languages
         )
@@ -193,7 +193,7 @@ class _Split(Task):
         return gold, source, target
 
     def _corpus(self, path: Path) -> Corpus:
-        rows = self._rows(path, "sentence")
+        rows = self.data.pairs(path, HINT, "sentence", self.notes)
         corpus = unify(rows)
         if repeated := len(rows) - sum(map(bool, corpus.ids)):
             self.notes.append(
@@ -201,19 +201,6 @@ class _Split(Task):
                 "occurs more than once; candidates with it are not scored"
             )
         return corpus
-
-    def _rows(self, path: Path, what: str) -> list[tuple[str, str]]:
-        lines = self.data.lines(path, HINT)
-        split = [tuple(part.strip() for part in line.split("\t")) for line in lines]
-        rows = [row for row in split if len(row) == 2 and all(row)]
-        if len(rows) < len(lines):
-            self.notes.append(
-                f"{self.name}: {len(lines) - len(rows)} of {len(lines)} lines of {path.name} "
-                "skipped: not two columns"
-            )
-        if not rows:
-            raise UserError(f"{path}: no {what} in it; {HINT}")
-        return rows
 
     def texts(self) -> TextsByRole:
         _, source, target = self._read

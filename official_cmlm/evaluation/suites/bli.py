@@ -18,19 +18,13 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 import dataclasses
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.bli import (
-    HINT,
-    Direction,
-    Pair,
-    discover,
-    read_pairs,
-    read_words,
-)
+from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, direction_name
 from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
@@ -53,6 +47,9 @@ from official_cmlm.evaluation.suite import (
     with_encoders,
 )
 from official_cmlm.validation import OneOf, at_least
+
+Pair = tuple[str, str]
+"""Source word, target word."""
 
 _AT = (1, 5)
 MAPPINGS = ("procrustes", "none")
@@ -127,11 +124,11 @@ class _Translation(Task):
         data, direction = self.data, self.direction
         if not direction.tests:
             raise UserError(f"{direction.folder}: no test dictionary of {self.name}; {HINT}")
-        tests = [pair for path in direction.tests for pair in read_pairs(data, path, self.notes)]
+        tests = [pair for path in direction.tests for pair in self._pairs(path)]
         training: dict[str, list[Pair]] = {}
         for size, path in direction.training.items():
             try:
-                training[size] = read_pairs(data, path, self.notes)
+                training[size] = self._pairs(path)
             except UserError as error:
                 self.unread[f"{self.name}.{size}"] = error
         pairs = [*(pair for size in training for pair in training[size]), *tests]
@@ -144,6 +141,9 @@ class _Translation(Task):
             "published results search 200,000"
         )
         return tests, training, sides
+
+    def _pairs(self, path: Path) -> list[Pair]:
+        return self.data.pairs(path, HINT, "pair of words", self.notes)
 
     def texts(self) -> TextsByRole:
         return {"": [word for side in self._dictionaries[2] for word in side]}

@@ -39,6 +39,9 @@ from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import OneOf
 
+# Names that are retrieved for a mention.
+_MOST = 5
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -151,32 +154,24 @@ class _Linking(Task):
         vectors = encode([*texts, *names])
         if self.options.score == "cosine":
             vectors = unit(vectors)
-        found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(5, len(names)))
-        hits, known = dict(zip(texts, found)), frozenset().union(*name_ids)
+        found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(_MOST, len(names)))
+        hits, known = dict(zip(texts, found.tolist())), frozenset().union(*name_ids)
         for task, folds in sets.items():
             with report.task(task):
                 _score(report, task, folds, hits, name_ids, known)
 
 
-def first_hits(
-    found: np.ndarray, name_ids: Sequence[frozenset[str]], gold: Sequence[frozenset[str]]
-) -> np.ndarray:
-    """Returns the rank, from 0, of the first retrieved name that shares an id with the query.
+def rank(
+    mention: Mention, hits: Mapping[str, Sequence[int]], name_ids: Sequence[frozenset[str]]
+) -> int:
+    """Returns the rank, from 0, at which all parts of a mention have hit; 5 if one has not.
 
-    `found` has the indices of names, nearest first; the rank is k if none of them shares an id.
+    `hits` has the indices of the names nearest to each part; one hits that shares an id.
     """
-    k = found.shape[1]
-    right = (
-        (rank for rank in range(k) if ids & name_ids[row[rank]]) for row, ids in zip(found, gold)
+    return max(
+        next((i for i, name in enumerate(hits[part]) if mention.ids & name_ids[name]), _MOST)
+        for part in mention.parts
     )
-    return np.array([next(ranks, k) for ranks in right])
-
-
-def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
-    """Returns the rank at which all parts of a mention have hit: the maximum over its parts."""
-    ranks = np.zeros(count, part_ranks.dtype)
-    np.maximum.at(ranks, owners, part_ranks)
-    return ranks
 
 
 def _prepared(mentions: list[Mention], lower: bool, unique: bool) -> list[Mention]:
@@ -190,14 +185,14 @@ def _score(
     report: SuiteReport,
     task: str,
     folds: list[list[Mention]],
-    hits: Mapping[str, np.ndarray],
+    hits: Mapping[str, Sequence[int]],
     name_ids: Sequence[frozenset[str]],
     known: frozenset[str],
 ) -> None:
     """Adds a task's scores: means over folds, with the number of all their mentions."""
     scored: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for mentions in folds:
-        ranks = _ranks(mentions, hits, name_ids)
+        ranks = np.array([rank(mention, hits, name_ids) for mention in mentions])
         in_dictionary = np.array([bool(mention.ids & known) for mention in mentions])
         kinds = np.array([mention.kind for mention in mentions])
         for kind in ["", *sorted(set(kinds) - {""})]:
@@ -210,20 +205,9 @@ def _score(
         report.add(name, metric, mean, sum(count for _, count in values))
 
 
-def _ranks(
-    mentions: list[Mention], hits: Mapping[str, np.ndarray], name_ids: Sequence[frozenset[str]]
-) -> np.ndarray:
-    owners = np.repeat(np.arange(len(mentions)), [len(mention.parts) for mention in mentions])
-    found = np.stack([hits[part] for mention in mentions for part in mention.parts])
-    ranks = first_hits(found, name_ids, [mentions[owner].ids for owner in owners])
-    # With fewer than 5 names in the dictionary, a miss among all of them is a miss at 5.
-    ranks[ranks == found.shape[1]] = 5
-    return mention_ranks(ranks, owners, len(mentions))
-
-
 def _accuracies(ranks: np.ndarray, in_dictionary: np.ndarray) -> dict[str, tuple[float, int]]:
     """Returns metric -> (value, number of mentions)."""
-    values = {f"accuracy@{k}": (100.0 * float(np.mean(ranks < k)), len(ranks)) for k in (1, 5)}
+    values = {f"accuracy@{k}": (100.0 * float(np.mean(ranks < k)), len(ranks)) for k in (1, _MOST)}
     if in_dictionary.any():
         inside = ranks[in_dictionary]
         values["accuracy@1_in_dictionary"] = (100.0 * float(np.mean(inside < 1)), len(inside))

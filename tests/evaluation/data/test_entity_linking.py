@@ -10,15 +10,8 @@ from official_cmlm.evaluation.data.entity_linking import (
     parse_dictionary,
     parse_lines,
     pubtator_row,
-    split_ids,
     table_row,
 )
-
-
-def test_split_ids():
-    """`|` and `+` join several; empty ones do not count."""
-    assert split_ids("D1|D2+D3") == {"D1", "D2", "D3"}
-    assert split_ids(" D1 |") == {"D1"}
 
 
 def test_dictionary_lines():

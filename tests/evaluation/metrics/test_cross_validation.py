@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from official_cmlm.evaluation.metrics.cross_validation import (
     LogisticRegressionSolver,
@@ -121,16 +120,6 @@ def test_grids_are_the_toolkits():
     solver = LogisticRegressionSolver()
     assert solver.grid("split") == solver.grid("inner_kfold") == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     assert solver.grid("kfold") == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
-
-
-def test_logistic_regression_is_scikit_learns():
-    """The solver adds nothing to the library's classifier."""
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 200)
-    rows = rng.normal(size=[200, 5]) + labels[:, np.newaxis]
-    (found,) = LogisticRegressionSolver().fit((rows, labels), None, 3, [2.0], 1)
-    expected = LogisticRegression(C=2.0, max_iter=1000).fit(rows, labels)
-    assert np.array_equal(found.predict(rows), expected.predict(rows))
 
 
 @pytest.mark.parametrize(

@@ -23,18 +23,6 @@ def test_map_shows_the_two_axes_of_most_variance():
     np.testing.assert_allclose(mirrored["en"], -np.array(drawn["en"]), atol=1e-5)
 
 
-def test_axes_are_those_of_the_centred_vectors():
-    """Variances along the axes are the largest eigenvalues of the covariance of unit rows."""
-    rng = np.random.default_rng(0)
-    pool = {name: rng.normal(size=[25, 6]) + 3 * np.eye(6)[i] for i, name in enumerate("ab")}
-    points = np.concatenate(list(plane(pool).values()))
-    rows = np.concatenate(list(pool.values())).astype(float)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    largest = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1][:2]
-    np.testing.assert_allclose(points.var(axis=0), largest, rtol=1e-4)
-    np.testing.assert_allclose(points.mean(axis=0), 0, atol=1e-6)
-
-
 def test_map_is_cut_and_works_for_thin_vectors():
     """At most so many sentences; one dimension has no second axis."""
     drawn = plane({"en": np.array([[1.0], [-1.0]] * 60), "de": np.array([[1.0]] * 3)})

@@ -66,15 +66,6 @@ def test_loss_and_gradients():
                 assert gradient[index] == pytest.approx(slope, abs=1e-6)
 
 
-def test_nothing_costs_anything():
-    """Without a violated margin the gradient is zero."""
-    sides, rng = _projections(), np.random.default_rng(0)
-    rows = rng.normal(size=[16, 6]), rng.normal(size=[16, 5])
-    loss, found = gradients(*sides, *rows, 4, -2.5)
-    assert loss == 0.0
-    assert not any(part.any() for side in found for part in side)
-
-
 def test_drawing_is_the_toolkits():
     """Negatives are numpy.random.choice of the list of pairs outside of the batch."""
     mixed = np.random.RandomState(3).permutation(50)

@@ -213,6 +213,6 @@ def test_bad_lines_are_counted_and_bad_files_fail_alone(tmp_path):
         file.write("one\n\t\na\tb\tc\n")
     (folder / "yacle.train.freq.500.xx-yy.tsv").write_text("one\n")
     report = _run(tmp_path)
-    assert any("3 of 43 lines skipped" in note for note in report.notes)
+    assert any("3 of 43 lines of yacle.train" in note for note in report.notes)
     assert len(report.failures) == 1 and report.failures[0].startswith("xx-yy.500: ")
     assert {score.task for score in report.scores} == {"xx-yy.5k"}

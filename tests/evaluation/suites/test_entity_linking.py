@@ -2,37 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import entity_linking
-from official_cmlm.evaluation.suites.entity_linking import first_hits, mention_ranks
 from tests.evaluation import toy
-
-
-def ids(text):
-    return frozenset(text.split())
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_first_hits_by_loops(data):
-    """Against a search written out."""
-    letters = st.frozensets(st.sampled_from("abcd"), min_size=1, max_size=2)
-    names = data.draw(st.lists(letters, min_size=3, max_size=6))
-    gold = data.draw(st.lists(letters, min_size=1, max_size=5))
-    found = np.array([data.draw(st.permutations(range(len(names)))) for _ in gold])[:, :3]
-    for k in (1, 2, 3):
-        wanted = [any(set(g) & set(names[j]) for j in row[:k]) for g, row in zip(gold, found)]
-        assert (first_hits(found, names, gold) < k).tolist() == wanted
-
-
-def test_all_parts_must_hit():
-    """A composite mention is as late as its last part."""
-    ranks = mention_ranks(np.array([0, 3, 1, 5]), np.array([0, 0, 1, 2]), 3)
-    assert ranks.tolist() == [3, 1, 5]
-
 
 _write = toy.write_text
 NAMES = ["a", "b", "c", "d", "e", "f"]

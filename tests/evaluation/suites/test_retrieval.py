@@ -87,24 +87,6 @@ def test_numbers_of_trec_eval(monkeypatch, part):
     assert found == pytest.approx(TREC_EVAL, abs=1e-9)
 
 
-def test_equal_documents_are_ranked_by_falling_id():
-    """The largest id among 37 equal documents comes first, for every query."""
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=[500, 384])
-    documents = {f"{i:03}": f"d {i if i % 14 else 0}" for i in range(500)}
-    queries = {f"q{i}": f"q {i}" for i in range(50)}
-    judged = {name: {"490": 1} for name in queries}
-    noise = 0.3 * rng.normal(size=[50, 384])
-
-    def encode(texts):
-        pairs = [text.split() for text in texts]
-        rows = [vectors[int(i)] if kind == "d" else vectors[0] + noise[int(i)] for kind, i in pairs]
-        return np.array(rows, np.float32)
-
-    found = score(encode, beir.Collection(documents, queries, judged, []), Options())
-    assert (found["recall_at_1"], found["mrr"]) == (100, 100)
-
-
 def test_own_document_is_left_out():
     """As in BEIR: a query that is a document does not find itself, unless that is wanted."""
     documents = {"a": "cats sleep by day", "b": "cats sleep", "c": "dogs bark"}

@@ -5,7 +5,6 @@ import functools
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import TASKS
 from official_cmlm.evaluation.metrics import cross_validation
@@ -254,9 +253,3 @@ def test_too_few_for_the_folds(tmp_path):
     toy.write_senteval(tmp_path, count=8)
     report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["MR"])
     assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [8, 8]"]
-
-
-def test_no_folder(tmp_path):
-    """Without any of the folders the tasks' own files are named."""
-    with pytest.raises(UserError, match="no such folder"):
-        DataFolder(tmp_path / "nowhere")
