@@ -36,7 +36,6 @@ class CachedEncoder:
     ((3, 2), (2, 2), ['a', 'b', 'c'])
 
     Attributes:
-      constant: whether all vectors are equal, of two texts or more.
       seconds: that embedding took, in this process.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
       roles: by name; their embeddings are kept apart, in the same store.
@@ -59,8 +58,7 @@ class CachedEncoder:
             memory-mapped from there. Default: kept in memory only.
           progress: called with the number of texts to encode; returns a function to call with the
             number just encoded. Default: silent.
-          fine_tune: see the class. Default: none.
-          roles: other ways to embed, by name. Default: none.
+          fine_tune, roles: see the class. Default: none.
           workers: number of processes among which `encode` divides its texts; a call has so many
             times 2,048. Default 1.
 
@@ -98,7 +96,7 @@ class CachedEncoder:
 
     @property
     def constant(self) -> bool:
-        """See the class."""
+        """Whether all vectors are equal, of two texts or more."""
         return self._all_equal and len(self._rows) > 1
 
     @property
@@ -184,10 +182,8 @@ class CachedEncoder:
             for path in files:
                 path.unlink(missing_ok=True)
             return
-        try:
-            width = int(width_file.read_text())
-        except ValueError:
-            width = 0
+        text = width_file.read_text()
+        width = int(text) if text.isdecimal() else 0
         if width < 1:
             raise UserError(f"{width_file}: not a vector width; delete the folder {folder}")
         rows = min(vectors.stat().st_size // (4 * width), names.stat().st_size // _KEY_BYTES)

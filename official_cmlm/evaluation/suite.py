@@ -62,22 +62,6 @@ def paper_rows(paper: str, table: str, *models: str) -> tuple[tuple[str, str, st
 
 
 @dataclasses.dataclass(frozen=True)
-class Bars:
-    """The bar charts of a suite, drawn from its main metrics.
-
-    Attributes:
-      title: of the charts.
-      axis: quantity and unit. Default: the text of the first main metric.
-      references: `paper_rows` that are marked at the bars: the model that the paper starts
-        from, and its own method.
-    """
-
-    title: str
-    axis: str = ""
-    references: tuple[tuple[str, str, str], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
 class SuiteResults:
     """The results of a suite as reports show them.
 
@@ -86,14 +70,19 @@ class SuiteResults:
       averages: regular expression of the names, whole, of tasks that are averages of others.
       panel: name of a task -> (title of its chart, "" for the suite's own tasks; label in there).
         None for a part of another task, which is not drawn.
-      bars: None if the suite has no bar charts.
+      bars: title of the bar charts, drawn from the main metrics; empty: none.
+      axis: quantity and unit of bars. Default: the text of the first main metric.
+      references: `paper_rows` that are marked at the bars: the model that the paper starts
+        from, and its own method.
       package: the package that computes the scores, which depend on its version. Default: none.
     """
 
     metrics: tuple[Metric, ...]
     averages: str = ""
     panel: Callable[[str], tuple[str, str] | None] = lambda task: ("", task)
-    bars: Bars | None = None
+    bars: str = ""
+    axis: str = ""
+    references: tuple[tuple[str, str, str], ...] = ()
     package: str = ""
 
     def metric(self, name: str) -> Metric:

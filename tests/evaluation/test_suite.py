@@ -14,7 +14,6 @@ from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -59,7 +58,7 @@ def suite(monkeypatch):
     module.RESULTS = SuiteResults(
         (Metric("length", "mean length", "characters", better=-1, decimals=1, main=True),),
         averages="mean",
-        bars=Bars("Lengths"),
+        bars="Lengths",
     )
     module.tasks = lambda data, options, report: (
         *(_Lengths(name, data) for name in options.tasks),

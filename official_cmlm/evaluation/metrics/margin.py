@@ -19,17 +19,8 @@ RETRIEVALS = ("max", "intersect", "forward", "backward")
 _STEP = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidates:
-    """Candidate pairs with their scores.
-
-    Attributes:
-      pairs: int64 `[c, 2]`, row in source and row in target.
-      scores: float64 `[c]`, margins.
-    """
-
-    pairs: np.ndarray
-    scores: np.ndarray
+Candidates = tuple[np.ndarray, np.ndarray]
+"""Pairs int64 `[c, 2]`, row in source and row in target; their margins float64 `[c]`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,20 +63,19 @@ def mine(
     ahead, ahead_cosines = _neighbours(source, target, k, progress)
     back, back_cosines = _neighbours(target, source, k, progress)
     source_means, target_means = ahead_cosines.mean(axis=1), back_cosines.mean(axis=1)
-    forward = _proposals(ahead, margins(ahead_cosines, source_means, target_means[ahead], margin))
-    backward = _proposals(back, margins(back_cosines, target_means, source_means[back], margin))
-    backward = Candidates(backward.pairs[:, ::-1], backward.scores)
+    ahead_margins = margins(ahead_cosines, source_means, target_means[ahead], margin)
+    back_margins = margins(back_cosines, target_means, source_means[back], margin)
+    pairs, scores = _proposals(ahead, ahead_margins)
+    other_pairs, other_scores = _proposals(back, back_margins)
+    other_pairs = other_pairs[:, ::-1]
     if retrieval == "forward":
-        return forward
+        return pairs, scores
     if retrieval == "backward":
-        return backward
+        return other_pairs, other_scores
     if retrieval == "intersect":
-        mutual = backward.pairs[forward.pairs[:, 1], 0] == forward.pairs[:, 0]
-        return Candidates(forward.pairs[mutual], forward.scores[mutual])
-    return _greedy(
-        np.concatenate([forward.pairs, backward.pairs]),
-        np.concatenate([forward.scores, backward.scores]),
-    )
+        mutual = other_pairs[pairs[:, 1], 0] == pairs[:, 0]
+        return pairs[mutual], scores[mutual]
+    return _greedy(np.concatenate([pairs, other_pairs]), np.concatenate([scores, other_scores]))
 
 
 def margins(
@@ -165,7 +155,7 @@ def _neighbours(
 def _proposals(neighbours: np.ndarray, scores: np.ndarray) -> Candidates:
     rows = np.arange(len(neighbours))
     best = scores.argmax(axis=1)
-    return Candidates(np.stack([rows, neighbours[rows, best]], axis=1), scores[rows, best])
+    return np.stack([rows, neighbours[rows, best]], axis=1), scores[rows, best]
 
 
 def _greedy(pairs: np.ndarray, scores: np.ndarray) -> Candidates:
@@ -179,4 +169,4 @@ def _greedy(pairs: np.ndarray, scores: np.ndarray) -> Candidates:
             sources.add(source)
             targets.add(target)
             kept.append(i)
-    return Candidates(pairs[kept], scores[kept])
+    return pairs[kept], scores[kept]

@@ -83,15 +83,7 @@ class _Equals:
         return np.array(distinct, np.int64)
 
     def spread(self, found: np.ndarray, similarity: np.ndarray) -> np.ndarray:
-        """Adds to each place the others with the same vector.
-
-        Args:
-          found: int `[n, d]`, places that were searched, the k best of each query or all.
-          similarity: float `[n, d]`, theirs, falling.
-
-        Returns:
-          int64 `[n, min(k, documents)]`, by falling similarity, ties by place.
-        """
+        """Adds to the places of a ranking the others with the same vectors, ties by place."""
         if not self._others:
             return found
         # Nothing is lost: whatever is before a place's first one is also before the place.
@@ -136,11 +128,8 @@ def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
       judged: the gains of all judged documents of each query, also of those not in the corpus.
       k: ranks.
     """
-    ideal = np.zeros([len(judged), k])
-    for row, gains in zip(ideal, judged):
-        best = sorted((gain for gain in gains if gain > 0), reverse=True)[:k]
-        row[: len(best)] = best
-    return ideal
+    best = [sorted((gain for gain in gains if gain > 0), reverse=True)[:k] for gains in judged]
+    return np.array([row + [0.0] * (k - len(row)) for row in best])
 
 
 def ndcg(gains: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
@@ -165,8 +154,7 @@ def reciprocal_rank(gains: np.ndarray, k: int | None = None) -> np.ndarray:
       k: ranks that count. Default: all.
     """
     relevant = gains[:, :k] > 0
-    first = relevant.argmax(axis=1) if relevant.shape[1] else np.zeros(len(gains), np.int64)
-    return np.where(relevant.any(axis=1), 1.0 / (first + 1), 0.0)
+    return np.where(relevant.any(axis=1), 1.0 / (relevant.argmax(axis=1) + 1), 0.0)
 
 
 def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:

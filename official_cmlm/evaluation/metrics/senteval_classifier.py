@@ -321,13 +321,7 @@ class _Trainings:
     def step(
         self, places: slice, batch: np.ndarray, features: Features, targets: np.ndarray
     ) -> None:
-        """Updates the weights by the loss of a batch.
-
-        Args:
-          places: the folds to update, as places in `folds`.
-          batch: row indices, `[places, size]`.
-          features, targets: see `train`.
-        """
+        """Updates the weights by the loss of a batch: rows `[places, size]` of some of `folds`."""
         size = batch.shape[1]
         rows, weights = self._rows[places, :size], self._weights[places]
         if size < self._rows.shape[1]:

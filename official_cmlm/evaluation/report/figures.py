@@ -68,13 +68,11 @@ class Chart:
       title: shown above it.
       height: inches.
       draw: draws on an empty figure.
-      width: inches.
     """
 
     title: str
     height: float
     draw: Callable[[Figure], None]
-    width: float = _WIDTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +100,7 @@ def image(chart: Chart, file_format: str, background: str = "none", dpi: int = 1
     with matplotlib.rc_context(style), warnings.catch_warnings():
         # Glyphs that Matplotlib's font lacks exist in the reader's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = Figure(figsize=(chart.width, chart.height))
+        figure = Figure(figsize=(_WIDTH, chart.height))
         chart.draw(figure)
         output = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else None
@@ -260,17 +258,13 @@ def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def embedding_map(
-    title: str,
-    maps: Mapping[str, Mapping[str, Any]],
-    limits: tuple[float, float] | None = None,
+    title: str, maps: Mapping[str, Mapping[str, Any]], limits: tuple[float, float]
 ) -> Chart:
     """Draws sentences as points, coloured by language: a row of panels for each of the maps.
 
-    `maps` has names -> `before` and perhaps `after`: language -> [x, y] of each sentence. By
-    default
-    the limits of both axes are those that hold these maps.
+    `maps` has names -> `before` and perhaps `after`: language -> [x, y] of each sentence; `limits`
+    are those of both axes.
     """
-    limits = limits or map_range(maps.values())
     panels = [
         (f"{name}: {label}", points[key])
         for name, points in maps.items()

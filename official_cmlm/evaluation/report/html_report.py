@@ -111,10 +111,10 @@ def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
         return None
     averages = sum(row.is_average for row in rows)
     return figures.bars(
-        ": ".join(filter(None, [shown_as.bars.title, rows[0].panel])),
+        ": ".join(filter(None, [shown_as.bars, rows[0].panel])),
         [row.label for row in rows],
         series,
-        shown_as.bars.axis or main.text,
+        shown_as.axis or main.text,
         main.decimals - 1,
         marked,
         apart=averages if averages < len(rows) else 0,

@@ -145,8 +145,8 @@ def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]
 
     Each has one value per bar, in the unit of the suite's scores; None where the paper has none.
     """
-    bars, lines = declared(suite).bars, {}
-    for paper, table, model in bars.references if bars else ():
+    lines = {}
+    for paper, table, model in declared(suite).references:
         printed = row_values(paper, table, model)
         values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]
         if any(value is not None for value in values):

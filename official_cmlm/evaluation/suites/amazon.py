@@ -20,7 +20,7 @@ from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import above, at_least, between
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
@@ -66,11 +66,9 @@ RESULTS = SuiteResults(
         Metric("accuracy_trained", "accuracy", "%", "encoder trained too"),
     ),
     averages=r"mean",
-    bars=Bars(
-        "Sentiment of reviews, learned in one language, by test language; frozen encoder",
-        "accuracy, %",
-        paper_rows("CMLM", "Table 6 (frozen)", "mBERT", "CMLM"),
-    ),
+    bars="Sentiment of reviews, learned in one language, by test language; frozen encoder",
+    axis="accuracy, %",
+    references=paper_rows("CMLM", "Table 6 (frozen)", "mBERT", "CMLM"),
 )
 
 

@@ -29,7 +29,7 @@ from official_cmlm.evaluation.metrics.margin import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.validation import OneOf, at_least
 
 HINT = (
@@ -99,10 +99,11 @@ def judge(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the scores of candidates with one id on each side, and whether they are gold
     pairs."""
-    names = [(source.ids[i], target.ids[j]) for i, j in found.pairs.tolist()]
+    pairs, scores = found
+    names = [(source.ids[i], target.ids[j]) for i, j in pairs.tolist()]
     single = np.array([bool(i and j) for i, j in names], bool)
     correct = np.array([pair in gold for pair in names], bool)
-    return found.scores[single], correct[single]
+    return scores[single], correct[single]
 
 
 _CONDITIONS = {
@@ -121,7 +122,7 @@ RESULTS = SuiteResults(
         ),
         Metric("threshold_best", "threshold of the best F1", better=0),
     ),
-    bars=Bars("Translations mined from two corpora"),
+    bars="Translations mined from two corpora",
 )
 
 

@@ -38,7 +38,6 @@ from official_cmlm.evaluation.metrics.lexicon import (
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Task,
@@ -81,10 +80,8 @@ RESULTS = SuiteResults(
         *(metric.variant("_centered", "centred") for metric in _METRICS),
         *(metric.variant("_unmapped", "without a map") for metric in _METRICS),
     ),
-    bars=Bars(
-        "Word translation, by languages and training dictionary",
-        references=paper_rows("Mirror-BERT", "Table 19", "BERT-mp", "BERT + Mirror"),
-    ),
+    bars="Word translation, by languages and training dictionary",
+    references=paper_rows("Mirror-BERT", "Table 19", "BERT-mp", "BERT + Mirror"),
 )
 
 

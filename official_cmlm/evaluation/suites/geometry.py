@@ -17,7 +17,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.evaluation.suites.sts import PairTask
 from official_cmlm.validation import at_least
 
@@ -94,10 +94,8 @@ RESULTS = SuiteResults(
             "cosine_negative", "mean cosine of pairs that are no duplicates", better=0, decimals=4
         ),
     ),
-    bars=Bars(
-        "Isotropy, by set of texts",
-        references=paper_rows("Mirror-BERT", "Table 14", "BERT-mp", "BERT + Mirror"),
-    ),
+    bars="Isotropy, by set of texts",
+    references=paper_rows("Mirror-BERT", "Table 14", "BERT-mp", "BERT + Mirror"),
 )
 
 
@@ -135,7 +133,9 @@ class _Texts(Task):
     @functools.cached_property
     def _texts(self) -> list[str]:
         lines = [line for line in self.data.lines(self.path, _TEXT_HINT) if line.strip()]
-        return _enough(self.name, lines, self.options)
+        if len(lines) < 2:
+            raise UserError(f"{self.name}: {len(lines)} texts; need at least 2; {_TEXT_HINT}")
+        return lines[: self.options.max_texts]
 
     def texts(self) -> TextsByRole:
         return {"": self._texts}
@@ -156,7 +156,7 @@ class _PositivePairs(Task):
         path = self.data.folder(*_PAIR_FOLDERS, hint=_PAIR_HINT) / "sts-dev.csv"
         pairs = parse_sts_benchmark(path, self.data.lines(path, _PAIR_HINT))
         positive = positive_pairs(pairs, self.options.min_score)
-        return _enough(self.name, list(dict.fromkeys(pairs.texts)), self.options), positive
+        return list(dict.fromkeys(pairs.texts))[: self.options.max_texts], positive
 
     def texts(self) -> TextsByRole:
         texts, positive = self._read
@@ -173,13 +173,11 @@ class _Questions(PairTask):
     """Cosines of QQP's duplicates and of its other pairs."""
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = cosines(encode, self.pairs)
-        histograms: dict[str, Any] = {"edges": _edges()}
-        for kind, label in (("positive", 1), ("negative", 0)):
-            mine = found[self.pairs.gold == label]
+        found, gold = cosines(encode, self.pairs), self.pairs.gold
+        kinds = {"positive": found[gold == 1], "negative": found[gold == 0]}
+        for kind, mine in kinds.items():
             report.add(self.name, f"cosine_{kind}", float(mine.mean()), len(mine))
-            histograms[kind] = geometry.histogram(mine, _BINS)
-        report.figures["cosine_histogram"][self.name] = histograms
+        report.figures["cosine_histogram"][self.name] = _histograms(**kinds)
 
 
 def _read_questions(data: DataFolder, options: Options) -> ScoredPairs:
@@ -225,15 +223,10 @@ def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
     return pairs.take(kept)
 
 
-def _edges() -> list[float]:
-    return np.linspace(-1.0, 1.0, _BINS + 1).tolist()
-
-
-def _enough(task: str, texts: list[str], options: Options) -> list[str]:
-    """Returns the texts to use; raises `UserError` for fewer than two."""
-    if len(texts) < 2:
-        raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
-    return texts[: options.max_texts]
+def _histograms(**cosines: np.ndarray) -> dict[str, list[float]]:
+    """Returns the edges of the bins, and the shares of each kind of pairs."""
+    shares = {kind: geometry.histogram(values, _BINS) for kind, values in cosines.items()}
+    return {"edges": np.linspace(-1.0, 1.0, _BINS + 1).tolist()} | shares
 
 
 def _measure(
@@ -248,8 +241,4 @@ def _measure(
     }
     report.add_all(task, metrics, len(vectors))
     chance = geometry.random_pair_cosines(vectors, _RANDOM_PAIRS, _SEED)
-    report.figures["cosine_histogram"][task] = {
-        "edges": _edges(),
-        "random": geometry.histogram(chance, _BINS),
-        "positive": geometry.histogram(positive_cosines, _BINS),
-    }
+    report.figures["cosine_histogram"][task] = _histograms(random=chance, positive=positive_cosines)

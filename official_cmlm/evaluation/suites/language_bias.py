@@ -64,15 +64,13 @@ def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
       (language int64 `[languages, n]`, an index into `queries`; row int64 `[languages, n]`) of
       each query's neighbour; ties go to the first language, then to the first row.
     """
-    languages = list(queries)
-    rows = {len(vectors) for vectors in (*queries.values(), *candidates.values())}
     asked, pool = (
-        np.concatenate([unit(side[language]) for language in languages])
+        np.concatenate([unit(side[language]) for language in queries])
         for side in (queries, candidates)
     )
     indices, _ = nearest(asked, pool, exclude=np.arange(len(pool)))
-    language, row = np.divmod(indices[:, 0], rows.pop())
-    return language.reshape(len(languages), -1), row.reshape(len(languages), -1)
+    found = indices.reshape(len(queries), -1)
+    return np.divmod(found, found.shape[1])
 
 
 def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:

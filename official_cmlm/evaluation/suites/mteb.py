@@ -19,7 +19,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, Role, roles_of
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 
 _NAMES = 'set mteb.tasks to names that mteb documents, e.g. ["STS12", "Banking77Classification"]'
 
@@ -109,7 +109,7 @@ def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> l
 
 RESULTS = SuiteResults(
     (Metric("main_score", "main score", "× 100", main=True),),
-    bars=Bars("Tasks of the mteb package"),
+    bars="Tasks of the mteb package",
     package="mteb",
 )
 

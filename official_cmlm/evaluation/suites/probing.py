@@ -14,7 +14,6 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -78,10 +77,8 @@ RESULTS = SuiteResults(
         Metric("dev_accuracy", "accuracy", "%", "development set"),
     ),
     averages=r"average|average_of_chosen",
-    bars=Bars(
-        "Linguistic properties that a classifier finds in embeddings",
-        references=paper_rows("DeCLUTR", "Table 3", "Transformer-base", "DeCLUTR-base"),
-    ),
+    bars="Linguistic properties that a classifier finds in embeddings",
+    references=paper_rows("DeCLUTR", "Table 3", "Transformer-base", "DeCLUTR-base"),
 )
 
 

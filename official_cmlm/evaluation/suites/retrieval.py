@@ -21,7 +21,7 @@ from official_cmlm.evaluation.encoding import Encode, for_role, roles_of
 from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, TextsByRole
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
 from official_cmlm.validation import OneOf, at_least
 
 # Documents that are embedded and searched at a time, as in BEIR.
@@ -66,7 +66,7 @@ RESULTS = SuiteResults(
         *(Metric(f"recall_at_{k}", f"recall at {k}", "%") for k in _RECALL_RANKS),
     ),
     averages=r"(macro|NanoBEIR)(-dev|-train)?",
-    bars=Bars("Documents found by queries"),
+    bars="Documents found by queries",
 )
 
 

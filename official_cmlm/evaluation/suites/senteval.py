@@ -29,7 +29,6 @@ from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relate
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -168,11 +167,9 @@ RESULTS = SuiteResults(
         _mean_metric("main_metrics", "mean of the chosen tasks' main scores"),
     ),
     averages=r"average|average_of_chosen",
-    bars=Bars(
-        "Classifiers on frozen embeddings, by task",
-        "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
-        paper_rows("CMLM", "Table 1", "English BERT base", "CMLM base"),
-    ),
+    bars="Classifiers on frozen embeddings, by task",
+    axis="accuracy, %; SICK-R and STS-B: Pearson's r × 100",
+    references=paper_rows("CMLM", "Table 1", "English BERT base", "CMLM base"),
 )
 
 

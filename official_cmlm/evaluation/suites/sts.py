@@ -33,7 +33,6 @@ from official_cmlm.evaluation.metrics.similarity import (
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -156,11 +155,9 @@ RESULTS = SuiteResults(
     ),
     averages=r"average|average of .+",
     panel=_panel,
-    bars=Bars(
-        "Correlation of cosines with human scores of sentence pairs",
-        "Spearman's ρ × 100",
-        paper_rows("CMLM-CSE", "Table 1", "CMLM-BERT-base", "CMLM-CSE-BERT-base"),
-    ),
+    bars="Correlation of cosines with human scores of sentence pairs",
+    axis="Spearman's ρ × 100",
+    references=paper_rows("CMLM-CSE", "Table 1", "CMLM-BERT-base", "CMLM-CSE-BERT-base"),
 )
 
 

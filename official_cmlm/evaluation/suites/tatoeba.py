@@ -28,7 +28,6 @@ from official_cmlm.evaluation.metrics.principal_components import (
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -104,10 +103,8 @@ _METRICS = (
 RESULTS = SuiteResults(
     (*_METRICS, *(m.variant("_pcr", f"{m.detail}, component removed") for m in _METRICS)),
     averages=r"macro(14|36|112)?",
-    bars=Bars(
-        "Translations found as the nearest neighbour, by language",
-        references=paper_rows("CMLM", "Table 5", "mBERT", "CMLM + BR"),
-    ),
+    bars="Translations found as the nearest neighbour, by language",
+    references=paper_rows("CMLM", "Table 5", "mBERT", "CMLM + BR"),
 )
 
 

@@ -33,7 +33,6 @@ from official_cmlm.evaluation.data.word_similarity import (
 from official_cmlm.evaluation.metrics.similarity import spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
 from official_cmlm.evaluation.suite import (
-    Bars,
     Metric,
     SuiteResults,
     Summary,
@@ -78,11 +77,9 @@ RESULTS = SuiteResults(
     (Metric("spearman", "Spearman's ρ", "× 100", main=True, statistic=spearman),),
     averages=r"\w+\.average",
     panel=_panel,
-    bars=Bars(
-        "Correlation of cosines with human scores of word pairs",
-        references=paper_rows("Mirror-BERT", "Table 16", "mBERT-mp", "mBERT + Mirror")
-        + paper_rows("Mirror-BERT", "Table 18", "mBERT-mp", "mBERT + Mirror"),
-    ),
+    bars="Correlation of cosines with human scores of word pairs",
+    references=paper_rows("Mirror-BERT", "Table 16", "mBERT-mp", "mBERT + Mirror")
+    + paper_rows("Mirror-BERT", "Table 18", "mBERT-mp", "mBERT + Mirror"),
 )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import MissingData, SuiteReport, mean_by_seed
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, paper_rows
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.languages import is_language_tag
 
@@ -47,10 +47,8 @@ RESULTS = SuiteResults(
         *(dataclasses.replace(metric, main=False) for metric in senteval_suite.METRICS),
     ),
     averages=r"mean",
-    bars=Bars(
-        "SentEval's tasks, by language",
-        references=paper_rows("CMLM", "Table 3", "mBERT", "CMLM"),
-    ),
+    bars="SentEval's tasks, by language",
+    references=paper_rows("CMLM", "Table 3", "mBERT", "CMLM"),
 )
 
 

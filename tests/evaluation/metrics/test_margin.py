@@ -67,10 +67,10 @@ def test_mined_pairs_are_those_of_plain_loops(margin, retrieval, k):
     source, target = (unit(np.abs(side)) for side in _vectors())
     found = mine(source, target, k, margin, retrieval)
     expected = _mine_by_loops(source, target, k, margin, retrieval)
-    pairs = [tuple(pair) for pair in found.pairs.tolist()]
+    pairs = [tuple(pair) for pair in found[0].tolist()]
     assert len(set(pairs)) == len(pairs)
     assert set(pairs) == set(expected)
-    np.testing.assert_allclose(found.scores, [expected[pair] for pair in pairs], rtol=1e-4)
+    np.testing.assert_allclose(found[1], [expected[pair] for pair in pairs], rtol=1e-4)
 
 
 def test_progress_counts_every_sentence():
@@ -83,7 +83,7 @@ def test_progress_counts_every_sentence():
 def test_vectors_of_zeros_are_mined_without_nan():
     """They score 0."""
     found = mine(np.zeros([2, 3], np.float32), np.zeros([3, 3], np.float32))
-    assert np.isfinite(found.scores).all() and not found.scores.any()
+    assert np.isfinite(found[1]).all() and not found[1].any()
 
 
 def _f1(scores, correct, gold, threshold):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.metrics.margin import Candidates, mine
+from official_cmlm.evaluation.metrics.margin import mine
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.suites import bitext_mining
 from official_cmlm.evaluation.suites.bitext_mining import Options, judge, unify
@@ -17,7 +17,7 @@ def test_repeated_sentences_are_mined_once_and_not_scored():
     target = unify([("t1", "x"), ("t2", "y")])
     assert source.sentences == ["a", "b"] and source.ids == ["", "s2"]
     assert source.known == {"s1", "s2", "s3"}
-    found = Candidates(np.array([[0, 0], [1, 1]]), np.array([1.5, 1.2]))
+    found = (np.array([[0, 0], [1, 1]]), np.array([1.5, 1.2]))
     scores, correct = judge(found, source, target, {("s1", "t1"), ("s2", "t2")})
     assert scores.tolist() == [1.2] and correct.tolist() == [True]
 
@@ -47,7 +47,7 @@ def test_splits_are_those_with_gold_files(tmp_path):
     same = [(i, i) for i in range(6)]
     vectors = unit(toy.read_numbers(sentences))
     found = mine(vectors, vectors)
-    best = [tuple(pair) for pair in found.pairs[:2].tolist()]
+    best = [tuple(pair) for pair in found[0][:2].tolist()]
     _write(tmp_path / "bucc/de-en", "training", sentences, sentences, best)
     _write(tmp_path / "bucc/de-en", "test", sentences, sentences, same)
     _write(tmp_path / "bucc", "sample", sentences, sentences[::-1], [(0, 5)], pair="fr-en")
@@ -58,12 +58,12 @@ def test_splits_are_those_with_gold_files(tmp_path):
     assert report.get("de-en.training", "recall_best") == 100.0
     assert report.get("fr-en.sample", "recall_best") == 100.0
     tuned = report.get("de-en.training", "threshold_best")
-    assert tuned == pytest.approx(found.scores[1:3].mean())
+    assert tuned == pytest.approx(found[1][1:3].mean())
     assert report.get("de-en.test", "recall_training") == pytest.approx(100 * 2 / 6)
     assert report.get("de-en.test", "precision_training") == 100.0
     assert report.get("de-en.training", "f1_training") is None
     assert report.get("fr-en.sample", "f1_training") is None
-    fixed = int((found.scores >= 1.06).sum())
+    fixed = int((found[1] >= 1.06).sum())
     assert report.get("de-en.test", "recall_fixed") == pytest.approx(100 * fixed / 6)
     assert {s.count for s in report.scores if s.task == "de-en.training"} == {2}
 
