@@ -155,9 +155,7 @@ class _Reader:
     def _text_files(self, part: str) -> list[Path]:
         lines = self._folder / f"{part}.jsonl"
         tables = sorted((self._folder / part).glob("*.parquet"))
-        if lines.is_file() or not tables:
-            return [lines]
-        return tables
+        return tables if tables and not lines.is_file() else [lines]
 
     def _judgement_files(self, split: str) -> list[Path]:
         found = collections.defaultdict(list)

@@ -15,7 +15,7 @@ HINT = (
     "train.pkl, valid.pkl and test.pkl of SentEval's COCO (dl.fbaipublicfiles.com/senteval/"
     "coco_r101_feat) belong into DATA_DIR/senteval/downstream/COCO"
 )
-_FORM = "it must be a dict of features, captions and image_to_caption_ids, as SentEval publishes it"
+_FORM = "SentEval publishes a pickled dict of features, captions and image_to_caption_ids"
 # A guard for files that name one long string many times.
 _LONGEST_CAPTION = 10_000
 
@@ -48,15 +48,9 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
 def _read(data: DataFolder, path: Path) -> Captioned:
     with data.file(path, HINT).open("rb") as file:
         try:
-            found = read_pickle(file)
+            return _captioned(read_pickle(file), path.stat().st_size)
         except Refused as error:
-            raise UserError(
-                f"{path}: {error}; a pickle of arrays, lists and strings is expected; {HINT}"
-            ) from None
-    try:
-        return _captioned(found, path.stat().st_size)
-    except Refused as error:
-        raise UserError(f"{path}: {error}; {_FORM}; {HINT}") from None
+            raise UserError(f"{path}: {error}; {_FORM}; {HINT}") from None
 
 
 def _captioned(found: Any, size: int) -> Captioned:

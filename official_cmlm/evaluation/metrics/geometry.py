@@ -1,4 +1,7 @@
-"""Isotropy, mean vector, alignment, uniformity and cosine histograms of embeddings."""
+"""Isotropy, mean vector, alignment, uniformity and cosine histograms of embeddings.
+
+Vectors are float `[n, dim]`; row i of `first` is paired with row i of `second`.
+"""
 
 import numpy as np
 from scipy.special import logsumexp
@@ -16,10 +19,8 @@ def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
     over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and Viswanath
     2018). If eigenvalues coincide, eigenvectors and score are not unique.
 
-    Args:
-      vectors: float `[n, dim]`.
-      by_rows: let c run over the rows of the matrix that has the eigenvectors as columns; see
-        `suites.geometry`. These rows also depend on the arbitrary sign of each eigenvector.
+    With `by_rows` c runs over the rows of the matrix that has the eigenvectors as columns; see
+    `suites.geometry`. These rows also depend on the arbitrary sign of each eigenvector.
     """
     matrix = np.asarray(vectors, np.float64)
     _, directions = np.linalg.eigh(matrix.T @ matrix)
@@ -30,22 +31,14 @@ def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
 
 
 def mean_vector_norm(vectors: np.ndarray) -> float:
-    """Returns the norm of the mean vector (Mirror-BERT, Equation 3); 0 if centred.
-
-    Args:
-      vectors: float `[n, dim]`.
-    """
+    """Returns the norm of the mean vector (Mirror-BERT, Equation 3); 0 if centred."""
     return float(np.linalg.norm(np.mean(vectors, axis=0, dtype=np.float64)))
 
 
 def alignment(first: np.ndarray, second: np.ndarray) -> float:
-    """Returns the mean squared distance of positive unit vectors, 0 to 4; lower is better.
+    """Returns the mean squared distance of positive pairs, 0 to 4; lower is better.
 
-    Wang and Isola (2020), alpha = 2.
-
-    Args:
-      first, second: float `[n, dim]`; row i of one is paired with row i of the other. Scaled to
-        length 1 here.
+    Wang and Isola (2020), alpha = 2. Vectors are scaled to length 1 here.
     """
     difference = unit(first, np.float64) - unit(second, np.float64)
     return float(np.mean(np.sum(difference**2, axis=1)))
@@ -54,10 +47,7 @@ def alignment(first: np.ndarray, second: np.ndarray) -> float:
 def uniformity(vectors: np.ndarray) -> float:
     """Returns the logarithm of the mean of exp(-2 d²) over all pairs, at most 0; lower is better.
 
-    d is the distance on the unit sphere (Wang and Isola 2020, t = 2).
-
-    Args:
-      vectors: float `[n, dim]`, scaled to length 1 here.
+    d is the distance on the unit sphere (Wang and Isola 2020, t = 2), to which vectors are scaled.
     """
     scaled = unit(vectors)
     count = len(scaled)
@@ -73,13 +63,7 @@ def uniformity(vectors: np.ndarray) -> float:
 
 
 def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Returns cosines of random pairs of rows, drawn with replacement: float64 `[count]`.
-
-    Args:
-      vectors: float `[n, dim]`.
-      count: pairs.
-      seed: of the draw.
-    """
+    """Returns cosines of random pairs of rows, drawn with replacement: float64 `[count]`."""
     scaled = unit(vectors, np.float64)
     generator = np.random.default_rng(seed)
     first = generator.integers(len(scaled), size=count)

@@ -4,6 +4,9 @@ nDCG, average precision, reciprocal rank and recall as `ndcg_cut`, `map_cut`, `r
 `recall` of trec_eval (NIST), which BEIR (Thakur et al. 2021) calls through pytrec_eval: the gain of
 a document is its score, a document with a positive gain is relevant, one without a judgement is
 not, and a query without a relevant document scores 0.
+
+Measures are `[n]`, of the first k ranks of n queries. They take the gains at each rank, float
+`[n, ranks]`, and the numbers of relevant documents, int `[n]`, also of those not in the corpus.
 """
 
 import hashlib
@@ -103,16 +106,13 @@ def ranked_gains(
     k: int,
     ignored: Sequence[int],
 ) -> np.ndarray:
-    """Returns the gains of the documents at each rank.
+    """Returns the gains at each rank: float64 `[n, k]`, 0 without a judgement and after the last.
 
     Args:
       ranking: int `[n, depth]`, places of documents, best first.
       judged: of each query, place of a document -> its gain; negative gains count as 0.
       k: ranks of the result.
       ignored: of each query, a place that is left out of its ranking, or -1.
-
-    Returns:
-      float64 `[n, k]`; 0 for documents without a judgement and after the last rank.
     """
     gains = np.zeros([len(ranking), k])
     for query, (row, known, own) in enumerate(zip(ranking.tolist(), judged, ignored)):
@@ -124,55 +124,34 @@ def ranked_gains(
 def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
     """Returns the k largest positive gains of each query, largest first: float64 `[n, k]`, else 0.
 
-    Args:
-      judged: the gains of all judged documents of each query, also of those not in the corpus.
-      k: ranks.
+    `judged` has those of all judged documents of each query, also of those not in the corpus.
     """
     best = [sorted((gain for gain in gains if gain > 0), reverse=True)[:k] for gains in judged]
     return np.array([row + [0.0] * (k - len(row)) for row in best])
 
 
 def ndcg(gains: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
-    """Returns the normalised discounted cumulative gain of the first k ranks, 0 to 1: `[n]`.
+    """Returns the normalised discounted cumulative gain, 0 to 1.
 
-    The gain at rank r is divided by log2(r + 1), the sum by that of the ideal ranking.
-
-    Args:
-      gains: float `[n, ranks]`, from `ranked_gains`.
-      ideal: float `[n, ranks]`, from `ideal_gains`.
-      k: at most the number of ranks of both.
+    The gain at rank r is divided by log2(r + 1), the sum by that of `ideal_gains`.
     """
     discounts = 1.0 / np.log2(np.arange(k) + 2)
     return _shares(gains[:, :k] @ discounts, ideal[:, :k] @ discounts)
 
 
 def reciprocal_rank(gains: np.ndarray, k: int | None = None) -> np.ndarray:
-    """Returns 1 / rank of the first relevant document, 0 if none is in the first k: `[n]`.
-
-    Args:
-      gains: float `[n, ranks]`.
-      k: ranks that count. Default: all.
-    """
+    """Returns 1 / rank of the first relevant document, 0 if none is found; by default among all."""
     relevant = gains[:, :k] > 0
     return np.where(relevant.any(axis=1), 1.0 / (relevant.argmax(axis=1) + 1), 0.0)
 
 
 def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Returns the share of a query's relevant documents in the first k ranks: float64 `[n]`.
-
-    Args:
-      gains: float `[n, ranks]`.
-      relevant: int `[n]`, number of relevant documents, also of those not in the corpus.
-      k: ranks.
-    """
+    """Returns the share of a query's relevant documents that are found."""
     return _shares((gains[:, :k] > 0).sum(axis=1), relevant)
 
 
 def average_precision(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Returns the average precision: those at the relevant documents found, over all of them.
-
-    Args, result: as `recall`.
-    """
+    """Returns the average precision: those at the relevant documents found, over all of them."""
     hits = gains[:, :k] > 0
     precision = np.cumsum(hits, axis=1) / (np.arange(hits.shape[1]) + 1)
     return _shares((precision * hits).sum(axis=1), relevant)

@@ -6,7 +6,7 @@ import re
 
 from official_cmlm.evaluation.report import tables
 from official_cmlm.evaluation.report.main_scores import Results, scores, shown, suite_names
-from official_cmlm.evaluation.report.tables import Table
+from official_cmlm.evaluation.report.tables import Best, Table
 
 _LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -51,8 +51,8 @@ def latex(*parts: Results) -> str:
 
 def _tabular(title: str, table: Table) -> str:
     cells = [
-        [f"\\textbf{{{_text(cell)}}}" if (i, j) in table.best else _text(cell) for j, cell in row]
-        for i, row in enumerate(map(enumerate, table.rows))
+        [rf"\textbf{{{_text(cell)}}}" if isinstance(cell, Best) else _text(cell) for cell in row]
+        for row in table.rows
     ]
     lines = [" & ".join(row) + r" \\" for row in (list(map(_text, table.header)), *cells)]
     # A line stands between own rows and the paper's.

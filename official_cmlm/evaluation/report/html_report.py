@@ -10,7 +10,7 @@ from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
 from official_cmlm.evaluation.report.main_scores import Main, Results, scores, shown, suite_names
-from official_cmlm.evaluation.report.tables import Comparison, Table
+from official_cmlm.evaluation.report.tables import Best, Comparison, Table
 from official_cmlm.evaluation.suites import SUITES, declared
 
 # Longer tables of scores are folded.
@@ -49,7 +49,12 @@ def html_report(*parts: Results) -> str:
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     """Draws the charts of a suite."""
     names = tables.encoder_names(*parts)
-    drawn = _bars(suite, parts) if declared(suite).bars else []
+    drawn = []
+    rows = main_scores.main_scores(suite, parts) if declared(suite).bars else []
+    # A chart for each panel of tasks, averages apart.
+    for panel in dict.fromkeys(row.panel for row in rows):
+        chart = _bar_chart(suite, [row for row in rows if row.panel == panel], parts)
+        drawn += [chart] if chart else []
     curves, curve_colors = {}, []
     # One range for all maps of the report, so that they can be compared.
     every = [
@@ -78,17 +83,6 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
     return drawn
-
-
-def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
-    """Draws a chart for each panel of tasks: a bar per task and encoder, averages apart."""
-    rows = main_scores.main_scores(suite, parts)
-    panels = [
-        [row for row in rows if row.panel == panel]
-        for panel in dict.fromkeys(row.panel for row in rows)
-    ]
-    drawn = [_bar_chart(suite, panel, parts) for panel in panels]
-    return [chart for chart in drawn if chart is not None]
 
 
 def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
@@ -187,8 +181,8 @@ def _table(table: Table) -> str:
     lines = []
     for i, row in enumerate(table.rows):
         cells = [f'<th scope="row">{_text(row[0])}</th>']
-        for j, (kind, cell) in enumerate(zip(kinds[1:], row[1:]), 1):
-            text = f"<strong>{_text(cell)}</strong>" if (i, j) in table.best else _text(cell)
+        for kind, cell in zip(kinds[1:], row[1:]):
+            text = f"<strong>{_text(cell)}</strong>" if isinstance(cell, Best) else _text(cell)
             cells.append(f'<td class="{kind}">{text}</td>')
         start = '<tr class="own">' if i < table.own else "<tr>"
         lines.append(f"{start}{''.join(cells)}</tr>")

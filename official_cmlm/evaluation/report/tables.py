@@ -1,7 +1,7 @@
 """Tables of scores, as text: the main ones, all of them, and the papers' with own rows."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
@@ -14,6 +14,10 @@ MISSING = "–"
 ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
 
 
+class Best(str):
+    """A cell that has the best of the values that are compared."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table as text.
@@ -23,14 +27,12 @@ class Table:
       rows: cells.
       left: number of columns, from the first, that are text; the others are numbers.
       own: number of rows, from the first, of the evaluated encoders in a paper's table.
-      best: (row, column) of the best values.
     """
 
     header: list[str]
     rows: list[list[str]]
     left: int
     own: int = 0
-    best: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,22 +55,12 @@ class Comparison:
 
     def without_unscored(self) -> Table:
         """Returns the table without columns, and then rows, that have nothing to compare."""
-        columns = [i for i, scored in enumerate(self.scored) if scored]
-        rows = [
-            i
-            for i, row in enumerate(self.table.rows)
-            if any(row[column] != MISSING for column in columns[1:])
-        ]
-        return dataclasses.replace(
-            self.table,
-            header=[self.table.header[i] for i in columns],
-            rows=[[self.table.rows[i][j] for j in columns] for i in rows],
-            best=frozenset(
-                (rows.index(i), columns.index(j))
-                for i, j in self.table.best
-                if i in rows and j in columns
-            ),
+        header, *rows = (
+            [cell for cell, scored in zip(row, self.scored) if scored]
+            for row in (self.table.header, *self.table.rows)
         )
+        rows = [row for row in rows if set(row[1:]) != {MISSING}]
+        return dataclasses.replace(self.table, header=header, rows=rows)
 
 
 def encoder_names(*parts: Results) -> list[str]:
@@ -98,19 +90,17 @@ def encoder_lines(*parts: Results) -> list[str]:
 
 def summary(*parts: Results) -> Table | None:
     """Tabulates the scores that represent the first encoder's suites; None without any."""
-    rows, best = [], set()
+    rows = []
     for suite in suite_names(*parts):
         if not scores(parts[0], suite):
             continue
         for task, metric, found in main_scores.summarized(suite, parts):
-            cells = [_with_deviation(score, metric.decimals) for score in found]
-            best |= _best_of_row(len(rows), 3, found, metric)
-            rows.append([suite, task, metric.text, *cells, _counts(found)])
+            rows.append([suite, task, metric.text, *_cells(found, metric), _counts(found)])
     if not rows:
         return None
     names = encoder_names(*parts)
     header = ["Suite", "Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
-    return Table(header, rows, left=3, best=frozenset(best))
+    return Table(header, rows, left=3)
 
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
@@ -146,6 +136,10 @@ def _compared(
         [model, *(MISSING if v is None else f"{v:.{table.decimals}f}" for v in row)]
         for model, row in rows
     ]
+    for column, (_, score) in enumerate(table.columns, 1):
+        metric = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2])
+        for i in _best([row[column] for row in texts], metric):
+            texts[i][column] = Best(texts[i][column])
     columns = list(zip(table.columns, scored))
     footnote = f"Protocol: {table.protocol}."
     for what, labels in (
@@ -161,7 +155,6 @@ def _compared(
             rows=texts,
             left=1,
             own=own,
-            best=_best_of_columns(table, texts),
         ),
         scored=[True, *scored],
         footnote=footnote,
@@ -169,36 +162,19 @@ def _compared(
     )
 
 
-def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
-    """Returns the best of each column, as printed."""
-    best = set()
-    for column, (_, score) in enumerate(table.columns, 1):
-        metric = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2])
-        texts = {i: row[column] for i, row in enumerate(rows)}
-        best |= {(i, column) for i in _best(texts, metric)}
-    return frozenset(best)
+def _cells(found: Sequence[dict[str, Any] | None], metric: Metric) -> list[str]:
+    """Formats scores of several encoders; none is the best among scores of different examples."""
+    numbers = [_number(one["value"], metric.decimals) if one else MISSING for one in found]
+    best = _best(numbers, metric) if _comparable(found) else []
+    cells = [_with_deviation(score, metric.decimals) for score in found]
+    return [Best(cell) if i in best else cell for i, cell in enumerate(cells)]
 
 
-def _best_of_row(
-    row: int, first: int, found: Sequence[dict[str, Any] | None], metric: Metric
-) -> set[tuple[int, int]]:
-    """Returns the best of several encoders' scores, as printed, in the columns from `first` on.
-
-    There is none among scores of different examples.
-    """
-    if not _comparable(found):
-        return set()
-    texts = {i: _number(score["value"], metric.decimals) for i, score in enumerate(found) if score}
-    return {(row, first + i) for i in _best(texts, metric)}
-
-
-def _best(texts: Mapping[int, str], metric: Metric) -> list[int]:
-    """Returns the keys of the best numbers; none where nothing differs."""
-    values = {i: metric.better * float(text) for i, text in texts.items() if text != MISSING}
-    best = max(values.values(), default=0.0)
-    return (
-        [i for i, value in values.items() if value == best] if len(set(values.values())) > 1 else []
-    )
+def _best(texts: Sequence[str], metric: Metric) -> list[int]:
+    """Returns the places of the best numbers, as printed; none where nothing differs."""
+    values = {i: metric.better * float(text) for i, text in enumerate(texts) if text != MISSING}
+    differ = len(set(values.values())) > 1
+    return [i for i, value in values.items() if differ and value == max(values.values())]
 
 
 def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
@@ -217,21 +193,20 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
     if len(parts) == 2:
         header.insert(4, "Difference")
-    rows, best = [], set()
+    rows = []
     for key in dict.fromkeys(key for part in found for key in part):
         each = [part.get(key) for part in found]
         task, name = next((score["task"], score["metric"]) for score in each if score)
         metric = shown_as.metric(name)
-        row = [task, metric.text, *(_with_deviation(score, metric.decimals) for score in each)]
+        row = [task, metric.text, *_cells(each, metric)]
         if len(parts) == 2:
             row.append(MISSING)
             if all(each) and _comparable(each):
                 ends = each[0].get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
                 difference = _number(each[0]["value"] - each[1]["value"], metric.decimals, "+")
                 row[-1] = difference + _interval(ends, metric.decimals)
-        best |= _best_of_row(len(rows), 2, each, metric)
         rows.append([*row, _counts(each)])
-    return Table(header, rows, left=2, best=frozenset(best)) if rows else None
+    return Table(header, rows, left=2) if rows else None
 
 
 def markdown(*parts: Results) -> str:
@@ -402,17 +377,16 @@ def _table_lines(table: Table) -> list[str]:
     """Renders a pipe table; text is left-aligned, numbers are right-aligned."""
     rule = ["---" if i < table.left else "---:" for i in range(len(table.header))]
     rows = [
-        [_cell(table, i, j, escape(text)) for j, text in enumerate(row)]
+        [_cell(text, is_own=i < table.own and not j) for j, text in enumerate(row)]
         for i, row in enumerate(table.rows)
     ]
     lines = (list(map(escape, table.header)), rule, *rows)
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def _cell(table: Table, row: int, column: int, text: str) -> str:
-    if (row, column) in table.best:
-        return f"**{text}**"
-    return f"*{text}*" if row < table.own and not column else text
+def _cell(text: str, is_own: bool) -> str:
+    sign = "**" if isinstance(text, Best) else "*" if is_own else ""
+    return f"{sign}{escape(text)}{sign}"
 
 
 def _counts(found: Sequence[dict[str, Any] | None]) -> str:

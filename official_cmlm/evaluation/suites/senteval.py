@@ -136,10 +136,6 @@ _RECALLS = tuple(
 _DEV = "development set"
 
 
-def _mean_metric(name: str, label: str, detail: str = "") -> Metric:
-    return Metric(name, label, detail=detail, names_row=True)
-
-
 METRICS = (
     Metric("accuracy", "accuracy", "%", main=True),
     Metric("pearson", "Pearson's r", "× 100", main=True),
@@ -151,21 +147,17 @@ METRICS = (
     Metric("dev_mean_recall", "mean recall of captions and images", "%", _DEV),
     *_RECALLS,
 )
+_MEANS = {
+    "cmlm": "CMLM's tasks",
+    "declutr": "DeCLUTR's tasks",
+    "declutr_without_coco": "DeCLUTR's tasks but COCO",
+    "declutr_dev": "DeCLUTR's tasks, development sets",
+    "declutr_dev_with_snli": "DeCLUTR's tasks and SNLI, development sets",
+    "declutr_dev_without_coco": "DeCLUTR's tasks but COCO, development sets",
+    "main_metrics": "the chosen tasks' main scores",
+}
 RESULTS = SuiteResults(
-    (
-        *METRICS,
-        _mean_metric("cmlm", "mean of CMLM's tasks"),
-        _mean_metric("declutr", "mean of DeCLUTR's tasks"),
-        _mean_metric("declutr_without_coco", "mean of DeCLUTR's tasks but COCO"),
-        _mean_metric("declutr_dev", "mean of DeCLUTR's tasks", "development sets"),
-        _mean_metric(
-            "declutr_dev_with_snli", "mean of DeCLUTR's tasks and SNLI", "development sets"
-        ),
-        _mean_metric(
-            "declutr_dev_without_coco", "mean of DeCLUTR's tasks but COCO", "development sets"
-        ),
-        _mean_metric("main_metrics", "mean of the chosen tasks' main scores"),
-    ),
+    (*METRICS, *(Metric(n, f"mean of {tasks}", names_row=True) for n, tasks in _MEANS.items())),
     averages=r"average|average_of_chosen",
     bars="Classifiers on frozen embeddings, by task",
     axis="accuracy, %; SICK-R and STS-B: Pearson's r × 100",

@@ -79,6 +79,8 @@ def test_lists_that_cannot_be(setting, message):
         ("senteval", {"solver": "svm"}, "must be one of mini_batch, logistic_regression"),
         ("senteval", {"seeds": 0}, "seeds must be at least 1"),
         ("senteval", {"tasks": ["SST"]}, r"tasks\[0\] must be one of MR, CR.* got 'SST'"),
+        ("sts", {"split": "valid"}, "split must be one of test, dev, train, both"),
+        ("sts", {"tasks": ["average"]}, r"tasks\[0\] must be one of STS12, STS13"),
         ("tatoeba", {"sides": "none"}, "sides must be one of"),
         ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
     ],
