@@ -1,6 +1,7 @@
 """A toy encoder and toy files of SentEval's formats, for tests of suites."""
 
 import hashlib
+import json
 
 import numpy as np
 
@@ -116,6 +117,14 @@ def write_senteval(root, count=60):
             for i, (t, c) in enumerate(zip(rows, classes))
         ]
         write(root / f"SICK/{name}.txt", [header, *pairs])
+
+
+def write_beir(folder, documents, queries, judged):
+    """Writes a data set of retrieval, with texts by id, and lines of judgements."""
+    for name, texts in (("corpus", documents), ("queries", queries)):
+        rows = [json.dumps({"_id": key, "text": text}) for key, text in texts.items()]
+        write(folder / f"{name}.jsonl", rows)
+    write(folder / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", *judged])
 
 
 def write_year(folder, gold):

@@ -108,7 +108,7 @@ def comparisons(suite: str, *parts: Results) -> list[Comparison]:
     found = []
     for name, part in zip(encoder_names(*parts), parts):
         values = {key: score["value"] for key, score in scores(part, suite).items()}
-        # The settings of the trainings that scores depend on, if any, stand beside the name.
+        # The name is followed by the settings of the trainings on which scores depend.
         configuration = part.get("suites", {}).get(suite, {}).get("configuration")
         found.append((f"{name} ({configuration})" if configuration else name, values))
     compared = [_compared(table, found) for table in paper_tables() if table.suite == suite]

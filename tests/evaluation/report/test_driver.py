@@ -521,7 +521,10 @@ def test_lists_suites(binary):
 def test_prompts_reach_the_suites(tmp_path):
     """An encoder's prompt for queries is used in a run, and a note names it."""
     for name in ("mine", "yours"):
-        _collection(tmp_path / "data/beir" / name)
+        documents, queries = {"c0": "cats sleep", "c1": "dogs bark"}, {"q0": "cats", "q1": "dogs"}
+        toy.write_beir(
+            tmp_path / "data/beir" / name, documents, queries, ["q0\tc0\t1", "q1\tc1\t1"]
+        )
     encoder = OpenedEncoder(
         *("toy", "python", "0123456789abcdef", toy.encode),
         roles={"query": prompted(toy.encode, "find: ")},
@@ -532,12 +535,3 @@ def test_prompts_reach_the_suites(tmp_path):
     assert {score["task"] for score in found["scores"]} == {"mine", "yours", "macro"}
     assert any("'find: '" in note for note in found["notes"])
     assert "nDCG@10" in (tmp_path / "out/report.html").read_text()
-
-
-def _collection(folder):
-    """Writes a data set of retrieval with two documents."""
-    parts = {"corpus": ("cats sleep by day", "dogs bark"), "queries": ("cats", "dogs")}
-    for name, texts in parts.items():
-        rows = [json.dumps({"_id": f"{i}{name[0]}", "text": text}) for i, text in enumerate(texts)]
-        toy.write(folder / f"{name}.jsonl", rows)
-    toy.write(folder / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", "0q\t0c\t1", "1q\t1c\t1"])

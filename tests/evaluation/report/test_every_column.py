@@ -1,7 +1,6 @@
 """All suites on a folder with toy data for everything: each column of the papers is filled."""
 
 import functools
-import json
 
 import pytest
 
@@ -89,11 +88,8 @@ def _write_everything(root):
     mentions = [f"1\t0\t1\t{kind}\t{kind}\tD1" for kind in ("Disease", "Chemical")]
     toy.write(root / "bc5cdr/entities.txt", ["D1\tname 1"])
     toy.write(root / "bc5cdr/test_corpus.txt", mentions)
-    for part in ("corpus", "queries"):
-        rows = [json.dumps({"_id": f"{part[0]}{i}", "text": f"{part} {i}"}) for i in range(4)]
-        toy.write(root / f"beir/toy/{part}.jsonl", rows)
-    judged = [f"q{i}\tc{i}\t1" for i in range(4)]
-    toy.write(root / "beir/toy/qrels/test.tsv", ["query-id\tcorpus-id\tscore", *judged])
+    documents, queries = ({f"{x}{i}": f"{x} {i}" for i in range(4)} for x in "cq")
+    toy.write_beir(root / "beir/toy", documents, queries, [f"q{i}\tc{i}\t1" for i in range(4)])
     header = "index\tquestion\tsentence\tlabel"
     answers = [f"{i}\tq {i}\ts {i}\t{('entailment', 'not_entailment')[i % 2]}" for i in range(6)]
     toy.write(root / "qnli/dev.tsv", [header, *answers])

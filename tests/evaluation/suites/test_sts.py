@@ -161,7 +161,7 @@ YEARS_MISSING = "STS12 STS13 STS15 STS16"
     ],
 )
 def test_tasks_and_languages_are_chosen(files, tasks, languages, scored, missing):
-    """What was not chosen is neither scored nor missing."""
+    """Other tasks and languages are neither scored nor missing."""
     report = _run(files, tasks=tasks.split(), languages=languages.split(), subsets=False)
     found = {score.task for score in report.scores if not score.task.startswith("average")}
     assert found == set(scored.split()) and report.failures == []
@@ -180,7 +180,7 @@ def test_an_english_translation_repeats_sentevals_file(files, tmp_path):
 
 
 def test_the_average_is_named_after_its_part(files):
-    """Of a single task there is none."""
+    """A single task has no average."""
     report = _run(files, tasks=["STS-B", "SICK-R"])
     two = [report.get(name, "spearman") for name in ("STS-B", "SICK-R")]
     assert report.get("average of STS-B+SICK-R", "spearman_average") == pytest.approx(np.mean(two))
