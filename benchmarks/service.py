@@ -35,6 +35,7 @@ from absl import flags
 
 from benchmarks import service_attackers, shared
 from official_cmlm import cli
+from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -64,7 +65,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
         # Another checkout is served from its own folder.
-        encoder = os.path.abspath(FLAGS.encoder or shared.encoder_directory(folder))
+        encoder = str(find_encoder(FLAGS.encoder or shared.encoder_directory(folder)).absolute())
         if FLAGS.baseline:
             return _compared(encoder, sentences)
         with _served(encoder) as (process, address):
