@@ -11,7 +11,8 @@ headings and first sentences are asked for what follows them. The result is a me
 weights and those before, so that the encoder forgets less (Wortsman et al. 2022, "Robust
 fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second
 texts. With labels the encoder is trained with a classifier. The output is an encoder directory;
-beside it a folder `OUTPUT.work` has the records and the training, which a second run goes on with.
+beside it a folder `OUTPUT.work` has the records and the training, which a second run goes on with;
+with labels a second run begins anew.
 """
 
 import functools
@@ -228,13 +229,16 @@ def main(argv: list[str]) -> None:
             f"{FLAGS.input}: a table; name its columns, as --columns=question,answer or "
             "--columns=text --label_column=label"
         )
-    check_writable(FLAGS.output_dir, is_folder=True)
+    output = Path(os.path.abspath(os.path.expanduser(FLAGS.output_dir)))
+    check_writable(output, is_folder=True)
+    if not output.name:
+        raise UserError(f"--output_dir={FLAGS.output_dir}: has no name of its own; name a folder")
+    folder = output.with_name(f"{output.name}.work")
+    check_writable(folder, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.input_files import expand_inputs
 
     start = encoder_directory_of(find_encoder(FLAGS.model)).path
-    output = Path(os.path.expanduser(FLAGS.output_dir)).absolute()
-    folder = output.with_name(f"{output.name}.work")
     if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):
         raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
     folder.mkdir(parents=True, exist_ok=True)

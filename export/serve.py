@@ -12,7 +12,7 @@ requests that it has.
 """
 
 import asyncio
-import functools
+import contextlib
 import gc
 import os
 import signal
@@ -112,6 +112,12 @@ def define_flags() -> None:
     cli.required("model")
 
 
+def _log(line: str) -> None:
+    """Prints a line of the access log; a closed pipe or a full disk ends no request."""
+    with contextlib.suppress(OSError, ValueError):
+        print(line, flush=True)
+
+
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
@@ -142,7 +148,7 @@ def main(argv: list[str]) -> None:
             f"--on_long=error: {FLAGS.model} does not say how many tokens its texts have; pass "
             "--on_long=cut"
         )
-    log = functools.partial(print, flush=True) if FLAGS.access_log else None
+    log = _log if FLAGS.access_log else None
     settings = Settings(
         name=FLAGS.name or embedder.name,
         api_keys=api_keys,

@@ -216,12 +216,12 @@ def note_cached(path: Path, content: Path) -> None:
 
 
 def remove_cached(path: Path) -> None:
-    """Removes a file or folder of the cache with its digest; neither need exist."""
-    path.with_suffix(_DIGEST).unlink(missing_ok=True)
+    """Removes a file or folder of the cache and then its digest; neither need exist."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+    path.with_suffix(_DIGEST).unlink(missing_ok=True)
 
 
 def _content(path: Path) -> str:

@@ -529,6 +529,12 @@ def create_app(
     return app
 
 
+def _request_id(scope: Any) -> str:
+    """Returns the id that a client has given its request, or a new one."""
+    given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+    return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
 class _Slots:
     """Gives each request a `_Slot`, and takes it back when its answer is sent."""
 
@@ -540,9 +546,7 @@ class _Slots:
             await self.app(scope, receive, send)
             return
         slot, began = _Slot(self), time.time()
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        name = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        status = 500
+        name, status = self.log and _request_id(scope), 500
 
         async def sent(message: Any) -> None:
             nonlocal status

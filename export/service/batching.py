@@ -151,8 +151,10 @@ class Batcher:
             began = time.monotonic()
             try:
                 results = self._work(pieces)
-            except Exception as error:
-                results = [error] * len(jobs)
+            except BaseException as error:
+                # An encoder of a user's module may even exit; the service goes on.
+                failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
+                results = [failed] * len(jobs)
             seconds = max(time.monotonic() - began, 1e-6)
             loop.call_soon_threadsafe(computed, results, seconds)
 

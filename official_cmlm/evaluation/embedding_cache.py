@@ -182,8 +182,10 @@ class CachedEncoder:
             for path in files:
                 path.unlink(missing_ok=True)
             return
-        text = width_file.read_text()
-        width = int(text) if text.isdecimal() else 0
+        try:
+            width = int(width_file.read_text())
+        except ValueError:
+            width = 0
         if width < 1:
             raise UserError(f"{width_file}: not a vector width; delete the folder {folder}")
         rows = min(vectors.stat().st_size // (4 * width), names.stat().st_size // _KEY_BYTES)

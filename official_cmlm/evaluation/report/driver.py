@@ -299,6 +299,8 @@ class _TrainedTasks:
                 return False
             scores = [Score(**score) for score in found["scores"]]
             cut = found["cut"] and TaskLengths(**found["cut"])
+            if not scores or not all(math.isfinite(score.value) for score in scores):
+                return False
         except (KeyError, TypeError):
             return False
         report.scores += scores
