@@ -37,7 +37,7 @@ def quiet_tensorflow() -> None:
     Those of its C++ part are kept out by `official_cmlm` itself. `TF_CPP_MIN_LOG_LEVEL=0` in the
     environment and `--verbosity=0` show it all.
     """
-    # Otherwise TensorFlow loads Keras 3 as `tf.keras`, which nothing here uses, for two seconds.
+    # TensorFlow loads Keras 3 otherwise, for two seconds; this project uses tf_keras alone.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.ERROR)

@@ -211,7 +211,7 @@ def test_a_write_that_failed_halfway(tmp_path):
     assert encoder.seen == []
 
 
-@pytest.mark.parametrize("width", ["", "0", "many"])
+@pytest.mark.parametrize("width", ["", "0", "many", "9" * 5000])
 def test_a_broken_width(tmp_path, width):
     """It is named, with what to do."""
     CachedEncoder(_Encoder(), tmp_path)(["a"])

@@ -245,6 +245,8 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
         lambda task: {"MR": 1},
         lambda task: {"MR": {"scores": []}},
         lambda task: {"MR": task | {"scores": [{"task": "MR"}]}},
+        lambda task: {"MR": task | {"scores": []}},
+        lambda task: {"MR": task | {"scores": [task["scores"][0] | {"value": "abc"}]}},
         lambda task: {"MR": task | {"cut": {"x": 1}}},
     ],
 )
