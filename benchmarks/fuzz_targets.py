@@ -13,6 +13,7 @@ import re
 import shutil
 import string
 import tempfile
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,9 +131,8 @@ class Strings(Target):
         faults += [("not finite (encode)", texts[i]) for i in _rows(~np.isfinite(encoded))]
         faults += [("wrong inputs (preprocess)", i) for i in self._wrong(inputs, len(case))]
         apart = np.abs(encoded - served[texts]).max(axis=1, initial=0)
-        faults += [
-            ("encode and serving differ", texts[i]) for i in _rows(apart[:, None] > _TOLERANCE)
-        ]
+        differ = [texts[i] for i in _rows(apart[:, None] > _TOLERANCE)]
+        faults += [("encode and serving differ", i) for i in differ if not _has_newer(case[i])]
         return Outcome(
             counts={"through encode": len(texts), "through serving and preprocess": len(case)},
             faults=faults,
@@ -150,6 +150,18 @@ class Strings(Target):
         wrong |= (mask == 0) & (ids != special["pad"])
         wrong[:, 0] |= (ids[:, 0] != special["cls"]) | (lengths < 2)
         return _rows(wrong)
+
+
+def _has_newer(text: str) -> bool:
+    """Returns whether a text has punctuation of Unicode 9 or later, unknown to `tokenizers`.
+
+    There the two differ, as docs/runtimes.md says.
+    """
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    split = BertPreTokenizer().pre_tokenize_str
+    marks = (letter for letter in text if unicodedata.category(letter).startswith("P"))
+    return any(len(split(f"a{mark}b")) == 1 for mark in marks)
 
 
 def _rows(wrong: "np.ndarray") -> list[int]:

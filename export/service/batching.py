@@ -40,7 +40,8 @@ class Limits:
       queue_tokens: tokens that may wait. A request is refused when they are more with it, unless
         nothing else waits.
       delay_seconds: how much longer a piece of a request of a whole batch, or more, waits than a
-        request of a few tokens.
+        request of a few tokens; all such requests together have one piece in as long a time, while
+        shorter ones wait.
       batch_seconds: time of a batch, about.
     """
 
@@ -85,6 +86,8 @@ class Batcher:
         self._queue: list[_Job] = []
         # Tokens that were computed in a second of the last batch that was not tiny.
         self._rate = 0.0
+        # When it is the turn of another piece of a request that is larger than a batch.
+        self._piece_turn = 0.0
         self._thread = ThreadPoolExecutor(1, "encode")
         self._closing, self._idle = False, asyncio.Event()
         self._idle.set()
@@ -129,9 +132,12 @@ class Batcher:
 
     def _put(self, job: _Job) -> None:
         """Queues a request; a long one has its turn later, by a bounded time."""
-        share = min(1.0, job.left / self._limits.batch_tokens)
-        job.turn = time.monotonic() + share * self._limits.delay_seconds
+        job.turn = time.monotonic() + self._delay(job)
         self._queue.append(job)
+
+    def _delay(self, job: _Job) -> float:
+        """Returns by how many seconds a request comes after those of a few tokens."""
+        return min(1.0, job.left / self._limits.batch_tokens) * self._limits.delay_seconds
 
     def _forget(self, job: _Job) -> None:
         """Takes out of the queue what is left of a request that has its answer, or needs none."""
@@ -193,13 +199,18 @@ class Batcher:
         size, waits, now = 0, [], time.monotonic()
         most = max(_FEW_TOKENS, int(self._rate * self._limits.batch_seconds))
         most = min(most, self._limits.batch_tokens)
-        for job in sorted(self._queue, key=lambda job: job.turn):
+
+        def turn(job: _Job) -> float:
+            # Many requests of pieces have no more turns than one.
+            return max(job.turn, self._piece_turn) if job.left > most else job.turn
+
+        for job in sorted(self._queue, key=turn):
             room = most - size
             last = int(np.searchsorted(job.sums, job.sums[job.taken] + room, "right")) - 1
             if not jobs:
                 # One item may have more tokens than a batch.
                 last = max(last, job.taken + 1)
-            elif last < len(job.items) and (job.left <= most or job.turn > now):
+            elif last < len(job.items) and (job.left <= most or turn(job) > now):
                 # A request that fits into a batch of its own is not divided, and a longer one does
                 # not delay others before its turn.
                 break
@@ -208,6 +219,8 @@ class Batcher:
             self._queue.remove(job)
             if not job.taken:
                 waits.append(now - job.arrived)
+            if job.left > most:
+                self._piece_turn = now + self._delay(job)
             tokens = int(job.sums[last] - job.sums[job.taken])
             pieces.append(job.items[job.taken : last])
             job.taken = last

@@ -123,6 +123,9 @@ def http_protocol(
                     self.loop.call_soon(lambda: self._parse(self._rest))
                     break
             if not self.transport.is_closing():
+                if self.conn.their_state is h11.DONE and not self.conn.trailing_data[0]:
+                    # uvicorn paused at a large body; only one who reads sees that a client left.
+                    self.flow.resume_reading()
                 if not self._rest and not self.flow.read_paused:
                     self.transport.resume_reading()
                 self._watch()

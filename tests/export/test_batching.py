@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -108,6 +109,26 @@ def test_short_requests_come_before_the_pieces_of_long_ones():
     assert sorted(text for batch in gate.batches for r in batch for text in r) == sorted(
         "a" + "b" * 5 + "c" * 5 + "de"
     )
+
+
+def test_many_long_requests_have_no_more_turns_than_one(monkeypatch):
+    """One of three that are due has a piece, and then it is the turn of the short ones."""
+    gate, now = Gate(closed=True), 0.0
+    clock = types.SimpleNamespace(monotonic=lambda: now)
+    monkeypatch.setattr("export.service.batching.time", clock)
+
+    async def steps(batcher):
+        nonlocal now
+        first = _submit(batcher, ["a"])
+        await _began(gate)
+        large = [_submit(batcher, [name] * 6) for name in "bcd"]
+        now = 10.0
+        small = [_submit(batcher, [name]) for name in "efg"]
+        gate.open.set()
+        await asyncio.gather(first, *large, *small)
+
+    _run(steps, gate, batch_tokens=3, delay_seconds=1)
+    assert gate.batches[:4] == [[["a"]], [["b"] * 3], [["e"], ["f"], ["g"]], [["c"] * 3]]
 
 
 @pytest.mark.parametrize(("seconds", "largest"), [(0, 64), (1e9, 100)])
