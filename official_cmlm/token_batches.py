@@ -1,6 +1,7 @@
 """Texts to padded batches of ids: the one place where texts are tokenised to be encoded."""
 
 import dataclasses
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,10 +161,15 @@ def batches(
 def in_threads(function: Callable, items: Iterable[tuple], threads: int) -> Iterator[Any]:
     """Yields `function(*item)` of each item in order, some computed while the next is made.
 
-    Items are made in the caller's thread, so few of them exist at a time.
+    Items are made in the caller's thread, so few of them exist at a time. A single item is computed
+    there too, as to start a thread for it takes longer.
     """
     items, pending = iter(items), deque()
-    pool = ThreadPoolExecutor(threads)
+    first = list(itertools.islice(items, 2))
+    if len(first) < 2:
+        yield from itertools.starmap(function, first)
+        return
+    items, pool = itertools.chain(first, items), ThreadPoolExecutor(threads)
     try:
         # Each thread has its next item at hand.
         for item in items:

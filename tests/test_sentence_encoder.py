@@ -37,6 +37,18 @@ def test_encode_gives_a_float32_row_for_each_sentence(encoder, sentences):
     assert len(np.unique(vectors.round(4), axis=0)) == len(set(sentences))
 
 
+def test_vectors_follow_a_model_that_is_trained_on(encoder_dir, sentences):
+    """Until somebody asks for the model, its weights are constants of a faster graph."""
+    encoder = official_cmlm.SentenceEncoder.load(encoder_dir, backend="tensorflow")
+    before = encoder.encode(sentences)
+    model, inputs = encoder.model, encoder.inputs(sentences)
+    np.testing.assert_allclose(before, model(inputs)["default"], atol=1e-5)
+    for variable in model.variables:
+        variable.assign(1.1 * variable)
+    np.testing.assert_allclose(encoder.encode(sentences), model(inputs)["default"], atol=1e-5)
+    assert np.abs(encoder.encode(sentences) - before).max() > 0.01
+
+
 def test_order_and_batches_do_not_matter(encoder, sentences):
     """Rows follow the sentences, and a sentence's row does not depend on its neighbours."""
     expected = np.concatenate([encoder.encode([s]) for s in sentences])

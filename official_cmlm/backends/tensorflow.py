@@ -1,5 +1,6 @@
 """The backend of TensorFlow: the encoder's CPU forward pass as one graph function."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,20 @@ import tensorflow as tf
 from official_cmlm.backends import Computation, Opened
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
-from official_cmlm.modeling.cpu_forward import embed, inference_weights
+from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+# A graph holds less than 2 GiB of constants, and the copy is memory.
+_MOST_CONSTANT_BYTES = 1 << 29
 
 
 class TensorFlowBackend:
     """Embeds with the weights of a Keras encoder; see `backends.Backend`.
 
     With the precision `float32` it reads the encoder's own variables.
-
-    Attributes:
-      model: the Keras encoder.
     """
 
     name = "tensorflow"
@@ -29,8 +31,18 @@ class TensorFlowBackend:
     # While one batch runs a single-threaded operation, the other keeps the cores busy.
     concurrent = 2
 
-    def __init__(self, model: SentenceEncoderModel, precision: str = "float32") -> None:
-        self.model = model
+    def __init__(
+        self, model: SentenceEncoderModel, precision: str = "float32", constant: bool = False
+    ) -> None:
+        """Takes the encoder.
+
+        Args:
+          model: the encoder.
+          precision: one of `cpu_forward.PRECISIONS`.
+          constant: whether a CPU computes with a copy of the weights, which takes less time, until
+            somebody asks for `model`, which they may train.
+        """
+        self._model = model
         self.embedding_id = EmbeddingId(model.config.pooling, model.config.sentence_vector)
         self.dimension: int = model.config.embedding_size
         self.max_positions: int = model.config.max_seq_length
@@ -39,13 +51,28 @@ class TensorFlowBackend:
         on_gpu = bool(tf.config.list_logical_devices("GPU"))
         self.call_tokens = self.batch_tokens if on_gpu else 32
         weights = inference_weights(model, precision)
-        self._forward = tf.function(
-            lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
+        self._of_model = self._forward = self._function(lambda: weights)
+        if constant and precision == "float32" and not on_gpu:
+            self._forward = self._function(lambda: _constants(weights, model.config))
+
+    def _function(
+        self, weights: Callable[[], Weights]
+    ) -> tf.types.experimental.PolymorphicFunction:
+        """Returns the forward pass; it is traced, and the weights are made, at its first call."""
+        model = self._model
+        return tf.function(
+            lambda ids, lengths: embed(weights(), model.config, model.projection, ids, lengths),
             input_signature=[
                 tf.TensorSpec([None, None], tf.int32),
                 tf.TensorSpec([None], tf.int32),
             ],
         )
+
+    @property
+    def model(self) -> SentenceEncoderModel:
+        """The Keras encoder; from now on its variables are read at each call."""
+        self._forward = self._of_model
+        return self._model
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
@@ -59,7 +86,7 @@ class TensorFlowBackend:
         mask = (np.arange(word_ids.shape[1]) < lengths[:, np.newaxis]).astype(np.int32)
         names = ("input_word_ids", "input_mask", "input_type_ids")
         inputs = dict(zip(names, map(tf.constant, (word_ids, mask, np.zeros_like(mask)))))
-        return self.model(inputs)["sequence_output"].numpy()
+        return self._model(inputs)["sequence_output"].numpy()
 
 
 def open_folder(folder: Path, asked: Computation) -> Opened:
@@ -67,12 +94,23 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
     directory = encoder_directory_of(folder)
     with tf.device(_device(asked.device)):
         model = load_encoder(directory, asked.override, asked.max_seq_length)
-        backend = TensorFlowBackend(model, asked.precision)
+        backend = TensorFlowBackend(model, asked.precision, constant=True)
     if asked.override.layer is not None:
         # Ranges of the last layer's vectors are not this one's.
         backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
     length = directory.length(asked.max_seq_length)
     return Opened(backend, directory.vocabulary, length, directory.settings)
+
+
+def _constants(weights: Weights, config: EncoderConfig) -> Weights:
+    """Returns the weights, the kernels as constants; a row of a table is looked up as fast."""
+    names = [name for name in weights if not name.endswith("/embeddings")]
+    if sum(4 * weights[name].shape.num_elements() for name in names) > _MOST_CONSTANT_BYTES:
+        return weights
+    with tf.init_scope():
+        arrays = {name: weights[name].numpy() for name in names}
+    joined = joined_kernels(arrays, config)
+    return {**weights, **{name: tf.constant(array) for name, array in joined.items()}}
 
 
 def _device(device: str | None) -> str | None:
