@@ -1,6 +1,8 @@
 """The backend of TensorFlow: the encoder's CPU forward pass as one graph function."""
 
+import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +56,8 @@ class TensorFlowBackend:
         self._of_model = self._forward = self._function(lambda: weights)
         if constant and precision == "float32" and not on_gpu:
             self._forward = self._function(lambda: _constants(weights, model.config))
+        # Two first calls at once would each make a copy of the constants.
+        self._first_call: AbstractContextManager = threading.Lock()
 
     def _function(
         self, weights: Callable[[], Weights]
@@ -76,7 +80,10 @@ class TensorFlowBackend:
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
-        return self._forward(word_ids, lengths).numpy()
+        with self._first_call:
+            vectors = self._forward(word_ids, lengths)
+        self._first_call = nullcontext()
+        return vectors.numpy()
 
     def token_embeddings(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the last layer's outputs: float32 `[batch, seq, hidden]`.
