@@ -299,7 +299,7 @@ class SentenceEncoder:
 
     @property
     def model(self) -> "SentenceEncoderModel":
-        """The Keras encoder.
+        """The Keras encoder; after this call vectors follow its variables, somewhat slower.
 
         Raises:
           UserError: if the backend has none.

@@ -162,7 +162,7 @@ def in_threads(function: Callable, items: Iterable[tuple], threads: int) -> Iter
     """Yields `function(*item)` of each item in order, some computed while the next is made.
 
     Items are made in the caller's thread, so few of them exist at a time. A single item is computed
-    there too, as to start a thread for it takes longer.
+    there too, as starting a thread takes time.
     """
     items, pending = iter(items), deque()
     first = list(itertools.islice(items, 2))

@@ -40,8 +40,7 @@ class Limits:
       queue_tokens: tokens that may wait. A request is refused when they are more with it, unless
         nothing else waits.
       delay_seconds: how much longer a piece of a request of a whole batch, or more, waits than a
-        request of a few tokens; all such requests together have one piece in as long a time, while
-        shorter ones wait.
+        request of a few tokens, and after a piece of another one while such requests wait.
       batch_seconds: time of a batch, about.
     """
 
@@ -131,7 +130,7 @@ class Batcher:
         self._thread.shutdown(wait=not abandoned, cancel_futures=True)
 
     def _put(self, job: _Job) -> None:
-        """Queues a request; a long one has its turn later, by a bounded time."""
+        """Queues a request; a long one has its turn later."""
         job.turn = time.monotonic() + self._delay(job)
         self._queue.append(job)
 
@@ -201,7 +200,7 @@ class Batcher:
         most = min(most, self._limits.batch_tokens)
 
         def turn(job: _Job) -> float:
-            # Many requests of pieces have no more turns than one.
+            # Many large requests have no more turns than one.
             return max(job.turn, self._piece_turn) if job.left > most else job.turn
 
         for job in sorted(self._queue, key=turn):
@@ -220,7 +219,8 @@ class Batcher:
             if not job.taken:
                 waits.append(now - job.arrived)
             if job.left > most:
-                self._piece_turn = now + self._delay(job)
+                # A batch from now the piece is computed.
+                self._piece_turn = now + self._limits.batch_seconds + self._delay(job)
             tokens = int(job.sums[last] - job.sums[job.taken])
             pieces.append(job.items[job.taken : last])
             job.taken = last

@@ -61,6 +61,8 @@ def http_protocol(
     # Connections without a whole request, and those whose client does not read its answer, in the
     # order in which the service began to wait for them.
     waiting: dict[Any, None] = {}
+    # States of a client whose request is here to its end.
+    whole = (h11.DONE, h11.MUST_CLOSE, h11.MIGHT_SWITCH_PROTOCOL)
 
     class Protocol(H11Protocol):
         _stalled: asyncio.TimerHandle | None = None
@@ -123,8 +125,8 @@ def http_protocol(
                     self.loop.call_soon(lambda: self._parse(self._rest))
                     break
             if not self.transport.is_closing():
-                if self.conn.their_state is h11.DONE and not self.conn.trailing_data[0]:
-                    # uvicorn paused at a large body; only one who reads sees that a client left.
+                if self.conn.their_state in whole and not self.conn.trailing_data[0]:
+                    # uvicorn pauses at a large body, and only by reading it is seen who has left.
                     self.flow.resume_reading()
                 if not self._rest and not self.flow.read_paused:
                     self.transport.resume_reading()
@@ -132,7 +134,6 @@ def http_protocol(
 
         def eof_received(self) -> bool:
             """Returns whether the connection stays open for the answer to a whole request."""
-            whole = (h11.DONE, h11.MUST_CLOSE, h11.MIGHT_SWITCH_PROTOCOL)
             if self.conn.their_state not in whole:
                 return False
             if self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version != b"1.0":

@@ -17,14 +17,14 @@ from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# A graph holds less than 2 GiB of constants, and the copy is memory.
-_MOST_CONSTANT_BYTES = 1 << 29
+# At its peak, what TensorFlow makes of a graph takes some ten times the bytes of its constants.
+_MOST_CONSTANT_BYTES = 1 << 26
 
 
 class TensorFlowBackend:
     """Embeds with the weights of a Keras encoder; see `backends.Backend`.
 
-    With the precision `float32` it reads the encoder's own variables.
+    With the precision `float32` it reads the encoder's own variables, or constants made of them.
     """
 
     name = "tensorflow"
@@ -41,8 +41,8 @@ class TensorFlowBackend:
         Args:
           model: the encoder.
           precision: one of `cpu_forward.PRECISIONS`.
-          constant: whether a CPU computes with a copy of the weights, which takes less time, until
-            somebody asks for `model`, which they may train.
+          constant: whether to compute with a copy of the weights, which takes less time without a
+            GPU, until somebody asks for `model`, which they may train.
         """
         self._model = model
         self.embedding_id = EmbeddingId(model.config.pooling, model.config.sentence_vector)
@@ -56,7 +56,7 @@ class TensorFlowBackend:
         self._of_model = self._forward = self._function(lambda: weights)
         if constant and precision == "float32" and not on_gpu:
             self._forward = self._function(lambda: _constants(weights, model.config))
-        # Two first calls at once would each make a copy of the constants.
+        # Two first calls at once would both prepare the graph, each with its constants.
         self._first_call: AbstractContextManager = threading.Lock()
 
     def _function(
@@ -80,7 +80,8 @@ class TensorFlowBackend:
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
-        with self._first_call:
+        # The caller may be tracing a function of its own.
+        with tf.init_scope(), self._first_call:
             vectors = self._forward(word_ids, lengths)
         self._first_call = nullcontext()
         return vectors.numpy()
@@ -110,7 +111,7 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
 
 
 def _constants(weights: Weights, config: EncoderConfig) -> Weights:
-    """Returns the weights, the kernels as constants; a row of a table is looked up as fast."""
+    """Returns the weights, all but the tables as constants."""
     names = [name for name in weights if not name.endswith("/embeddings")]
     if sum(4 * weights[name].shape.num_elements() for name in names) > _MOST_CONSTANT_BYTES:
         return weights

@@ -121,7 +121,7 @@ def test_many_long_requests_have_no_more_turns_than_one(monkeypatch):
         nonlocal now
         first = _submit(batcher, ["a"])
         await _began(gate)
-        large = [_submit(batcher, [name] * 6) for name in "bcd"]
+        large = [_submit(batcher, [name] * 9) for name in "bcd"]
         now = 10.0
         small = [_submit(batcher, [name]) for name in "efg"]
         gate.open.set()

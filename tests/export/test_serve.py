@@ -539,12 +539,13 @@ def test_requests_that_come_together_are_encoded_together():
         assert sorted(map(len, encoder.texts)) == [1, 6]
 
 
-@pytest.mark.parametrize("texts", [3, 20_000], ids=["small", "large"])
-def test_a_client_that_goes_away_is_not_computed_for(texts):
-    """The system holds more of a large body than uvicorn reads at once."""
+@pytest.mark.parametrize("header", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("texts", [3, 30_000], ids=["small", "large"])
+def test_a_client_that_goes_away_is_not_computed_for(texts, header):
+    """uvicorn pauses reading at a large body."""
     with served(max_inputs=texts) as (port, encoder):
         with held_up(port, encoder):
-            request = raw(["nobody waits"] * texts)
+            request = raw(["nobody waits"] * texts).replace(b"Host:", f"{header}Host:".encode())
             with socket.create_connection(("127.0.0.1", port)) as gone:
                 gone.sendall(request)
                 _until_waiting(port, 4 * texts)
