@@ -7,6 +7,7 @@ import importlib.util
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,6 +54,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+# When garbage was collected, in seconds of `time.monotonic`.
+_collected = [0.0]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Collects garbage every ten seconds: of five minutes, TensorFlow's functions take one to free.
+
+    Left to itself, the collector waits so long where few objects live long.
+    """
+    if time.monotonic() - _collected[0] > 10:
+        gc.collect()
+        _collected[0] = time.monotonic()
 
 
 def shared_folder(
