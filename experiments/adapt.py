@@ -66,7 +66,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_float(
         "keep",
-        0.3,
+        0.4,
         "Share of the weights before in the mean; 0: the trained weights alone. Not for labels.",
         lower_bound=0,
         upper_bound=1,
