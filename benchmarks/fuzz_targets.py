@@ -70,8 +70,6 @@ class Target(abc.ABC):
 _TOLERANCE = 1e-4
 # Strings of a case: few enough for the time limit, enough that calls cost little.
 _STRINGS = 1000
-# Unicode's categories of punctuation.
-_PUNCTUATION = ("Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps")
 # Words that the tiny vocabularies have pieces of.
 _PIECES = (
     "the a cat dog bird sat ran flew Straße élan ΣΊΣΥΦΟΣ кошка 猫 नमस्ते ไทย مُحَمَّد 한국어".split()
@@ -160,20 +158,13 @@ class Strings(Target):
 
 
 def _without_newer(text: str) -> str:
-    """Returns a text without what may be punctuation of Unicode 9 or later.
+    """Returns a text with spaces for what is punctuation, or may be, to one library alone.
 
-    `tokenizers` does not know it, and TensorFlow does (docs/runtimes.md). This Python does not know
-    the category of the newest characters.
+    `tokenizers` does not know that of Unicode 9 and later, TensorFlow does (docs/runtimes.md), and
+    Python does not know the category of the newest characters.
     """
-    from tokenizers.pre_tokenizers import BertPreTokenizer
-
-    split = BertPreTokenizer().pre_tokenize_str
-    newer = {
-        letter
-        for letter in text
-        if unicodedata.category(letter) in ("Cn", *_PUNCTUATION) and len(split(f"a{letter}b")) == 1
-    }
-    return "".join(" " if letter in newer else letter for letter in text)
+    kinds = ("Cn", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps")
+    return "".join(" " if c > "~" and unicodedata.category(c) in kinds else c for c in text)
 
 
 def _rows(wrong: "np.ndarray") -> list[int]:
