@@ -62,9 +62,9 @@ _collected = [0.0]
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Collects garbage every ten seconds: of five minutes, TensorFlow's functions take one to free.
+    """Collects garbage every ten seconds, as TensorFlow frees many functions at once slowly.
 
-    Left to itself, the collector waits so long where few objects live long.
+    After five minutes of tests one collection took a minute.
     """
     if time.monotonic() - _collected[0] > 10:
         gc.collect()

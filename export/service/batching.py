@@ -219,7 +219,7 @@ class Batcher:
             if not job.taken:
                 waits.append(now - job.arrived)
             if job.left > most:
-                # A batch from now the piece is computed.
+                # The piece takes about the time of a batch.
                 self._piece_turn = now + self._limits.batch_seconds + self._delay(job)
             tokens = int(job.sums[last] - job.sums[job.taken])
             pieces.append(job.items[job.taken : last])
