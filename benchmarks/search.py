@@ -11,6 +11,7 @@ builds from shards and saves, `opened` that of the other one before its first qu
 """
 
 import functools
+import itertools
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -57,9 +58,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("shard_rows", 1000, "Sentences of a shard.", lower_bound=10)
     flags.DEFINE_integer("rounds", 3, "Alternating rounds of embedding.", lower_bound=1)
     flags.DEFINE_integer("candidates", 1_000_000, "Random vectors for --only_search.", 10)
-    flags.DEFINE_integer("queries", 1000, "Sentences to search for.", lower_bound=1)
+    flags.DEFINE_integer("queries", 1000, "Vectors to search for.", 1, _SHARD // 2)
     flags.DEFINE_integer("timed", 100, "Queries of which each is timed by itself.", lower_bound=3)
-    flags.DEFINE_multi_enum("ways", list(_WAYS), list(_WAYS), "Ways beside exact search.")
+    flags.DEFINE_multi_enum("ways", list(_WAYS), list(_WAYS), "Ways to search.")
     flags.DEFINE_bool("only_search", False, "Search among clusters of random vectors; no encoder.")
 
 
@@ -67,14 +68,15 @@ def main(argv: list[str]) -> None:
     """Measures embedding, then each way to search."""
     del argv
     cli.quiet_tensorflow()
-    with tempfile.TemporaryDirectory() as folder:
-        if FLAGS.only_search:
-            vectors = _clustered(FLAGS.candidates + FLAGS.queries)
-        else:
-            vectors = _embedded(Path(folder))
-        queries, candidates = vectors[: FLAGS.queries], vectors[FLAGS.queries :]
-        print(f"\n{len(candidates)} candidates, {len(queries)} queries\n")
-        found = _searched(Path(folder), queries, candidates)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts = _clustered() if FLAGS.only_search else iter([_embedded(folder)])
+        first = next(parts)
+        queries, rest = first[: FLAGS.queries], first[FLAGS.queries :]
+        rows = _write_vectors(folder, queries, itertools.chain([rest], parts))
+        del first, rest
+        print(f"\n{rows} candidates, {len(queries)} queries\n")
+        found = _searched(folder)
     print()
     for name, one in found.items():
         print(f"figure search_{name}_peak_mib {one['peak_mib']:.0f}")
@@ -82,21 +84,18 @@ def main(argv: list[str]) -> None:
         print(f"figure search_{name}_recall_at_10 {one['recall']:.4f}")
 
 
-def _clustered(count: int, width: int = 384) -> "np.ndarray":
-    """Returns unit vectors around one centre in 200: the centre and noise, about as long as it."""
+def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
+    """Yields unit vectors around one centre in 200: the centre and noise, about as long as it."""
     import numpy as np
 
     from official_cmlm.nearest import unit
 
-    rng = np.random.default_rng(0)
+    rng, count = np.random.default_rng(0), FLAGS.candidates + FLAGS.queries
     centres = rng.standard_normal([max(1, count // 200), width], np.float32)
-    made = np.empty([count, width], np.float32)
     for start in range(0, count, _SHARD):
-        part = made[start : start + _SHARD]
-        rng.standard_normal(part.shape, np.float32, part)
+        part = rng.standard_normal([min(_SHARD, count - start), width], np.float32)
         part += centres[rng.integers(len(centres), size=len(part))]
-        unit(part, in_place=True)
-    return made
+        yield unit(part, in_place=True)
 
 
 def _embedded(folder: Path) -> "np.ndarray":
@@ -131,18 +130,12 @@ def _embedded(folder: Path) -> "np.ndarray":
     return np.concatenate([np.load(path) for path in sorted(output.glob("embeddings-*.npy"))])
 
 
-def _searched(folder: Path, queries: "np.ndarray", candidates: "np.ndarray") -> dict[str, dict]:
+def _searched(folder: Path) -> dict[str, dict]:
     """Measures every way, prints a table, and returns the figures of each."""
-    import numpy as np
-
-    _write_shards(folder / "vectors", candidates)
-    np.save(folder / "queries.npy", queries)
-    del candidates
     print("| way | p50 ms | p95 ms | index MiB | peak MiB | opened MiB | recall@10 | build s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     found = {}
-    # The exact way first: the recall of the others is measured against it.
-    for name in dict.fromkeys(["exact", *FLAGS.ways]):
+    for name in FLAGS.ways:
         built = shared.in_new_process(_built, folder, name)
         one = found[name] = built | shared.in_new_process(_measured, folder, name, FLAGS.timed)
         print(
@@ -154,19 +147,34 @@ def _searched(folder: Path, queries: "np.ndarray", candidates: "np.ndarray") -> 
     return found
 
 
-def _write_shards(folder: Path, vectors: "np.ndarray") -> None:
-    """Writes the folder that `export.embed` would."""
+def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndarray]") -> int:
+    """Writes the shards that `export.embed` would, the queries and the true neighbours.
+
+    Ten million vectors do not fit into memory, so the nearest ones of each part are merged.
+
+    Returns:
+      The number of vectors.
+    """
     import numpy as np
 
-    folder.mkdir(exist_ok=True)
-    shards = []
-    for start in range(0, len(vectors), _SHARD):
-        part = vectors[start : start + _SHARD]
+    from official_cmlm.nearest import nearest, top
+
+    (folder / "vectors").mkdir()
+    shards, rows = [], 0
+    truth, cosines = np.empty([len(queries), 0], np.int64), np.empty([len(queries), 0], np.float32)
+    for part in parts:
         shards.append({"file": f"embeddings-{len(shards):05d}.npy", "rows": len(part)})
-        np.save(folder / shards[-1]["file"], part)
-    rows, columns = vectors.shape
-    manifest = {"rows": rows, "columns": columns, "precision": "float32", "shards": shards}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+        np.save(folder / "vectors" / shards[-1]["file"], part)
+        indices, values = nearest(queries, part, min(_K, len(part)))
+        truth, cosines = np.hstack([truth, rows + indices]), np.hstack([cosines, values])
+        best = top(cosines, min(_K, cosines.shape[1]))
+        truth, cosines = (np.take_along_axis(each, best, axis=1) for each in (truth, cosines))
+        rows += len(part)
+    manifest = {"rows": rows, "columns": part.shape[1], "precision": "float32", "shards": shards}
+    (folder / "vectors" / "manifest.json").write_text(json.dumps(manifest))
+    np.save(folder / "queries.npy", queries)
+    np.save(folder / "truth.npy", truth)
+    return rows
 
 
 def _built(folder: Path, name: str) -> dict[str, float]:
@@ -231,8 +239,6 @@ def _measured(folder: Path, name: str, timed: int) -> dict[str, float]:
         search(queries[i : i + 1])
         times.append(1000 * (time.perf_counter() - began))
     found = search(queries)
-    if name == "exact":
-        np.save(folder / "truth.npy", found)
     truth = np.load(folder / "truth.npy")
     return {
         "p50_ms": float(np.median(times)),
