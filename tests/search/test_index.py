@@ -73,7 +73,7 @@ def test_every_way_finds_a_text_itself(way):
     assert index.ids == [str(i) for i in range(len(TEXTS))]
 
 
-@pytest.mark.parametrize(("precision", "least"), [("float16", 0.99), ("int8", 0.97), ("bits", 0.4)])
+@pytest.mark.parametrize(("precision", "least"), [("float16", 0.99), ("int8", 0.995), ("bits", 0.4)])
 @pytest.mark.parametrize("approximate", [False, True])
 def test_rounded_vectors_find_most_of_what_exact_search_finds(precision, least, approximate):
     vectors = unit_vectors(2000)
@@ -399,7 +399,8 @@ def test_a_loaded_index_grows_beside_a_save(tmp_path, way):
     Index.build(Words(), TEXTS[20:], **way).save(tmp_path / "index", overwrite=True)
     loaded.add(["one more"])
     expected = Index.build(Words(), [*TEXTS[:20], "one more"], **way)
-    np.testing.assert_array_equal(loaded.vectors(), expected.vectors())
+    # The scale of int8 is of the texts that came first.
+    np.testing.assert_allclose(loaded.vectors(), expected.vectors(), atol=0.02)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a\ud800", "x" * 256, "/proc/index", ""])
