@@ -10,19 +10,20 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import multiprocessing
 import os
 import random
+import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from benchmarks import shared
 from benchmarks.fuzz_targets import TARGETS, Outcome, Target
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
@@ -33,6 +34,8 @@ _START = 300.0
 # Faults of a target that are narrowed and printed; more are counted.
 _MOST_PRINTED = 20
 _CRASH, _HANG, _EXCEPTION = "crash", "hang", "exception"
+# The target that a process tries.
+_opened: list[Target] = []
 
 
 def define_flags() -> None:
@@ -68,69 +71,57 @@ class Process:
 
     def __init__(self, target: Target, folder: Path, limit: float) -> None:
         self._target, self._folder, self._limit = target, folder, limit
-        self._process: Any = None
-        self._pipe: Any = None
+        self._pool: ProcessPoolExecutor | None = None
+        self._id = 0
 
-    def send(self, case: list) -> None:
-        """Begins to try a case.
+    def answer(self, case: list) -> Outcome | tuple[str, str]:
+        """Returns the outcome of a case, or (`crash`, `hang` or `exception`, a description).
 
         Raises:
           UserError: if the target cannot be opened.
         """
-        if self._process is None:
-            self._start()
-        with contextlib.suppress(OSError):
-            self._pipe.send(case)
-
-    def answer(self, limit: float = 0.0) -> Outcome | tuple[str, str]:
-        """Returns the outcome of the case, or (`crash`, `hang` or `exception`, a description)."""
-        limit = limit or self._limit
-        try:
-            if self._pipe.poll(limit):
-                return self._pipe.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            status = self._process.exitcode
-            self.stop()
-            return _CRASH, f"exit status {status}"
-        self.stop()
-        return _HANG, f"longer than {limit:g} seconds"
+        if self._pool is None:
+            self._pool = shared.new_process()
+            self._id = self._pool.submit(os.getpid).result()
+            opened = self._called(_START, _open, self._target, self._folder)
+            if not isinstance(opened, Outcome):
+                self.stop()
+                raise UserError(f"{self._target.name}: cannot be opened: {opened[1]}")
+        return self._called(self._limit, _run, case)
 
     def stop(self) -> None:
         """Ends the process."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-        self._process = None
+        if self._pool is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._id, signal.SIGKILL)
+            self._pool.shutdown()
+        self._pool = None
 
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, self._target, self._folder)
-        self._process = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
-        theirs.close()
-        opened = self.answer(_START)
-        if not isinstance(opened, Outcome):
-            self.stop()
-            raise UserError(f"{self._target.name}: cannot be opened: {opened[1]}")
+    def _called(self, limit: float, function: Callable, *arguments: Any) -> Any:
+        try:
+            return self._pool.submit(function, *arguments).result(limit)
+        except TimeoutError:
+            fault = _HANG, f"longer than {limit:g} seconds"
+        except BrokenExecutor:
+            fault = _CRASH, "the process ended"
+        self.stop()
+        return fault
 
 
-def _serve(pipe: Connection, target: Target, folder: Path) -> None:
-    """Tries the cases that come through the pipe, as the main function of a process."""
+def _open(target: Target, folder: Path) -> Outcome | tuple[str, str]:
+    """Opens the target of this process."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     target.open(folder)
-    pipe.send(Outcome())
-    while True:
-        try:
-            case = pipe.recv()
-        except EOFError:
-            return
-        try:
-            pipe.send(target.run(case))
-        except Exception as error:
-            pipe.send((_EXCEPTION, f"{type(error).__name__}: {error}"[:300]))
+    _opened.append(target)
+    return Outcome()
+
+
+def _run(case: list) -> Outcome | tuple[str, str]:
+    """Tries a case on the target of this process."""
+    try:
+        return _opened[0].run(case)
+    except Exception as error:
+        return _EXCEPTION, f"{type(error).__name__}: {error}"[:300]
 
 
 def narrow(items: list, fails: Callable[[list], bool]) -> list:
@@ -172,8 +163,7 @@ def fuzz(
                 break
             rng = random.Random(f"{seed} {target.name} {number}")  # noqa: S311 - no secret
             case = target.make_case(rng)[: count - report.tried]
-            process.send(case)
-            _record(report, process, case, process.answer())
+            _record(report, process, case, process.answer(case))
             report.tried += len(case)
             done(len(case))
     finally:
@@ -195,8 +185,7 @@ def _record(
     kind, told = outcome
 
     def fails(part: list) -> bool:
-        process.send(part)
-        found = process.answer()
+        found = process.answer(part)
         return not isinstance(found, Outcome) and found[0] == kind
 
     report.faults[kind] += 1

@@ -99,24 +99,15 @@ def model_of(  # noqa: ANN201 - TensorFlow is imported late
 
 def _step(model, with_xla: bool, example: dict):  # noqa: ANN001, ANN202 - TensorFlow is imported late
     import tensorflow as tf
-    from official.modeling import optimization
+    from official.modeling.optimization.legacy_adamw import AdamWeightDecay
 
     from official_cmlm.training.step import train_step
 
-    optimizer = optimization.OptimizerFactory(
-        optimization.OptimizationConfig(
-            {
-                "optimizer": {
-                    "type": "adamw",
-                    "adamw": {
-                        "weight_decay_rate": 0.01,
-                        "exclude_from_weight_decay": ["LayerNorm", "layer_norm", "bias"],
-                    },
-                },
-                "learning_rate": {"type": "constant", "constant": {"learning_rate": 1e-4}},
-            }
-        )
-    ).build_optimizer(1e-4)
+    optimizer = AdamWeightDecay(
+        1e-4,
+        weight_decay_rate=0.01,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+    )
     _ = optimizer.iterations
 
     def step(features):  # noqa: ANN001, ANN202
