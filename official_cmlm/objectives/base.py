@@ -194,6 +194,10 @@ class Objective(tf_keras.layers.Layer):
         self.head = head if config.needs_language_model_head() else None
         self.static_shapes = static_shapes
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
+        self.add_layers(encoder)
+
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
+        """Sets the objective's own layers as attributes. Default: none."""
 
     def own_weights(self) -> list[tf.Variable]:
         """Returns the weights that are neither the encoder's nor the language-model head's."""

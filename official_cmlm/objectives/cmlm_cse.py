@@ -8,7 +8,6 @@ import dataclasses
 from typing import Annotated, Any
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
@@ -87,18 +86,12 @@ class CmlmCse(Contrastive):
     config_class = CmlmCseConfig
     metric_directions = Contrastive.metric_directions | MASKED_METRICS
 
-    def __init__(
-        self,
-        config: CmlmCseConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
+        super().add_layers(encoder)
         self.auxiliary = None
-        if config.mlm_weight:
+        if self.config.mlm_weight:
             self.auxiliary = AuxiliaryNetwork(
-                encoder.config, config.lexical_layers, config.fusion_layers
+                encoder.config, self.config.lexical_layers, self.config.fusion_layers
             )
             self.auxiliary.copy_from(encoder)
 

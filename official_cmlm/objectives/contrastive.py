@@ -143,16 +143,9 @@ class Contrastive(Objective):
     metric_directions = _METRICS
     in_batch_metrics = frozenset(_METRICS) - {"alignment"}
 
-    def __init__(
-        self,
-        config: ContrastiveConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.projection_head = None
-        if config.projection_head == "mlp":
+        if self.config.projection_head == "mlp":
             size = encoder.config.embedding_size
             self.projection_head = tf_keras.layers.Dense(
                 size,

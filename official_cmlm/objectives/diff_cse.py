@@ -113,18 +113,12 @@ class DiffCse(Contrastive):
     config_class = DiffCseConfig
     metric_directions = Contrastive.metric_directions | REPLACED_METRICS
 
-    def __init__(
-        self,
-        config: DiffCseConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
+        super().add_layers(encoder)
         self.auxiliary = None
-        if not config.replaced_token_weight:
+        if not self.config.replaced_token_weight:
             return
-        shape = encoder.config
+        config, shape = self.config, encoder.config
         self.generator = SentenceEncoderModel(shape, random_weights=False)
         self.generator_head = build_language_model_head(self.generator)
         self.auxiliary = AuxiliaryNetwork(shape, config.lexical_layers, config.fusion_layers)

@@ -95,19 +95,12 @@ class Distillation(Objective):
     metric_directions = _METRICS
     in_batch_metrics = frozenset({"distillation_loss", "similarity_error"})
 
-    def __init__(
-        self,
-        config: DistillationConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.to_teacher = None
         size = encoder.config.embedding_size
-        if config.teacher_size not in (0, size):
+        if self.config.teacher_size not in (0, size):
             self.to_teacher = tf_keras.layers.Dense(
-                config.teacher_size, use_bias=False, name="to_teacher"
+                self.config.teacher_size, use_bias=False, name="to_teacher"
             )
             self.to_teacher.build([None, size])
 

@@ -82,14 +82,7 @@ class Nli(Objective):
     config_class = NliConfig
     metric_directions: ClassVar[dict[str, str]] = {"nli_loss": LOWER, "nli_accuracy": HIGHER}
 
-    def __init__(
-        self,
-        config: NliConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.classifier = tf_keras.layers.Dense(
             NUM_CLASSES,
             kernel_initializer=tf_keras.initializers.TruncatedNormal(

@@ -103,14 +103,7 @@ class Nsp(Objective):
     }
     is_language_model = True
 
-    def __init__(
-        self,
-        config: NspConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.pooler = encoder.bert.pooler_layer
         self.pooler.trainable = True
         self.classifier = tf_keras.layers.Dense(

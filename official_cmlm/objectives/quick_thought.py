@@ -11,7 +11,6 @@ import dataclasses
 from typing import Annotated
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -92,16 +91,9 @@ class QuickThought(Objective):
     metric_directions = METRIC_DIRECTIONS
     in_batch_metrics = frozenset(METRIC_DIRECTIONS)
 
-    def __init__(
-        self,
-        config: QuickThoughtConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
-    ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+    def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.context_encoder = None
-        if config.encoders == "separate":
+        if self.config.encoders == "separate":
             self.context_encoder = SentenceEncoderModel(encoder.config)
             self.context_encoder.set_weights(encoder.get_weights())
 
