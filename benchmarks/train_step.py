@@ -103,10 +103,7 @@ def _measured(
 ) -> dict[str, list[dict[str, float]]]:
     """Returns the rounds of each side; slower variants of a library have one round.
 
-    Args:
-      libraries: side -> (function that prepares it, variant), of each library.
-      examples: what all of them train on.
-      size: the size of the case.
+    `libraries` has, of each library, side -> (function that prepares it, variant).
     """
     figures: dict[str, list[dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:

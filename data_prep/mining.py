@@ -150,10 +150,7 @@ def _search(
 def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]]:
     """Yields the anchors that are searched together, and the number of neighbours of each.
 
-    Args:
-      neighbours: for each anchor a number that leaves enough when the texts that cannot be
-        negatives are taken out.
-      count: number of candidates.
+    `neighbours` leave enough when the texts that cannot be negatives are taken out.
     """
     start = most = 0
     for i, needed in enumerate(neighbours):

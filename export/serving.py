@@ -219,14 +219,7 @@ class Serving(tf.Module):
         return tf.debugging.check_numerics(vectors, "the embedding")
 
     def _group_sizes(self, lengths: tf.Tensor) -> tf.Tensor:
-        """Computes how many texts each group has.
-
-        Args:
-          lengths: of the texts, the longest first, int32 `[batch]`.
-
-        Returns:
-          int32 `[groups]`.
-        """
+        """Returns how many texts each group has, of lengths in descending order."""
         limits = _length_limits(max(self.preprocess.seq_length, self._computed))
         kinds = tf.searchsorted(tf.constant(limits), lengths)
         places = tf.range(tf.size(lengths))

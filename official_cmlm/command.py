@@ -4,8 +4,8 @@
     cmlm evaluate model --suites=sts
 
 A sub-command is a binary of this project with shorter ways to say what every call of it says:
-positional arguments and aliases for flags, and defaults. A console script `cmlm-NAME` is the binary
-as `python -m` runs it. pyproject.toml lists the scripts.
+positional arguments, `--to` for the output, and defaults. A console script `cmlm-NAME` is the
+binary as `python -m` runs it. pyproject.toml lists the scripts.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Command:
       group: the heading that it is listed under.
       arguments: names of the flags that positional arguments are the values of, in order; the last
         one takes all that are left, joined by commas, if a star follows its name.
-      aliases: another name of a flag -> the flag.
+      to: the flag of the output, which `--to` gives too; empty for none.
       defaults: flags that are given unless the user gives them. A field such as `{model}` stands
         for a path named like the positional argument, beside it where that is a path; a default
         goes without its positional argument.
@@ -43,7 +43,7 @@ class Command:
     summary: str
     group: str
     arguments: tuple[str, ...] = ()
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    to: str = ""
     defaults: tuple[str, ...] = ()
 
     @property
@@ -65,17 +65,14 @@ def _export(kind: str, summary: str) -> Command:
 
 COMMANDS = {
     "embed": Command(
-        "export.embed",
-        "vectors of the texts in files, however many",
-        _USE,
-        ("input*",),
+        "export.embed", "vectors of the texts in files, however many", _USE, ("input*",)
     ),
     "index": Command(
         "export.index",
         "an index of the passages in files and folders",
         _USE,
         ("input*",),
-        {"to": "index"},
+        to="index",
     ),
     "search": Command(
         "export.search", "passages of an index that answer a question", _USE, ("index", "query")
@@ -91,8 +88,8 @@ COMMANDS = {
         "scores by the papers' protocols",
         _USE,
         ("encoder",),
-        {"to": "output_dir"},
-        ("--output_dir={encoder}_results",),
+        to="output_dir",
+        defaults=("--output_dir={encoder}_results",),
     ),
     "info": Command(
         "export.info",
@@ -111,112 +108,103 @@ COMMANDS = {
         "a public checkpoint to an encoder directory",
         _USE,
         ("source",),
-        {"to": "output_dir"},
+        to="output_dir",
     ),
     "shrink": Command(
         "checkpoints.shrink",
         "a smaller encoder of a larger one, to start a training from",
         _TRAIN,
         ("model",),
-        {"to": "output_dir"},
+        to="output_dir",
     ),
     "train": Command(
         "experiments.train",
         "a training by an experiment's name; `cmlm train ?` lists them",
         _TRAIN,
         ("experiment",),
-        {"to": "model_dir"},
-        ("--mode=train",),
+        to="model_dir",
+        defaults=("--mode=train",),
     ),
     "train-stages": Command(
         "experiments.train_stages",
         "a chain of trainings; `cmlm train-stages ?` lists them",
         _TRAIN,
         ("stages",),
-        {"to": "model_dir"},
+        to="model_dir",
     ),
     "study": Command(
         "experiments.study.__main__",
         "a comparison over arms and seeds; `cmlm study ?` lists them",
         _TRAIN,
         ("study",),
-        {"to": "work_dir"},
+        to="work_dir",
     ),
     "adapt": Command(
         "experiments.adapt",
         "an encoder, trained on with your own text, pairs or labels",
         _TRAIN,
         ("input*",),
-        {"to": "output_dir"},
+        to="output_dir",
     ),
     "demo": Command("experiments.demo.__main__", "from text to search, in minutes", _TRAIN),
     "demo-report": Command(
-        "experiments.demo.report",
-        "the demo's number and figure",
-        _TRAIN,
-        aliases={"to": "output_dir"},
+        "experiments.demo.report", "the demo's number and figure", _TRAIN, to="output_dir"
     ),
     "build-vocab": Command(
-        "data_prep.build_vocab", "learns a WordPiece vocabulary", _DATA, aliases={"to": "output"}
+        "data_prep.build_vocab", "learns a WordPiece vocabulary", _DATA, to="output"
     ),
     "create-documents": Command(
-        "data_prep.create_documents",
-        "text to documents records",
-        _DATA,
-        aliases={"to": "output_dir"},
+        "data_prep.create_documents", "text to documents records", _DATA, to="output_dir"
     ),
     "create-pairs": Command(
         "data_prep.create_pairs",
         "translations, inferences and other pairs to pairs records",
         _DATA,
-        aliases={"to": "output_dir"},
+        to="output_dir",
     ),
     "prepare": Command(
         "data_prep.prepare",
         "crawl files to documents records, on one machine or many",
         _DATA,
-        aliases={"to": "output_dir"},
+        to="output_dir",
     ),
     "add-vectors": Command(
         "data_prep.add_vectors",
         "a teacher's vectors beside the texts of records, for distillation",
         _DATA,
         ("records",),
-        {"to": "output_dir"},
+        to="output_dir",
     ),
     "hold-out": Command(
         "data_prep.hold_out", "splits documents into a training and a held-out part", _DATA
     ),
     "title-pairs": Command(
-        "data_prep.title_pairs",
-        "pairs of titles and bodies from running text",
-        _DATA,
-        aliases={"to": "output"},
+        "data_prep.title_pairs", "pairs of titles and bodies from running text", _DATA, to="output"
     ),
     "mine-negatives": Command(
-        "data_prep.mine_negatives", "hard negatives of pairs", _DATA, aliases={"to": "output"}
+        "data_prep.mine_negatives", "hard negatives of pairs", _DATA, to="output"
     ),
     "report-balance": Command(
         "data_prep.report_balance",
         "how records are spread over languages",
         _DATA,
         ("records",),
-        {"to": "output_dir"},
+        to="output_dir",
     ),
     "train-quality-classifier": Command(
         "data_prep.train_quality_classifier",
         "a classifier of main content for prepare",
         _DATA,
-        aliases={"to": "output"},
+        to="output",
     ),
     "docstrings": Command(
         "data_prep.docstrings",
         "a corpus of the docstrings of installed packages",
         _DATA,
-        aliases={"to": "output"},
+        to="output",
     ),
     "random-strings": Command(
-        "data_prep.random_strings", "strings without meaning", _DATA, aliases={"to": "output"}
+        "data_prep.random_strings", "strings without meaning", _DATA, to="output"
     ),
     "export-tfhub": _export("tfhub", "TF-Hub modules and a serving model"),
     "export-onnx": _export("onnx", "graphs for ONNX Runtime"),
@@ -233,7 +221,7 @@ def main() -> None:
     script = Path(program).stem.partition("cmlm-")[2]
     if script:
         (command,) = (command for command in COMMANDS.values() if command.script == script)
-        binary = dataclasses.replace(command, arguments=(), aliases={}, defaults=())
+        binary = dataclasses.replace(command, arguments=(), to="", defaults=())
         return _run(Path(program).stem, binary, arguments)
     name, *rest = arguments or ["--help"]
     if name in ("--help", "-h", "-help", "help"):
@@ -309,8 +297,8 @@ def _run(name: str, command: Command, arguments: list[str]) -> None:
 
     binary = _imported(command.module)
     binary.define_flags()
-    for alias, flag in command.aliases.items():
-        flags.DEFINE_alias(alias, flag)
+    if command.to:
+        flags.DEFINE_alias("to", command.to)
     sys.argv = [name, *_as_flags(command, arguments, flags.FLAGS)]
     # absl shows it above the flags.
     sys.modules["__main__"].__doc__ = f"usage: {_call(name, command)} [--flags]\n\n{binary.__doc__}"

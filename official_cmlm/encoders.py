@@ -300,13 +300,7 @@ def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) 
     """Returns the roles of a `SentenceEncoder` or a `SentenceTransformer`, which apply prompts.
 
     A prompt may be excluded from the mean of tokens, and a model may have parts of its own for
-    queries and documents; a role exists only with a prompt or with such parts.
-
-    Args:
-      model: has `prompts`, `default_prompt_name`, and perhaps `encode_query` and `encode_document`.
-      encode: its method with the options.
-      has_parts: whether queries and documents go through parts of their own.
-      **options: arguments of its methods.
+    queries and documents (`has_parts`); a role exists only with a prompt or with such parts.
     """
     prompts = {name: prompt for name, prompt in (model.prompts or {}).items() if prompt}
     roles = {
@@ -326,11 +320,7 @@ def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) 
 
 
 def _prompt_roles(source: str, prompts: object, encode: Encode) -> dict[str, Role]:
-    """Returns roles for prompts that are put before the texts.
-
-    Raises:
-      UserError: unless `prompts` is None or a mapping of strings to strings.
-    """
+    """Returns roles for prompts that are put before the texts."""
     if prompts is None:
         return {}
     if not isinstance(prompts, Mapping) or not all(

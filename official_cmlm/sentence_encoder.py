@@ -694,17 +694,10 @@ class SentenceEncoder:
         tokens: bool = False,
         pool: Processes | None = None,
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Embeds rows of ids; a window is read while the batches of the one before are computed.
+        """Yields the places of a batch's rows among all rows, and vectors of texts or of tokens.
 
-        Args:
-          windows: numbers of texts, for messages, and their rows.
-          batch_size: see `encode`.
-          tokens: whether to yield the vectors of tokens.
-          pool: computes in place of the backend.
-
-        Yields:
-          The places of a batch's rows among all rows, and float32 `[batch, dimension]`, or a list
-          of float32 `[tokens, hidden]`.
+        A window is read while the batches of the one before are computed. `windows` have numbers of
+        texts, for messages, and their rows; `pool` computes in place of the backend.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")

@@ -30,10 +30,10 @@ def cmlm(*arguments):
 
 
 def known_flags(name):
-    """Returns the flags of a sub-command, its aliases among them."""
+    """Returns the flags of a sub-command, `--to` among them."""
     known = flags_of(command._imported(command.COMMANDS[name].module).__name__)
-    for alias, flag in command.COMMANDS[name].aliases.items():
-        flags.DEFINE_alias(alias, flag, flag_values=known)
+    if command.COMMANDS[name].to:
+        flags.DEFINE_alias("to", command.COMMANDS[name].to, flag_values=known)
     return known
 
 

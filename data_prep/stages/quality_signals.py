@@ -160,11 +160,9 @@ class Words:
         return sums, inverses[self.starts]
 
     def _equal(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sorts the places of the n-grams, equal ones together and in order.
+        """Returns the n-grams' places, equal ones together, and which one equals the one before.
 
-        Returns:
-          The places, [n-grams] int64, and which n-gram equals the one before, [n-grams - 1] bool;
-          both are empty if no n-gram occurs twice.
+        Both are empty if no n-gram occurs twice.
         """
         hashes = self.hashes(n)
         # Most texts have no longer n-gram twice, and the numbers alone are sorted faster.

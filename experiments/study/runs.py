@@ -244,11 +244,7 @@ class Runner:
         return values, config
 
     def _describe(self, run: Run) -> None:
-        """Makes a run's folder an encoder directory without weights, for arms that start from it.
-
-        Raises:
-          UserError: if the folder holds a training with other settings.
-        """
+        """Makes a run's folder an encoder directory without weights, for arms that start there."""
         from official_cmlm.training.run import describe_run
         from official_cmlm.training.task import SentenceEncoderTask
 

@@ -438,9 +438,6 @@ def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, 
     """Counts the missing or damaged shards of a finished run; any makes the run unfinished.
 
     Their sizes are compared, not their bytes, of which there may be terabytes.
-
-    Raises:
-      DamagedError: the manifest is damaged, and with it what is known of the shards.
     """
     shards = manifest.get("shards")
     fault, row = None, 0

@@ -296,20 +296,9 @@ def _overridden(
     stored: _Checkpoint | _SafetensorsFile,
     max_seq_length: int | None,
 ) -> tuple[EncoderConfig, str | None]:
-    """Applies an override to the config of a directory.
+    """Returns a directory's config with an override, and the name of the objective that has P.
 
-    Args:
-      directory: the directory.
-      override: the vector that the encoder is to return.
-      stored: its weights, where P is looked for.
-      max_seq_length: the length that was chosen for encoding, in tokens, if any.
-
-    Returns:
-      The config, and the name of the objective that has P; None where the encoder itself has P, or
-      needs none.
-
-    Raises:
-      UserError: for a vector that the encoder cannot return.
+    The name is None where the encoder itself has P, or needs none.
     """
     config, owner = directory.config, None
     if override.layer is not None:

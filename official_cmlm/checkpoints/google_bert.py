@@ -246,10 +246,7 @@ def _told_lower_case(prefix: str) -> bool | None:
 def _named_weights(prefix: str, dense: bool = False) -> Tensors:
     """Reads each weight with a name of an encoder or a head: this project's name -> array.
 
-    Args:
-      prefix: prefix of the checkpoint.
-      dense: whether an encoder of this project has a dense layer on its vector, whose weights have
-        no scope in their names.
+    `dense`: whether a dense layer is on the vector; its weights have no scope in their names.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -298,18 +295,10 @@ def _tf1_name(key: str) -> str:
 
 
 def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEncoder:
-    """Finds the activation function that reproduces a SavedModel's outputs.
+    """Returns the encoder with the activation function that reproduces a SavedModel's outputs.
 
-    Args:
-      path: folder of a SavedModel that maps BERT's three inputs to a dict with `sequence_output`.
-      imported: the encoder that was read from its weights, which do not tell the activation.
-
-    Returns:
-      The encoder with that activation.
-
-    Raises:
-      UserError: if the SavedModel cannot be called like that, or no activation reproduces its
-        outputs.
+    The weights do not tell it. The SavedModel maps BERT's three inputs to a dict with
+    `sequence_output`.
     """
     rng = np.random.default_rng(0)
     length = min(16, imported.config.max_seq_length)

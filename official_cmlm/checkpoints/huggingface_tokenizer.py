@@ -296,12 +296,7 @@ def _check_surroundings(
 
 
 def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabulary:
-    """Reads a SentencePiece model without `tokenizer.json` as transformers does.
-
-    Args:
-      path: the model's file.
-      settings: content of `tokenizer_config.json`.
-    """
+    """Reads a SentencePiece model without `tokenizer.json` as transformers does."""
     if path.name == MODEL_NAME:
         return read_sentence_piece(path)
     refuse_special(path)
@@ -329,10 +324,7 @@ def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabu
 
 
 def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
-    """Finds the tokenizer of a SentencePiece model: a key of `_PLAIN_MODELS`.
-
-    It looks where transformers does, in the same order.
-    """
+    """Finds a SentencePiece model's tokenizer, a key of `_PLAIN_MODELS`, in transformers' order."""
     settings_path, config_path = path.with_name(_SETTINGS), path.with_name("config.json")
     config = read_json(config_path)
     name = typed(settings_path, settings, "tokenizer_class", str)

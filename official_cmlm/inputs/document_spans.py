@@ -169,11 +169,7 @@ class Spans(View):
         beta: tuple[int, int],
         longest: int | tf.Tensor,
     ) -> tf.Tensor:
-        """Draws lengths ⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
-
-        Returns:
-          int32 `[documents, count]`.
-        """
+        """Draws lengths ⌊p · (longest − ℓmin) + ℓmin⌋, p Beta distributed: `[documents, count]`."""
         # The α-th smallest of α + β − 1 uniform numbers is distributed as Beta(α, β).
         uniforms = sum(beta) - 1
         draws = hashing.uniform(keys, count * uniforms, salt)

@@ -82,10 +82,7 @@ class MaskTokens:
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Chooses `masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`.
 
-        Args:
-          candidates: bool `[batch, seq]`.
-          lengths: int32 `[batch]`, tokens of each sequence, special ones included.
-          keys: int64 `[batch]`.
+        `lengths` include special tokens; `candidates` are bool `[batch, seq]`.
         """
         slots = self._slots(tf.shape(candidates)[1])
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)

@@ -339,9 +339,7 @@ def in_schedule(
 def _say_lost(before: tf.Tensor, lost: tf.Tensor, read: tf.Tensor) -> tf.Operation:
     """Reports examples that are left out: the first ones, and each time they have doubled.
 
-    Args:
-      before, lost: examples that a stream has left out, before this block and with it.
-      read: examples that it has read.
+    `before`, `lost`: examples that a stream has left out, before this block and with it.
     """
 
     def doublings(count: tf.Tensor) -> tf.Tensor:

@@ -110,9 +110,7 @@ class Distillation(Objective):
     def _taught(self, features: dict, encode: Encode, targets: dict[str, str]) -> Vectors:
         """Returns the student's, the mapped and the teacher's vectors of each sequence.
 
-        Args:
-          features, encode: see `vectors`.
-          targets: sequence -> the feature with the teacher's vectors for it.
+        `targets`: sequence -> the feature with the teacher's vectors for it.
         """
         found = {}
         for sequence, target in targets.items():

@@ -32,13 +32,7 @@ Parts = dict[str, Vectors]
 
 @dataclasses.dataclass(frozen=True)
 class _Chunk:
-    """Some rows of a group's batch.
-
-    Attributes:
-      features, first_rows: of these rows, as `MultiObjectiveModel.call` takes them.
-      begin: how many rows of the batch precede them.
-      size: number of rows; `begin` and `size` are ints if they are known, else int32 scalars.
-    """
+    """`size` rows of a group's batch from `begin`: ints if they are known, else int32 scalars."""
 
     features: dict[str, dict]
     first_rows: dict[str, tf.Tensor]

@@ -32,11 +32,7 @@ class DeviceFailed(Exception):
 
 
 def _load() -> Any:
-    """Imports JAX and enables 64-bit integers, the type of example keys.
-
-    Raises:
-      UserError: if JAX is missing, or its version lacks a function that is needed.
-    """
+    """Imports JAX and enables 64-bit integers, the type of example keys."""
     try:
         import jax
     except ImportError:
@@ -57,11 +53,7 @@ def _load() -> Any:
 
 
 def _devices(jax: Any) -> list[Any]:
-    """Returns all devices of JAX's default backend.
-
-    Raises:
-      UserError: if there is none.
-    """
+    """Returns all devices of JAX's default backend; raises `UserError` if there is none."""
     try:
         return jax.devices()
     except RuntimeError as error:
@@ -182,11 +174,7 @@ class JaxLoop:
         return time.monotonic()
 
     def _count(self, step: tuple[float, concurrent.futures.Future], before: float | None) -> float:
-        """Adds the time between the end of the previous step and the arrival of this step's batch.
-
-        Returns:
-          The host's time at which this step was done.
-        """
+        """Adds the wait for this step's batch; returns the host's time at the step's end."""
         arrived, end = step
         if before is not None:
             self.waited += max(0.0, arrived - before)
@@ -257,11 +245,7 @@ def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, 
 
     Its arguments are three lists: values of the updated variables, of those that are only read, and
     the tensors of the batch. It returns the updated values, and an array that becomes ready when
-    the step is done.
-
-    Args:
-      jax, module, exported: the step, see `_as_exported`.
-      constants: index in `captured` -> array.
+    the step is done. `constants`: index in `captured` -> array.
     """
     updated, read = module.updated, module.read
 

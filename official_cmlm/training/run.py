@@ -251,11 +251,7 @@ class Run:
         stop: Callable[[], bool] = lambda: False,
         reached: dict[str, np.ndarray] | None = None,
     ) -> Trainer:
-        """Builds the trainer, and reads the checkpoint into it.
-
-        Raises:
-          UserError: if the checkpoint does not fit.
-        """
+        """Builds the trainer, and reads the checkpoint into it."""
         params = self.params
         optimization = params.trainer.replace(optimizer_config=params.trainer.optimization())
         with self.strategy.scope():

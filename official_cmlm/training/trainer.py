@@ -256,11 +256,7 @@ class Trainer(base_trainer.Trainer):
         self._watch.correct(loop.waited - waited, loop.compiling - compiling)
 
     def _in_pieces(self, loop: Callable, iterator: Any, num_steps: tf.Tensor) -> None:
-        """Runs the compiled loop in short pieces, for `num_steps` steps or until a stop.
-
-        Raises:
-          StepFailed: at the end of the piece that had a non-finite step.
-        """
+        """Runs the compiled loop in short pieces, for `num_steps` steps or until a stop."""
         left = int(num_steps)
         while left:
             piece = min(left, self._piece)

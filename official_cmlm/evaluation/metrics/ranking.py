@@ -54,11 +54,7 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
 
 
 class _Equals:
-    """The equal vectors of a corpus, found by digests of their bytes.
-
-    Attributes:
-      count: vectors so far.
-    """
+    """The equal vectors of a corpus, found by digests of their bytes."""
 
     def __init__(self, k: int) -> None:
         """Prepares for rankings of `k` places."""

@@ -113,12 +113,7 @@ def _others(
 
 
 class _Projection:
-    """A linear layer and the state of its optimizer.
-
-    Attributes:
-      weights: float32 `[width, projection]`.
-      bias: float32 `[projection]`.
-    """
+    """A linear layer and the state of its optimizer."""
 
     def __init__(self, width: int, size: int, rng: np.random.Generator) -> None:
         bound = 1.0 / np.sqrt(width)

@@ -160,11 +160,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 @dataclasses.dataclass(eq=False)
 class _Split(Task):
-    """One split of a pair of languages: two corpora and their gold pairs.
-
-    Attributes:
-      threshold: the best one, once the split is scored.
-    """
+    """One split of a pair of languages: two corpora and their gold pairs."""
 
     data: DataFolder
     path: Path

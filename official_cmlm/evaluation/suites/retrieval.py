@@ -95,12 +95,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 @dataclasses.dataclass(eq=False)
 class _DataSet(Task):
-    """Queries and documents of one data set.
-
-    Attributes:
-      part: the data set, or its part.
-      metrics: name -> value; empty before it is scored.
-    """
+    """Queries and documents of one data set."""
 
     part: str
     data: DataFolder

@@ -278,11 +278,7 @@ class _ImageTask(TrainedTask):
 
 @dataclasses.dataclass(eq=False)
 class _Year(Task):
-    """A year of STS, which DeCLUTR's average holds and nothing trains on.
-
-    Attributes:
-      value: its score, once there is one.
-    """
+    """A year of STS, which DeCLUTR's average holds and nothing trains on."""
 
     data: DataFolder
     folder: Path

@@ -140,12 +140,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 @dataclasses.dataclass(eq=False)
 class _Language(Task):
-    """Sentences of a language and their English translations.
-
-    Attributes:
-      metrics: name -> value; empty before it is scored.
-      maps: see the figure `embedding_map`; empty if the language is not drawn.
-    """
+    """Sentences of a language and their English translations; `maps` are for its figure."""
 
     data: DataFolder
     folder: Path
