@@ -21,7 +21,7 @@ from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
 from .counts import Counts, Smallest, text_hash
-from .output.report import exit_status
+from .output.report import finish
 from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import (
     TextInput,
@@ -190,18 +190,16 @@ def main(argv: list[str]) -> int:
 
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
-    for warning in counts.warnings():
-        cli.warn(warning)
     if FLAGS.check:
         check(entries, {name: samples[name].ordered() for name in sorted(samples)})
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
-    print(
+    return finish(
         f"{one_line(output)}: {len(entries)} entries"
         f"{fewer if len(entries) < FLAGS.vocab_size else ''}"
-        f" from {characters} characters in {time.monotonic() - started:.1f} s"
-        + counts.skipped(len(text.files))
+        f" from {characters} characters in {time.monotonic() - started:.1f} s",
+        counts,
+        len(text.files),
     )
-    return exit_status(counts.counters)
 
 
 if __name__ == "__main__":

@@ -87,13 +87,6 @@ def define_reading() -> None:
     flags.DEFINE_string(
         "language", "en", "Language code of the documents that do not name their own."
     )
-    flags.DEFINE_float(
-        "max_line_mb",
-        16.0,
-        "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
-        lower_bound=LEAST_MB,
-        upper_bound=MOST_LINE_MB,
-    )
     define_faults()
 
 
@@ -150,7 +143,14 @@ def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]
 
 
 def define_faults() -> None:
-    """Defines the flags of faults of the input; part of `define_reading`."""
+    """Defines the flags of faults and bounds of the input; part of `define_reading`."""
+    flags.DEFINE_float(
+        "max_line_mb",
+        16.0,
+        "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
+        lower_bound=LEAST_MB,
+        upper_bound=MOST_LINE_MB,
+    )
     flags.DEFINE_enum(
         "on_error",
         "fail",
@@ -333,6 +333,16 @@ def define_stages() -> None:
     )
 
 
+def bounded(**options: Any) -> ReadOptions:
+    """Returns reading options with those of the flags of `define_faults`."""
+    return ReadOptions(
+        max_line_bytes=mebibytes("max_line_mb"),
+        max_expanded_bytes=mebibytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+        **options,
+    )
+
+
 def reading_options() -> ReadOptions:
     """Returns the reading options; raises `UserError` if --language is not a language tag."""
     check_language_tag(FLAGS.language, "language")
@@ -340,13 +350,10 @@ def reading_options() -> ReadOptions:
     if data_dir and not is_remote(data_dir):
         # A worker may start in another directory.
         data_dir = os.path.abspath(data_dir)
-    return ReadOptions(
+    return bounded(
         documents_by=FLAGS.documents_by,
         lines=FLAGS.lines,
         language=FLAGS.language,
-        max_line_bytes=mebibytes("max_line_mb"),
-        max_expanded_bytes=mebibytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
         tfds_data_dir=data_dir,
         tfds_split=FLAGS.tfds_split,
         text_feature=FLAGS.text_feature,

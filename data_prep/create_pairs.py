@@ -30,8 +30,7 @@ from .counts import Counts, guarded
 from .output.folder import output_folder
 from .output.pair_filters import REPEATED, PairFilter
 from .output.report import Summary, exit_status, write_report
-from .readers import ReadOptions, size_of
-from .readers.document import DEFAULT_MAX_LINE_BYTES
+from .readers import size_of
 from .readers.pairs import FORMATS, TABLES
 from .stages.language_id import identify
 
@@ -69,13 +68,6 @@ def define_flags() -> None:
         "Which repetitions to leave out: none (keep), rows whose two texts occurred together before"
         " (pair), or also rows with one text that occurred on its side before (either).",
     )
-    flags.DEFINE_integer(
-        "max_line_mb",
-        None,
-        "Longest line allowed, in MiB. Default: 16.",
-        lower_bound=1,
-        upper_bound=common_flags.MOST_LINE_MB,
-    )
     common_flags.define_faults()
     common_flags.define_all_records()
     flags.adopt_module_key_flags(common_flags)
@@ -102,11 +94,7 @@ def main(argv: list[str]) -> int:
     shard_bytes = common_flags.megabytes("shard_mb")
     paths = [path for given in inputs for path in given.paths]
     common_flags.check_files(paths, "--input")
-    reading = ReadOptions(
-        max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
-        max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
-    )
+    reading = common_flags.bounded()
     common_flags.check_output_dir(paths)
     output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()

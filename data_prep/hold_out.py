@@ -17,7 +17,7 @@ from official_cmlm.files import atomic_write, check_output
 
 from . import common_flags
 from .counts import Counts
-from .output.report import exit_status
+from .output.report import finish
 from .readers import Document, read_documents
 from .readers.jsonl import to_line
 
@@ -83,11 +83,8 @@ def main(argv: list[str]) -> int:
                 f"out; give more text, or change --documents_by (now {FLAGS.documents_by}; "
                 "DOCUMENTS_BY of make demo)"
             )
-    for warning in counts.warnings():
-        cli.warn(warning)
-    skipped = counts.skipped(len(files))
-    print(f"{written[0]} documents to train on, {written[1]} held out{skipped}")
-    return exit_status(counts.counters)
+    summary = f"{written[0]} documents to train on, {written[1]} held out"
+    return finish(summary, counts, len(files))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from official_cmlm.files import atomic_write, check_output
 
 from . import common_flags, mining
 from .counts import Counts, guarded
-from .output.report import exit_status
+from .output.report import finish
 from .readers import ReadOptions
-from .readers.document import DEFAULT_MAX_LINE_BYTES, one_space
+from .readers.document import one_space
 from .readers.lines import iter_lines
 
 if TYPE_CHECKING:
@@ -123,12 +123,7 @@ def main(argv: list[str]) -> int:
     if output.suffix not in (".jsonl", ".tsv"):
         raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")
     check_output(output, FLAGS.overwrite, paths)
-    reading = ReadOptions(
-        max_line_bytes=DEFAULT_MAX_LINE_BYTES,
-        max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
-    )
-    counts = Counts()
+    reading, counts = common_flags.bounded(), Counts()
     # A pair is one row, whatever negatives it came with, as each gets its own.
     pairs: dict[tuple[str, str], None] = {}
     more, empty, repeated = [], 0, 0
@@ -152,17 +147,15 @@ def main(argv: list[str]) -> int:
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
     rows, without, scores = _mine_into(output, list(pairs), more, options)
-    for warning in counts.warnings():
-        cli.warn(warning)
     reasons = ((empty, "with an empty text"), (repeated, "repeated"))
     left_out = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
     left_out = f"; left out: {left_out}" if left_out else ""
-    print(
+    return finish(
         f"{output}: {len(pairs)} pairs, {without} of them without a negative, {rows} rows; mean "
-        f"cosine of positives {_mean(scores[0])}, of negatives {_mean(scores[1])}{left_out}"
-        f"{counts.skipped(len(paths))}"
+        f"cosine of positives {_mean(scores[0])}, of negatives {_mean(scores[1])}{left_out}",
+        counts,
+        len(paths),
     )
-    return exit_status(counts.counters)
 
 
 def _mine_into(

@@ -20,7 +20,7 @@ from official_cmlm.files import atomic_write, check_output
 
 from . import common_flags
 from .counts import Counts
-from .output.report import exit_status
+from .output.report import finish
 from .readers import read_documents
 from .sentences import split_paragraphs
 
@@ -81,10 +81,7 @@ def main(argv: list[str]) -> int:
                 f"{FLAGS.output}: the text has no paragraph of two sentences and no heading; "
                 "check --documents_by and --lines"
             )
-    for warning in counts.warnings():
-        cli.warn(warning)
-    print(f"{FLAGS.output}: {written} pairs{counts.skipped(len(files))}")
-    return exit_status(counts.counters)
+    return finish(f"{FLAGS.output}: {written} pairs", counts, len(files))
 
 
 if __name__ == "__main__":

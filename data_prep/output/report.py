@@ -173,6 +173,14 @@ def exit_status(counters: Mapping[str, int]) -> int:
     return cli.EXIT_SKIPPED if any(counters.get(name) for name in _UNREAD) else 0
 
 
+def finish(summary: str, counts: Counts, files: int) -> int:
+    """Prints warnings and a summary, with how many of `files` were skipped; see `exit_status`."""
+    for warning in counts.warnings():
+        cli.warn(warning)
+    print(f"{summary}{counts.skipped(files)}")
+    return exit_status(counts.counters)
+
+
 def left_out(counters: Mapping[str, int]) -> str:
     """Returns a line of the losses, the largest counts first, and of the changes."""
     ordered = sorted(counters.items(), key=lambda item: (-item[1], item[0]))

@@ -278,12 +278,11 @@ def test_mistakes_in_flags(run, tmp_path, files, languages, values, message):
     assert "out" not in _names(tmp_path)
 
 
-def test_long_lines(run, tmp_path, monkeypatch):
+def test_long_lines(run, tmp_path):
     """The message names file and line, and no flag that the binary does not have."""
     (tmp_path / "t").write_text("a\tb\n" + "a" * 50)
-    monkeypatch.setattr("data_prep.create_pairs.DEFAULT_MAX_LINE_BYTES", 20)
     with pytest.raises(UserError, match="t:2: the line is longer than 20 bytes") as caught:
-        run("t", ["en"], **TABLE)
+        run("t", ["en"], **TABLE, max_line_mb=20 / (1 << 20))
     with flagsaver.flagsaver():
         create_pairs.define_flags()
         named = re.findall(r"--(\w+)", str(caught.value))
