@@ -701,15 +701,6 @@ class SentenceEncoder:
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        return self._batches_computed(windows, batch_size, tokens, pool)
-
-    def _batches_computed(
-        self,
-        windows: Iterable[tuple[np.ndarray, TokenRows]],
-        batch_size: int,
-        tokens: bool,
-        pool: Processes | None,
-    ) -> Iterator[tuple[np.ndarray, Any]]:
         name = "token_embeddings" if tokens else "embed"
         special, backend = self.vocabulary.special_ids, self.backend
         compute = (

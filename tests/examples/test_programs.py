@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.docs.work_folder import PUBLIC, write_inputs
+from tests.docs.work_folder import write_inputs
 
 EXAMPLES = ROOT / "examples"
 
@@ -214,21 +214,6 @@ def test_train_on_folder(files, tmp_path):
         out = _program("train_on_folder.py", *arguments, folder=tmp_path)
         assert out.splitlines()[-1].startswith("encoder: ")
     assert (tmp_path / "work" / "tfhub" / "serving" / "1" / "saved_model.pb").exists()
-
-
-@pytest.mark.long
-def test_adapt_to_domain(files, tmp_path):
-    out = _program(
-        "adapt_to_domain.py",
-        f"--source={PUBLIC}",
-        f"--texts={files}/my/text_*.txt",
-        f"--work_dir={tmp_path}/work",
-        "--steps=2",
-        f"--overrides={_SHORT},task.train_data.global_batch_size=8",
-        folder=tmp_path,
-    )
-    assert out.splitlines()[-1].startswith("encoder: ")
-    assert (tmp_path / "work" / "sentence_transformers" / "modules.json").exists()
 
 
 def test_every_program_is_tested():
