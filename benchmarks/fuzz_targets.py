@@ -351,10 +351,6 @@ class Files(Target):
     def read(self, folder: Path, name: str) -> None:
         """Reads the folder; a `UserError` is an answer.
 
-        Args:
-          folder: the folder.
-          name: the file that was mutated.
-
         Raises:
           ArithmeticError: for a result that is not finite.
         """

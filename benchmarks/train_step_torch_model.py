@@ -42,15 +42,7 @@ class Model(nn.Module):
     def __init__(
         self, objective: str, vocab_size: int, layers: int, width: int, dropout: float = 0.1
     ) -> None:
-        """Draws initial weights.
-
-        Args:
-          objective: `cmlm`, `mlm` or `contrastive`.
-          vocab_size: entries of the vocabulary.
-          layers: Transformer blocks.
-          width: of every layer.
-          dropout: every rate of it.
-        """
+        """Draws initial weights."""
         super().__init__()
         self.objective = objective
         config = BertConfig(

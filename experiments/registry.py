@@ -186,9 +186,6 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
     ablation says only what it changes. A user's own file is named by its path from there.
 
-    Args:
-      name: see `load`.
-
     Returns:
       (values, file), each after the file that it is based on.
 

@@ -132,11 +132,6 @@ def convert(
 
     It takes `input_word_ids` and `input_mask`, int32 `[1, length]`, special tokens included, and
     gives `default`, the embedding, float32 `[1, embedding_size]`.
-
-    Args:
-      encoder: see `SentenceEncoderModel`.
-      length: in tokens.
-      weights: see `export`.
     """
     import tensorflow as tf
 

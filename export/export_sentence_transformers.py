@@ -186,11 +186,6 @@ def write(
 ) -> None:
     """Writes the files into an existing folder, whose name is the model card's title.
 
-    Args:
-      folder: the folder.
-      directory, encoder, max_seq_length: see `weights.load_for_export`.
-      with_head, results, publication: see `export`.
-
     Raises:
       UserError: if the encoder has a part that sentence-transformers lacks, or no head.
     """

@@ -86,10 +86,6 @@ def size_of(path: str) -> int:
 def open_stored(place: str, path: str) -> tuple[BinaryIO, bytes]:
     """Returns a local or a remote file, opened, and its first four bytes.
 
-    Args:
-      place: where the file is.
-      path: its name for messages.
-
     Raises:
       UserError: it cannot be opened, or is a pipe, a socket or a device, which might never end.
     """

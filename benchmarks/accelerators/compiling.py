@@ -46,11 +46,7 @@ def topology_device(topology: str) -> Any:
 
 
 def compile_step(step: Path, topology: str) -> dict[str, Any]:
-    """Compiles a step and returns the compiler's account of it.
-
-    Args:
-      step: a file of `jax_loop.portable_step`.
-      topology: see `topology_device`.
+    """Compiles a file of `jax_loop.portable_step`; returns the compiler's account of it.
 
     Returns:
       `arguments`, `temporaries`, `total` (bytes; arguments are donated, so that new weights take

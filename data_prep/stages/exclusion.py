@@ -105,9 +105,6 @@ class Exclusion:
     def keep_whole(self, texts: Sequence[tuple[str, str]]) -> np.ndarray:
         """Returns which texts may be trained on, as a whole and in each of their sentences.
 
-        Args:
-          texts: each with its language.
-
         Returns:
           [texts], bool.
         """

@@ -463,10 +463,6 @@ def write_settings(folder: str | os.PathLike, settings: EncodingSettings) -> Non
 def read_published_settings(folder: Path, normalize: bool) -> EncodingSettings:
     """Reads the settings of a sentence-transformers folder; the defaults where it has none.
 
-    Args:
-      folder: the folder.
-      normalize: see `EncodingSettings`.
-
     Raises:
       UserError: if one of them is damaged.
     """

@@ -127,9 +127,6 @@ def has_head(directory: EncoderDirectory) -> bool:
 def read_head(directory: EncoderDirectory, prefix: str | None = None) -> Tensors | None:
     """Reads the weights of a directory's language-model head; None if it has none.
 
-    Args:
-      directory, prefix: see `read_weights`.
-
     Raises:
       UserError: if they are damaged, not finite or of another encoder.
     """

@@ -103,10 +103,6 @@ _ONLY = {
 def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, str]:
     """Converts a `config.json` into an `EncoderConfig`.
 
-    Args:
-      path: the file, for messages.
-      values: its content.
-
     Returns:
       The config, with default pooling, and the `model_type`.
 
@@ -174,13 +170,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
 
 
 def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
-    """Counts the different blocks of a network: in ALBERT several share their weights.
-
-    Args:
-      path: its `config.json`, for messages.
-      values: the file's content.
-      config: the result of `encoder_config`.
-    """
+    """Counts the different blocks of a network: in ALBERT several share their weights."""
     if values.get("model_type") != "albert":
         return config.num_layers
     groups = typed(path, values, "num_hidden_groups", int, 1)

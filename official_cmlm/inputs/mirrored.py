@@ -130,12 +130,6 @@ def cut_span(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Cuts `characters` Unicode characters out of each text; the span start is drawn uniformly.
 
-    Args:
-      text: UTF-8 strings `[batch]`.
-      keys: int64 `[batch]`.
-      characters: length of the span.
-      min_characters: see `Mirrored`.
-
     Returns:
       The text before the span and the text after it, strings `[batch]`, and bool `[batch]`:
       whether the text is long enough. Where it is not, the two strings are undefined.

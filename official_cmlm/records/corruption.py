@@ -32,9 +32,6 @@ _OTHER_LENGTH = "expected to contain"
 def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
     """Turns a read error inside the `with` block into one that names the damaged shard.
 
-    Args:
-      folders: see `find_damage`.
-
     Raises:
       UserError: if reading fails and a shard is damaged; other errors pass unchanged.
     """

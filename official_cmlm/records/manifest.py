@@ -148,10 +148,6 @@ def parts_of(folders: Sequence[str], manifest: Manifest) -> tuple[tuple[str, Man
 def load_folders(folders: Sequence[str], kind: str = "") -> Manifest:
     """Reads folders of records that are read as one; asks nothing of each shard of large folders.
 
-    Args:
-      folders: at least one.
-      kind: see `load_manifest`.
-
     Returns:
       The manifest of one folder as it is, a `MergedManifest` of several.
 
@@ -164,9 +160,6 @@ def load_folders(folders: Sequence[str], kind: str = "") -> Manifest:
 
 def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
     """Describes several folders as one.
-
-    Args:
-      parts: (folder, its manifest).
 
     Raises:
       UserError: names two folders whose records cannot be read together: of another kind, another

@@ -146,10 +146,6 @@ def prepared(
 
     The number of GPUs, the precision and whether XLA compiles the step are made explicit.
 
-    Args:
-      params: the experiment.
-      model_dir: see `choose_xla`.
-
     Returns:
       The experiment, and the choice where `runtime.enable_xla` was null.
 

@@ -113,9 +113,6 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
 
     The threshold is the mean of the lowest extracted score and the next lower one, or the lowest
     score if all are extracted. Without a correct candidate the threshold is infinity and F1 is 0.
-
-    Args:
-      scores, correct, gold: as in `extract`.
     """
     if not np.any(correct):
         return Extraction(float("inf"), 0.0, 0.0, 0.0)

@@ -213,8 +213,7 @@ def markdown(*parts: Results) -> str:
     """Renders the whole evaluation as Markdown: own scores first, the papers' tables last.
 
     It has the suites of the first encoder; those that only others have are named. Each of `parts`
-    is
-    the content of a `results.json`. Of two encoders differences are first minus second.
+    is the content of a `results.json`. Of two encoders differences are first minus second.
     """
     names = encoder_names(*parts)
     suites = suite_names(*parts)
