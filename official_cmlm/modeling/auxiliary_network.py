@@ -10,6 +10,7 @@ from official_cmlm.modeling.bert import (
     block_at,
     build_bert,
     get_activation,
+    new_dense,
     recompute_attention,
 )
 from official_cmlm.modeling.dropout import (
@@ -61,14 +62,8 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         ]
         self.widened = None
         if config.embedding_size != config.hidden_size:
-            self.widened = tf_keras.layers.Dense(
-                config.hidden_size,
-                kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                    stddev=config.initializer_range
-                ),
-                name="widened",
-            )
-            self.widened.build([None, config.embedding_size])
+            sizes = config.embedding_size, config.hidden_size
+            self.widened = new_dense(config, *sizes, "widened")
         tokens = tf.zeros([1, 2, config.hidden_size])
         for index, block in enumerate(self.fusion):
             block([tokens, tf.ones([1, 2, 2])])

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -334,6 +335,16 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
         for block in bert.transformer_layers:
             recompute_attention(block)
     return bert
+
+
+def new_dense(
+    config: EncoderConfig, size_in: int, size_out: int, name: str, **options: Any
+) -> tf_keras.layers.Dense:
+    """Builds a dense layer with initial weights drawn as the encoder's."""
+    initial = tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+    layer = tf_keras.layers.Dense(size_out, kernel_initializer=initial, name=name, **options)
+    layer.build([None, size_in])
+    return layer
 
 
 def bert_variables(bert: tf_keras.Model) -> dict[str, tf.Variable]:

@@ -4,7 +4,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.bert import bert_variables, build_bert
+from official_cmlm.modeling.bert import bert_variables, build_bert, new_dense
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
 from official_cmlm.modeling.pooling import (
     Projection,
@@ -62,15 +62,9 @@ class SentenceEncoderModel(tf_keras.Model):
         self.token_weights = TokenWeights(config.vocab_size) if config.pooled_by.weighted else None
         self.dense = None
         if config.dense_size:
-            self.dense = tf_keras.layers.Dense(
-                config.dense_size,
-                activation="tanh" if config.dense_activation == "tanh" else None,
-                kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                    stddev=config.initializer_range
-                ),
-                name="dense",
-            )
-            self.dense.build([None, config.hidden_size])
+            activation = "tanh" if config.dense_activation == "tanh" else None
+            sizes = config.hidden_size, config.dense_size
+            self.dense = new_dense(config, *sizes, "dense", activation=activation)
 
     def call(
         self,

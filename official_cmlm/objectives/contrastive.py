@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -25,6 +24,7 @@ from official_cmlm.losses.blocks import Reduction, sum_at_once, sum_in_blocks
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
+from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     HIGHER,
@@ -147,15 +147,9 @@ class Contrastive(Objective):
         self.projection_head = None
         if self.config.projection_head == "mlp":
             size = encoder.config.embedding_size
-            self.projection_head = tf_keras.layers.Dense(
-                size,
-                activation="tanh",
-                kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                    stddev=encoder.config.initializer_range
-                ),
-                name="projection_head",
+            self.projection_head = new_dense(
+                encoder.config, size, size, "projection_head", activation="tanh"
             )
-            self.projection_head.build([None, size])
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Returns both views' vectors as compared, and as exported.

@@ -11,13 +11,13 @@ import dataclasses
 from typing import Annotated, Any
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -122,15 +122,7 @@ class DiffCse(Contrastive):
         self.generator = SentenceEncoderModel(shape, random_weights=False)
         self.generator_head = build_language_model_head(self.generator)
         self.auxiliary = AuxiliaryNetwork(shape, config.lexical_layers, config.fusion_layers)
-        self.is_original = tf_keras.layers.Dense(
-            1,
-            kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                stddev=shape.initializer_range
-            ),
-            name="is_original",
-            dtype=tf.float32,
-        )
-        self.is_original.build([None, None, shape.hidden_size])
+        self.is_original = new_dense(shape, shape.hidden_size, 1, "is_original", dtype=tf.float32)
         self.generator.trainable = self.generator_head.trainable = False
         self.initialize(encoder)
 

@@ -9,13 +9,13 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.losses.nli import nli_features, nli_loss
+from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     HIGHER,
@@ -83,15 +83,10 @@ class Nli(Objective):
     metric_directions: ClassVar[dict[str, str]] = {"nli_loss": LOWER, "nli_accuracy": HIGHER}
 
     def add_layers(self, encoder: SentenceEncoderModel) -> None:
-        self.classifier = tf_keras.layers.Dense(
-            NUM_CLASSES,
-            kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                stddev=encoder.config.initializer_range
-            ),
-            dtype=tf.float32,
-            name="classifier",
+        size = 4 * encoder.config.embedding_size
+        self.classifier = new_dense(
+            encoder.config, size, NUM_CLASSES, "classifier", dtype=tf.float32
         )
-        self.classifier.build([None, 4 * encoder.config.embedding_size])
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         premise = encode(features["first"], "first")["default"]

@@ -11,7 +11,6 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -25,6 +24,7 @@ from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.next_sentence import next_sentence_loss
 from official_cmlm.losses.replicas import global_mean
+from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     HIGHER,
@@ -106,15 +106,8 @@ class Nsp(Objective):
     def add_layers(self, encoder: SentenceEncoderModel) -> None:
         self.pooler = encoder.bert.pooler_layer
         self.pooler.trainable = True
-        self.classifier = tf_keras.layers.Dense(
-            2,
-            kernel_initializer=tf_keras.initializers.TruncatedNormal(
-                stddev=encoder.config.initializer_range
-            ),
-            dtype=tf.float32,
-            name="next_sentence",
-        )
-        self.classifier.build([None, encoder.config.hidden_size])
+        size = encoder.config.hidden_size
+        self.classifier = new_dense(encoder.config, size, 2, "next_sentence", dtype=tf.float32)
 
     def _outputs(self, features: dict, encode: Encode) -> tf.Tensor:
         """Returns the first token's output, then those of the prediction slots; encoded once."""
