@@ -42,6 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    if config.option.markexpr == "not long":
+        # Graphs run once or twice: to optimise one takes longer. Long tests run them optimised.
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     # Model Garden asks for a config's type hints at every assignment: half the time of a load.
     from official.modeling.hyperparams import base_config
 

@@ -26,6 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
+@pytest.mark.long
 def test_a_package_of_weights_has_the_vectors_of_its_folder(real_weights):
     by_name = SentenceEncoder.load("all-MiniLM-L6-v2")
     by_folder = SentenceEncoder.load(real_weights, backend="tensorflow")
@@ -150,6 +151,7 @@ def test_a_device_that_is_not_there(real_weights):
     assert SentenceEncoder.load(real_weights, device="cpu").encode(TEXTS[:1]).shape == (1, 384)
 
 
+@pytest.mark.long
 def test_a_layer_with_both_backends(real_weights):
     found = [
         SentenceEncoder.load(real_weights, layer=3, backend=name).encode(TEXTS[:2])

@@ -1,6 +1,7 @@
 """Imported encoders compute what the reference library computed with the same weights."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -29,16 +30,22 @@ def sources():
     return {name: read_source(str(REFERENCES / name), ImportOptions()) for name in NAMES}
 
 
+@pytest.fixture(scope="module")
+def built(sources):
+    """Builds each encoder with its head once."""
+    return functools.cache(lambda name: build(sources[name]))
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_token_outputs_to_1e_5(sources, name):
-    assert_outputs(build(sources[name])[0], expected(name))
+def test_token_outputs_to_1e_5(built, name):
+    assert_outputs(built(name)[0], expected(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_HEAD])
-def test_head_logits_to_1e_5(sources, name):
+def test_head_logits_to_1e_5(built, name):
     """The masked-language-model head comes along and is the source's."""
     arrays = expected(name)
-    model, head = build(sources[name])
+    model, head = built(name)
     sequence = model(inputs(arrays))["sequence_output"]
     rows, length = arrays["input_word_ids"].shape
     positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])

@@ -49,6 +49,7 @@ def test_it_has_a_card(name):
         assert part in card
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "expected"), [("mini-en", 80.48), ("static-en", 76.96)])
 def test_its_score_is_that_of_the_card(name, expected, data_dir):
     """STS-B's test set, Spearman × 100."""

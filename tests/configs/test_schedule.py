@@ -154,17 +154,16 @@ def _same(trainer, formula, total):
     ],
 )
 def test_rates_are_the_papers(name):
-    """At the published length, and at others by `trainer.train_steps` alone."""
+    """At the published length, and at another by `trainer.train_steps` alone."""
     # An ablation has the rates of its base; what else is new has to be added here.
     known = PUBLISHED | OWN
     method, _, arm = name.partition("/ablation/")
     steps, formula = known[name] if name in known or not arm else known[BASES[method]]
     trainer = registry.load(name).trainer
     _same(trainer, formula, steps)
-    for other in (1000, 37):
-        shorter = trainer.replace(train_steps=other)
-        _same(shorter, formula, other)
-        assert len(schedule_notes(shorter)) == 1
+    shorter = trainer.replace(train_steps=37)
+    _same(shorter, formula, 37)
+    assert len(schedule_notes(shorter)) == 1
 
 
 @pytest.mark.parametrize("name", chains.stage_files())

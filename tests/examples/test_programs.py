@@ -162,6 +162,7 @@ def test_few_shot(run, exported, labelled):
     assert [line.split()[0] for line in lines.splitlines()] == ["bad", "good"]
 
 
+@pytest.mark.long
 def test_classifier_in_keras_3(run, exported, labelled):
     out = run("classify_keras3.py", f"--modules={exported[1]}", labelled, "--epochs=100")
     assert "accuracy on the training data: 1.000, classes: ['bad', 'good']" in out

@@ -91,7 +91,13 @@ def _reduced(name, folders):
     return registry.load(name, params_override=yaml.safe_dump({"task": task}))
 
 
-@pytest.mark.parametrize("name", registry.experiment_files())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if "/ablation/" in name else ())
+        for name in registry.experiment_files()
+    ],
+)
 def test_experiment(name, folders):
     """The file is valid and locked, and all is built that the first step needs.
 

@@ -26,7 +26,7 @@ def _ragged(rng, rows, longest, rank):
     ("rank", "batches"),
     [(3, 15), *(pytest.param(rank, 60, marks=pytest.mark.long) for rank in (2, 3))],
 )
-@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("segments", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_equals_model_garden(segments, rank, batches):
     """Round-robin trimming, special tokens, types and padding, of random batches."""
     rng = np.random.default_rng(segments * 10 + rank)

@@ -103,6 +103,7 @@ def test_every_channel_has_the_prompt_of_the_rule(channel, model, encoder):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, saved):
     """The pair, and all signatures of the serving model that embed; `tokenize` adds nothing."""
     written = tfhub.export(str(model), str(tmp_path / "out"), None, False)

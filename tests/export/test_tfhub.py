@@ -50,7 +50,8 @@ def test_the_pair_gives_what_encode_gives(exported, preprocess, encoder):
 def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
     """`embedding_last` reads two layers; `encode`, the exported pair and serving agree on it too.
 
-    Not saved: that takes seconds, and is the same for all encoders.
+    Serving puts a default prompt before each text. Not saved: that takes seconds, and is the same
+    for all encoders.
     """
     config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="embedding_last")
     model = SentenceEncoderModel(config)
@@ -64,8 +65,9 @@ def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
     module = tfhub.functional_encoder(model)
     np.testing.assert_allclose(module(inputs)["default"], expected, atol=1e-5)
-    serving = Serving(Preprocess(vocabulary, 24, 48, {}), model)
-    np.testing.assert_allclose(serving.serve(tf.constant(TEXTS))["default"], expected, atol=1e-5)
+    serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model)
+    prompted = SentenceEncoder.load(tmp_path / "model").encode([f"a {text}" for text in TEXTS])
+    np.testing.assert_allclose(serving.serve(tf.constant(TEXTS))["default"], prompted, atol=1e-5)
 
 
 def test_exported_pooler_can_be_trained(preprocess, vocabulary):
@@ -169,7 +171,8 @@ def test_frozen_layer_has_no_dropout(exported, preprocess):
     assert not frozen.trainable_variables
 
 
-@pytest.mark.parametrize("trainable", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("trainable", [True, False])
 def test_fits_under_mirrored_strategy(exported, preprocess, trainable):
     """An encoder inside the scope, on two logical devices: trained too, or left as it is."""
     strategy = mirrored_strategy()

@@ -34,6 +34,9 @@ VIEWS = {
     },
 }
 FIXED = ("Segments", "SegmentRuns", "none")
+# One of each kind in the fast suite.
+FAST = ("Segments", "SegmentRuns", "AdjacentPairs", "packed", "span_mask", "all")
+NAMES = [pytest.param(n, marks=() if n in FAST else pytest.mark.long) for n in VIEWS]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def _rows(view, block):
     return list(zip(*(examples[name].to_list() for name in view.sequences), strict=True))
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", NAMES)
 def test_examples_depend_on_the_record_and_its_key_alone(vocabulary, name):
     """A record gives the same examples in any block; with another key, others if it draws."""
     documents, view = random_documents(5, 60), VIEWS[name](34, vocabulary)
@@ -72,8 +75,8 @@ def test_examples_depend_on_the_record_and_its_key_alone(vocabulary, name):
     assert (other == together) == (name in FIXED)
 
 
-@pytest.mark.parametrize("documents", [[], [[], []]])
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("documents", [pytest.param([], marks=pytest.mark.long), [[], []]])
+@pytest.mark.parametrize("name", NAMES)
 def test_blocks_without_sentences(vocabulary, name, documents):
     """They give no example, of the usual form."""
     view = VIEWS[name](34, vocabulary)

@@ -92,6 +92,7 @@ def test_labels_in_training(training, by_hand):
     assert (np.diff(labels) != 0).mean() > 0.5
 
 
+@pytest.mark.long
 def test_labels_in_validation(validation, by_hand):
     """One pass holds every premise once."""
     assert sorted(_check(validation, by_hand)) == sorted(by_hand[0])

@@ -27,24 +27,24 @@ def test_shares_make_up_the_global_batch(pipeline):
     assert [len(share["key"]) * 2 for share in shares[::2]] == [len(b["key"]) for b in joined]
 
 
-def test_validation_of_too_few_examples(pipeline):
+@pytest.mark.parametrize(
+    ("replicas", "drop", "size", "most"),
+    [(8, False, 8, 6), pytest.param(1, True, 512, 0, marks=pytest.mark.long)],
+)
+def test_validation_of_too_few_examples(pipeline, replicas, drop, size, most):
     """No batch on any replica, or no whole one where these are wanted: an error, not silence."""
     manifest = load_manifest(pipeline.folder, "documents")
     view = AdjacentPairs("sentence", 24, 0.5, pipeline.special)
-    for replicas, drop, size, most in ((8, False, 8, 6), (1, True, 512, 0), (1, True, 8, 0)):
-        config = DataConfig(
-            input_path=str(pipeline.folder),
-            is_training=False,
-            seq_length=24,
-            global_batch_size=size,
-            drop_remainder=drop,
-            max_examples=most,
-        )
-        if (replicas, size) == (1, 8):
-            check_batches(config, manifest, view, replicas)
-            continue
-        with pytest.raises(UserError, match=f"too few examples .* on {replicas} replica"):
-            check_batches(config, manifest, view, replicas)
+    config = DataConfig(
+        input_path=str(pipeline.folder),
+        is_training=False,
+        seq_length=24,
+        global_batch_size=size,
+        drop_remainder=drop,
+        max_examples=most,
+    )
+    with pytest.raises(UserError, match=f"too few examples .* on {replicas} replica"):
+        check_batches(config, manifest, view, replicas)
 
 
 @pytest.mark.long

@@ -51,9 +51,9 @@ def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
     assert orders[0] != orders[1] != orders[2]
 
 
-def test_lengths_are_mixed_and_padding_ends_with_the_longest(pipeline):
+def test_lengths_are_mixed_and_padding_ends_with_the_longest(small):
     """With buckets a short sentence never meets a long one; here it does."""
-    batches = pipeline.batches(30, **SETTINGS)
+    batches = small.batches(15, **SETTINGS)
     for batch in batches:
         width = batch["first"]["input_word_ids"].shape[1]
         assert width == batch["second"]["input_word_ids"].shape[1] == _lengths(batch).max()
@@ -96,7 +96,7 @@ def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
     assert_same_data(found, whole[done : done + 4])
 
 
-@pytest.mark.parametrize("buckets", [[], [12, 24]])
+@pytest.mark.parametrize("buckets", [pytest.param([], marks=pytest.mark.long), [12, 24]])
 def test_a_batch_that_an_epoch_cannot_fill_is_refused(small, corpus, buckets):
     """The records would be read for ever, and all their examples held in memory."""
     config = DataConfig(
@@ -108,8 +108,7 @@ def test_a_batch_that_an_epoch_cannot_fill_is_refused(small, corpus, buckets):
     view = AdjacentPairs("sentence", 24, 0.5, small.special)
     manifest = load_manifest(small.folder, "documents")
     check_examples(config, manifest, view)
-    for size in (len(corpus) + 1, 10**9):
-        message = f"one batch of {size}, an epoch has {len(corpus)}; lower train_data"
-        with pytest.raises(UserError, match=message):
-            check_examples(config.replace(global_batch_size=size), manifest, view)
-    check_examples(config.replace(global_batch_size=10**9, is_training=False), manifest, view)
+    size = len(corpus) + 1
+    message = f"one batch of {size}, an epoch has {len(corpus)}; lower train_data"
+    with pytest.raises(UserError, match=message):
+        check_examples(config.replace(global_batch_size=size), manifest, view)

@@ -110,7 +110,7 @@ def test_expected_shares(parts, exponent):
 def test_shares_of_what_is_read(folders, origin):
     """Over epochs each folder has its share; nothing else is drawn when it is read again."""
     weights = {"large": 1.0, "small": 2.0, "tiny": 1.0}
-    config, epochs = _config(folders, weights, seed=5), 24
+    config, epochs = _config(folders, weights, seed=5), 12
     read = _read(config, epochs)
     total = sum(SIZES.values())
     for name, weight in weights.items():

@@ -79,7 +79,7 @@ def test_exactly_so_many_characters_are_cut_out(rows, span, least):
             assert text.startswith(before) and text.endswith(after)
 
 
-@settings(SLOW, max_examples=6)
+@settings(SLOW, max_examples=4)
 @given(
     sentences=st.lists(_TEXT.map(lambda text: f"a{text.strip()}"), min_size=1, max_size=6),
     span=st.integers(1, 7),

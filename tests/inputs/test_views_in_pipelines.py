@@ -55,9 +55,8 @@ def _by_key(names, batch):
 @pytest.mark.parametrize(
     "name",
     [
-        "spans",
         "span_mask",
-        *(pytest.param(n, marks=pytest.mark.long) for n in ("distant", "word_repetition")),
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("spans", "distant", "word_repetition")),
     ],
 )
 def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):

@@ -34,9 +34,9 @@ CASES = {"nt_xent": (_nt_xent, (FIRST, SECOND)), "margin": (_margin, (SECOND,))}
 @pytest.mark.parametrize(
     ("way", "weights"),
     [
-        ("eager", WEIGHTS),
+        pytest.param("eager", WEIGHTS, marks=pytest.mark.long),
         ("eager", {**WEIGHTS, 6: 0.25}),
-        ("graph", {**WEIGHTS, 6: 0.25}),
+        pytest.param("graph", {**WEIGHTS, 6: 0.25}, marks=pytest.mark.long),
         ("compiled", {**WEIGHTS, 6: 0.25}),
     ],
 )

@@ -55,8 +55,12 @@ def _both(dtype, block, scale=1.0, **function):
     ("block", "function"),
     [
         *((block, {}) for block in BLOCKS),
-        # All in one block, and blocks with a rest.
-        *((block, {"jit_compile": compiled}) for block in (10, 101) for compiled in (False, True)),
+        # Blocks with a rest, and all in one block.
+        *((10, {"jit_compile": compiled}) for compiled in (False, True)),
+        *(
+            pytest.param(101, {"jit_compile": compiled}, marks=pytest.mark.long)
+            for compiled in (False, True)
+        ),
     ],
 )
 def test_blocks_equal_the_whole(block, function):

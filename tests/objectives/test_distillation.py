@@ -13,12 +13,7 @@ from official_cmlm.records.manifest import load_folders
 from tests.modeling.helpers import output_of
 from tests.objectives.helpers import Spy, embed, make_batch, make_task, random_model, refuses, train
 from tests.oracles.contrastive_numpy import cosine
-from tests.training.all_objectives import TEACHER_SIZE, teach, write_folders
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, vocabulary):
-    return write_folders(tmp_path_factory.mktemp("records"), vocabulary)
+from tests.training.all_objectives import TEACHER_SIZE, teach
 
 
 def _output(model, name, batch):
@@ -68,6 +63,7 @@ def test_translations_follow_the_first_text_or_their_own(folders, targets):
     assert float(found) == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.long
 def test_a_student_learns_the_vectors_of_its_texts(folders):
     """The cosine to the teacher rises, and the similarities come near."""
     task = make_task(

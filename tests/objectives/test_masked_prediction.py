@@ -60,11 +60,17 @@ def _step(model, features):
     return [loss, *(tf.convert_to_tensor(g) for g in gradients if g is not None)]
 
 
+def _long(name, *values):
+    return pytest.param(*values, id=name, marks=pytest.mark.long)
+
+
 @pytest.mark.parametrize(
     ("config", "dropout"),
-    [(MlmConfig(), {}), (CmlmConfig(num_projections=3, architecture="skip"), {})]
-    + [(CmlmConfig(num_projections=3), DROPOUT)],
-    ids=["mlm", "cmlm_skip", "cmlm_dropout"],
+    [
+        pytest.param(MlmConfig(), {}, id="mlm"),
+        _long("cmlm_skip", CmlmConfig(num_projections=3, architecture="skip"), {}),
+        _long("cmlm_dropout", CmlmConfig(num_projections=3), DROPOUT),
+    ],
 )
 def test_static_shapes_compile(config, dropout):
     """XLA compiles loss and gradients, which are those of free shapes, dropout's masks included."""

@@ -109,7 +109,7 @@ NONSENSE = {
 
 
 # Read by a whole pipeline, of which the others are parsed by the same function in a graph.
-_IN_A_PIPELINE = ("no record at all", "a negative length")
+_IN_A_PIPELINE = ("a negative length",)
 
 
 @pytest.fixture(scope="module")

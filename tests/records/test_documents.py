@@ -71,7 +71,7 @@ _SENTENCE = st.lists(_ID, min_size=1, max_size=4).flatmap(
 _RUNNING = st.tuples(st.lists(_SENTENCE, min_size=1, max_size=4), st.booleans(), st.booleans())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(records=st.lists(_RUNNING, min_size=1, max_size=4), data=st.data())
 def test_ids_of_running_text(records, data):
     """Sentences that follow another have other first ids; those of older records keep theirs."""
@@ -93,8 +93,7 @@ def test_ids_of_running_text(records, data):
         counts.append(len(sum(kept[0][:1] + kept[1][1:], [])))
         serialized.append(_encode(own, repeats, "", None, after))
     block = parse(tf.constant(serialized), tf.zeros(len(records), tf.int64))
-    running = tf.function(lambda mask: block.running(mask))(tf.constant(first))
-    assert running.to_list() == wanted
+    assert block.running(tf.constant(first)).to_list() == wanted
     assert block.running_lengths().numpy().tolist() == sum(lengths, [])
     assert [row[:1] for row in block.running().to_list()] == [
         row[:1] for row in block.sentences.to_list()

@@ -22,7 +22,10 @@ DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 
     ("name", "settings"),
     [
         ("contrastive", {"ignore_equal_texts": True}),
-        ("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
+        pytest.param(
+            *("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
+            marks=pytest.mark.long,
+        ),
         pytest.param("bitext_retrieval", {"ignore_equal_texts": True}, marks=pytest.mark.long),
         pytest.param("declutr", {"ignore_equal_texts": True}, marks=pytest.mark.long),
         pytest.param(

@@ -129,6 +129,7 @@ def test_step_from_the_pipeline_encodes_each_sequence_once(validation, passes):
     assert len(passes) == 8
 
 
+@pytest.mark.long
 def test_validation_is_one_pass(validation):
     """Validation ends, with the shortest of the pipelines, and repeats itself exactly."""
     dataset = validation[1].take(500)

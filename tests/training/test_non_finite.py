@@ -115,6 +115,7 @@ def _spied(monkeypatch):
     return merged
 
 
+@pytest.mark.long
 def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
     """Each replica decides separately, as several GPUs under XLA do."""
     merged, states = _spied(monkeypatch), []

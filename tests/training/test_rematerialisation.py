@@ -66,7 +66,7 @@ def test_each_block_is_computed_twice(folders, kind, monkeypatch):
     ("name", "kind"),
     [
         ("contrastive", "blocks"),
-        ("declutr", "attention"),
+        pytest.param("declutr", "attention", marks=pytest.mark.long),
         pytest.param("contrastive", "attention", marks=pytest.mark.long),
         pytest.param("declutr", "blocks", marks=pytest.mark.long),
     ],

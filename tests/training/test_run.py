@@ -191,11 +191,18 @@ def test_evaluation_needs_validation_records(records_dir, tmp_path):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path):
-    """A training goes on with the sentence vector and the modules that it began with."""
+def test_another_pooling_on_resume(trained, records_dir, tmp_path):
+    """A training goes on with the sentence vector that it began with."""
     params = tiny_run(records_dir, tmp_path, steps=6)
     with pytest.raises(UserError, match="pooling 'mean' .here 'max'."):
         run(params.replace(task={"encoder": {"pooling": "max"}}), "train", str(trained))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
+def test_another_projection_on_resume(trained, records_dir, tmp_path):
+    """The weights of the modules that it began with are read, or the training is refused."""
+    params = tiny_run(records_dir, tmp_path, steps=6)
     before = (trained / "params.yaml").read_text()
     other = params.replace(task={"objectives": {"cmlm": {"num_projections": 4}}})
     with pytest.raises(UserError, match="does not fit this experiment"):
@@ -266,20 +273,20 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
         on_piece(reports, values)
 
     monkeypatch.setattr(TrainingProgress, "on_piece", spy)
-    long = {"steps_per_loop": 8, "summary_interval": 8, "checkpoint_interval": 8}
-    params = tiny_run(records_dir, tmp_path, 8, "quick_thought", **long)
+    long = {"steps_per_loop": 4, "summary_interval": 4, "checkpoint_interval": 4}
+    params = tiny_run(records_dir, tmp_path, 4, "quick_thought", **long)
     with quick_runs():
         run(params, "train", str(tmp_path / "model"))
-    assert seen[0][0] == 1 and seen[-1][0] == 8 and len(seen) >= 4
+    assert seen[0][0] == 1 and seen[-1][0] == 4 and len(seen) >= 3
     first, later = seen[0][1], seen[1][1]
     assert first["training_loss"] > 0 and first["learning_rate"] > 0
     # The first step is compiled with, and gives no rate.
     assert "tokens_per_second" not in first and later["tokens_per_second"] > 0
     # The loop was ended by the clock once; the rest of it follows up to its multiple.
     saved = sorted(path.name for path in (tmp_path / "model").glob("ckpt-*.index"))
-    assert saved == ["ckpt-1.index", "ckpt-8.index"]
+    assert saved == ["ckpt-1.index", "ckpt-4.index"]
     lines = [json.loads(x) for x in (tmp_path / "model" / "history.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 8]
+    assert [line["step"] for line in lines] == [1, 4]
     printed = capfd.readouterr().err
     assert re.search(r"about .* for the remaining \d steps; --experiment=\? lists", printed)
 

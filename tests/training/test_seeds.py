@@ -55,11 +55,7 @@ def _distance(one, other):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        # This one predicts and compares.
-        pytest.param(n, marks=() if n == "declutr" else pytest.mark.long)
-        for n in objectives()
-    ],
+    [pytest.param(n, marks=() if n == "contrastive" else pytest.mark.long) for n in objectives()],
 )
 def test_the_same_seed_gives_the_same_weights(folders, name):
     """Two steps with dropout begin and end with the same bits; another seed's do neither."""

@@ -3,7 +3,7 @@
 Objectives × variations: chunks, rematerialised blocks, a vocabulary in blocks, replicas, XLA, and
 their combinations. The plain step of an objective, on one device, eager, with every kind of
 dropout, is computed once. The fast suite has all objectives with the two variations that combine
-the most; `make test-long` has the whole product.
+the most, each with one of them; `make test-long` has the whole product.
 """
 
 import dataclasses
@@ -78,10 +78,13 @@ class Variation:
 
 
 PLAIN = Variation()
-# All objectives in the fast suite: 8 examples in chunks of 3, 3 and 2, or on two replicas.
-BROAD = (Variation(3, "blocks", vocabulary=True), Variation(replicas=True))
+# In the fast suite each objective has one of them: 8 examples in chunks of 3, 3 and 2, or on two
+# replicas.
+CHUNKS, REPLICAS = Variation(3, "blocks", vocabulary=True), Variation(replicas=True)
+IN_CHUNKS = ("cmlm", "contrastive", "declutr", "distillation", "nli", "quick_thought")
 VARIATIONS = (
-    *BROAD,
+    CHUNKS,
+    REPLICAS,
     Variation(3),
     Variation(50),
     Variation(remat="blocks"),
@@ -103,13 +106,19 @@ COMPILED = (
 )
 
 
+def _fast(case: str) -> Variation | None:
+    if case in IN_CHUNKS:
+        return CHUNKS
+    return REPLICAS if case in SETTINGS else None
+
+
 def _cases(variations: tuple[Variation, ...]) -> list:
     return [
         pytest.param(
             case,
             variation,
             id=f"{case}-{variation.id}",
-            marks=() if variation in BROAD else pytest.mark.long,
+            marks=() if variation == _fast(case) else pytest.mark.long,
         )
         for case in CASES
         for variation in variations
@@ -206,8 +215,11 @@ def test_chunks_of_batches_of_any_size(folders, case):
 
 @pytest.mark.parametrize(
     "variation",
-    [Variation(remat="blocks"), Variation(remat="attention"), Variation(vocabulary=True)],
-    ids=lambda variation: variation.id,
+    [
+        pytest.param(Variation(remat="blocks"), id="remat_blocks", marks=pytest.mark.long),
+        pytest.param(Variation(remat="attention"), id="remat_attention", marks=pytest.mark.long),
+        pytest.param(Variation(vocabulary=True), id="vocabulary"),
+    ],
 )
 def test_half_precision(folders, bfloat16, variation):
     """Gradients of float32 weights that are read as bfloat16."""
@@ -223,13 +235,10 @@ def test_half_precision(folders, bfloat16, variation):
     assert np.linalg.norm(both[0] - both[1]) < 0.01 * np.linalg.norm(both[1])
 
 
-# One that predicts, one that compares too, and one with two encoders.
+# Declutr predicts and compares.
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(c, marks=() if c in ("cmlm", "declutr", "diff_cse") else pytest.mark.long)
-        for c in CASES
-    ],
+    [pytest.param(c, marks=() if c == "declutr" else pytest.mark.long) for c in CASES],
 )
 def test_losses_in_bfloat16(folders, case, request):
     """Every objective runs in mixed precision, near its float32 loss, with float32 gradients."""

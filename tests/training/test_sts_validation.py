@@ -48,7 +48,8 @@ def sts_file(tmp_path_factory):
 
 
 def _params(records_dir, tmp_path, sts_file, only=None, **trainer):
-    params = tiny_run(records_dir, tmp_path, 4, only, validation_interval=2, **trainer)
+    loop = {"steps_per_loop": 1, "summary_interval": 1, "validation_interval": 1}
+    params = tiny_run(records_dir, tmp_path, 2, only, **loop, **trainer)
     values = params.task.as_dict() | {"sts_file": str(sts_file)}
     return params.replace(task=values)
 
@@ -75,6 +76,7 @@ def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
         assert got == pytest.approx(expected, abs=0.2)
 
 
+@pytest.mark.long
 def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     """The scorer reads the weights as they are, also mirrored ones."""
     config = task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(sts_file))
@@ -88,6 +90,7 @@ def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     assert scores[0] == scores[2] != scores[1]
 
 
+@pytest.mark.long
 def test_a_pretrained_start_keeps_its_length(records_dir, tmp_path):
     """The scores see words beyond the training's 24 tokens, also once the start is gone.
 

@@ -145,7 +145,6 @@ CASES = {
     "one": "document",
     "two": "comparison",
     "five": [results(name, **SMALL) for name in "abcde"],
-    "empty": [results()],
     "empty and one suite": [results(), results("other", **SMALL)],
     "failed": [results(sts=suite(failures=["sts: no data"]))],
     "unknown suite": [results(zzz=suite(score("a", "b", 1.0)))],

@@ -71,7 +71,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # These have the most texts.
+        pytest.param(n, marks=pytest.mark.long if n in ("entity_linking", "qnli") else ())
+        for n in FILES
+    ],
+)
 def test_files_are_read_and_scored_as_ever(data_dir, name):
     """Every text is the same, no file differs from the published one, and no score has changed."""
     fields, digest, expected = FILES[name]
