@@ -87,6 +87,7 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
     assert len(found) > 15 and found == expected
 
 
+@pytest.mark.long
 def test_documents_that_are_too_short(folder, vocabulary):
     """No example at all is an error that says how long they must be."""
     config = DataConfig(input_path=str(folder), seq_length=24, global_batch_size=4)

@@ -93,24 +93,17 @@ def test_the_manifest_says_whether_there_are_hard_negatives(vocabulary, tmp_path
     assert load_manifest(tmp_path / "none").negatives == 0
 
 
-def test_pairs_where_documents_are_needed(vocabulary, tmp_path):
+@pytest.mark.parametrize("kinds", [("pairs", "documents"), ("documents", "pairs")])
+def test_records_of_the_other_kind(vocabulary, records_dir, tmp_path, kinds):
     """Both kinds are named, and the binary that writes what is needed."""
-    write_pairs(tmp_path, bitext(3), vocabulary)
+    (found, needed), folder = kinds, records_dir
+    if found == "pairs":
+        write_pairs(folder := tmp_path, bitext(3), vocabulary)
     with pytest.raises(UserError) as caught:
-        load_manifest(tmp_path, "documents")
+        load_manifest(folder, needed)
     assert str(caught.value) == (
-        f"{tmp_path}/dataset.json: holds pairs records, documents records are needed here; "
-        "python -m data_prep.create_documents writes them"
-    )
-
-
-def test_documents_where_pairs_are_needed(records_dir):
-    """Both kinds are named, and the binary that writes what is needed."""
-    with pytest.raises(UserError) as caught:
-        load_manifest(records_dir, "pairs")
-    assert str(caught.value) == (
-        f"{records_dir}/dataset.json: holds documents records, pairs records are needed here; "
-        "python -m data_prep.create_pairs writes them"
+        f"{folder}/dataset.json: holds {found} records, {needed} records are needed here; "
+        f"python -m data_prep.create_{needed} writes them"
     )
 
 

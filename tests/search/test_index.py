@@ -73,7 +73,9 @@ def test_every_way_finds_a_text_itself(way):
     assert index.ids == [str(i) for i in range(len(TEXTS))]
 
 
-@pytest.mark.parametrize(("precision", "least"), [("float16", 0.99), ("int8", 0.995), ("bits", 0.4)])
+@pytest.mark.parametrize(
+    ("precision", "least"), [("float16", 0.99), ("int8", 0.995), ("bits", 0.4)]
+)
 @pytest.mark.parametrize("approximate", [False, True])
 def test_rounded_vectors_find_most_of_what_exact_search_finds(precision, least, approximate):
     vectors = unit_vectors(2000)

@@ -24,23 +24,17 @@ from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run
 
 
+def _words(rng, count):
+    return " ".join(rng.choice(WORDS, count))
+
+
 @pytest.fixture(scope="module")
 def sts_file(tmp_path_factory):
     """Writes scored pairs in STS-B's columns."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("sts") / "sts-dev.csv"
     lines = [
-        "\t".join(
-            [
-                "g",
-                "f",
-                "y",
-                str(i),
-                f"{rng.uniform(0, 5):.2f}",
-                *(" ".join(rng.choice(WORDS, 5)),) * 1,
-            ]
-            + [" ".join(rng.choice(WORDS, 5))]
-        )
+        f"g\tf\ty\t{i}\t{rng.uniform(0, 5):.2f}\t{_words(rng, 5)}\t{_words(rng, 5)}"
         for i in range(20)
     ]
     path.write_text("\n".join(lines) + "\n")
@@ -99,7 +93,7 @@ def test_a_pretrained_start_keeps_its_length(records_dir, tmp_path):
     rng = np.random.default_rng(0)
     lines = []
     for i in range(12):
-        same, *ends = (" ".join(rng.choice(WORDS, n)) for n in (31, 10, 10))
+        same, *ends = (_words(rng, n) for n in (31, 10, 10))
         lines.append(f"g\tf\ty\t{i}\t{i % 5}\t{same} {ends[0]}\t{same} {ends[1]}")
     sts_file = tmp_path / "sts.csv"
     sts_file.write_text("\n".join(lines) + "\n")
