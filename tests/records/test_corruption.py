@@ -108,6 +108,15 @@ NONSENSE = {
 }
 
 
+FAST = (
+    "no record at all",
+    "a field is missing",
+    "an id beyond the vocabulary",
+    "lengths beyond the ids",
+    "a negative length",
+    "ids behind a space without lengths",
+    "an id behind a space beyond the vocabulary",
+)
 # Read by a whole pipeline, of which the others are parsed by the same function in a graph.
 _IN_A_PIPELINE = ("a negative length",)
 
@@ -125,7 +134,9 @@ def parse(records_dir):
     return parse
 
 
-@pytest.mark.parametrize("kind", NONSENSE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=() if k in FAST else pytest.mark.long) for k in NONSENSE]
+)
 def test_nonsense_with_valid_checksums(parse, records_dir, tmp_path, kind):
     """It stops the reading, and is named by its number."""
     folder = shutil.copytree(records_dir, tmp_path / "records")
