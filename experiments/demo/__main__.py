@@ -30,16 +30,16 @@ VOCAB_SIZE = 8000
 # Share of the documents that training never sees.
 HELD_OUT_SHARE = 0.05
 # Seconds of each stage on two cores of a 2.5 GHz Xeon.
-SECONDS = (20, 1, 12, 2, 5, 8, 6, 190, 16, 20, 14)
+SECONDS = (20, 1, 12, 2, 5, 8, 6, 210, 16, 20, 14)
 # The same from an encoder of the size of mini-en.
-_START_SECONDS = (*SECONDS[:7], 245, 25, 20, 19)
+_START_SECONDS = (*SECONDS[:7], 265, 25, 20, 19)
 # The stages that only the docstrings have, and the one that only random weights have.
 _DOCSTRINGS_ALONE, _RANDOM_ALONE = {0, 2, 3}, {4}
 RANDOM = "random"
 # The encoder that ships answers it first; a person sees at once if it is right.
 _QUERY = "stop a running process"
 # Seconds of the training without its steps: TensorFlow's import, compilation, validation.
-TRAINING_START_SECONDS = 30
+TRAINING_START_SECONDS = 50
 # Fewer steps teach too little to show.
 LEAST_STEPS_SHARE = 0.3
 

@@ -86,16 +86,16 @@ def test_what_no_stage_has_made_stays(tmp_path):
 @pytest.mark.parametrize(
     "taken, budget, share",
     [
-        ((10, 10), 170.0, 1.0),  # 20 + 30 + 100 + 20: just enough
-        ((10, 10), 120.0, 0.5),
-        ((20, 20), 240.0, 0.5),  # twice as slow, twice the time
+        ((10, 10), 190.0, 1.0),  # 20 + 50 + 100 + 20: just enough
+        ((10, 10), 140.0, 0.5),
+        ((20, 20), 280.0, 0.5),  # twice as slow, twice the time
         ((5, 5), 105.0, 1.0),
         ((10, 10), 20.0, LEAST_STEPS_SHARE),
         ((10, None), 20.0, 1.0),
     ],
 )
 def test_the_training_is_as_long_as_time_is_left(taken, budget, share):
-    """Two stages of 10 s, then a training of 30 s and its 100 s of steps, and a stage of 20 s."""
+    """Two stages of 10 s, then a training of 50 s and its 100 s of steps, and a stage of 20 s."""
     seconds = (10, 10, TRAINING_START_SECONDS + 100, 20)
     assert training_share(taken, seconds, budget) == pytest.approx(share)
 
