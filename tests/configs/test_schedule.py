@@ -86,9 +86,12 @@ PUBLISHED = {
     "mirror_bert/ablation/random_strings": (100, mirror_bert(5e-5)),
     "mirror_bert/phrase": (100, mirror_bert(2e-5)),
     "mirror_bert/word": (100, mirror_bert(2e-5)),
+    "mirror_bert/ablation/phrase_no_dropout_no_span_mask": (100, mirror_bert(2e-5)),
+    "mirror_bert/ablation/word_no_dropout": (100, mirror_bert(2e-5)),
     "declutr/base": (31_116, declutr(5e-5)),
     "declutr/small": (31_116, declutr(5e-5)),
     "declutr/ablation/learning_rate_0001": (31_116, declutr(1e-4)),
+    "declutr/ablation/small_learning_rate_0001": (31_116, declutr(1e-4)),
 }
 # The ablations of a method are based on this experiment.
 BASES = {

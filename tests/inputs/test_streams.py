@@ -114,7 +114,6 @@ def test_a_record_is_read_by_one_host(streamed, whole, hosts):
     assert {len(each) for each in readers.values()} == {1}
 
 
-@pytest.mark.long
 def test_shapes_of_a_step(streamed):
     """Each batch is full and padded to its bucket; most of its examples belong there."""
     own, keys = [], []

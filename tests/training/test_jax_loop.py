@@ -50,7 +50,7 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
 
     # A second shape is compiled once more.
     batches = itertools.cycle(
-        {k: v for name in names for k, v in _batch(folders, name, start).items()}
+        {group.name: _batch(folders, group, start) for group in task.train_groups}
         for start in ((0,) if few else (0, 8))
     )
     variables = [v for metric in (*metrics, loss) for v in metric.variables]
@@ -73,10 +73,14 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     return np.array(found), {v.name: v.numpy() for v in model.trainable_variables}
 
 
-def _batch(folders, name, start):
-    settings = {name: SETTINGS[name]}
-    config = task_config(records_of(folders, name), settings, {"num_layers": 1})
-    return batch_of(SentenceEncoderTask(config), name, start=start)
+def _batch(folders, group, start):
+    """Returns the features of all objectives of a group."""
+    found = {}
+    for name in group.objectives:
+        settings = {name: SETTINGS[name]}
+        config = task_config(records_of(folders, name), settings, {"num_layers": 1})
+        found |= batch_of(SentenceEncoderTask(config), name, start=start)[name]
+    return found
 
 
 def _assert_equal_training(folders, names, kind, rate, steps=_STEPS, **of_jax):
