@@ -3,7 +3,8 @@
 Steps of CMLM, MLM and contrastive learning (dropout alone) on real sentences, at three sizes of
 encoder, on two threads, against the strongest PyTorch reference: Hugging Face's BERT with `sdpa`
 attention on our own batches, its head at masked positions only, fused AdamW, and the fastest of
-eager execution and `torch.compile` with and without dynamic shapes, see `train_step_torch`.
+eager execution and `torch.compile` with and without dynamic shapes, see `train_step_torch`. With
+`--precision=bfloat16` each library computes by its own mixed precision.
 
 Our side is the faster of TensorFlow's kernels and of XLA, as `--ours` names them. Each side is a
 process of its own that traces and compiles first. Then they are measured in turn, round by round; a
@@ -47,6 +48,7 @@ def define_flags() -> None:
         ["eager", "dynamic", "static"],
         "Variants of the reference; none without PyTorch.",
     )
+    flags.DEFINE_enum("precision", "float32", ["float32", "bfloat16"], "Arithmetic of both.")
     flags.DEFINE_integer("rounds", 5, "Alternating rounds.", lower_bound=1)
     flags.DEFINE_integer("steps", 12, "Batches of a round; 0: of all examples.", lower_bound=0)
     flags.DEFINE_integer("examples", 2048, "Examples of each objective.", lower_bound=1)
@@ -111,7 +113,7 @@ def _measured(
             side: stack.enter_context(shared.new_process()) for each in libraries for side in each
         }
         started = [
-            sides[side].submit(_prepare, prepare, examples, size, variant)
+            sides[side].submit(_prepare, prepare, examples, size, variant, FLAGS.precision)
             for library in libraries
             for side, (prepare, variant) in library.items()
         ]

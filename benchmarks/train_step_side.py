@@ -17,7 +17,7 @@ from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 
-def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
+def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
     """Returns a call that measures, when its steps are traced and compiled.
 
     Args:
@@ -25,12 +25,15 @@ def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
       size: layers and width, e.g. `4x256`.
       variant: `kernels`, with logits at masked tokens only, or `xla`, compiled for each bucket,
         with logits at all slots of predictions.
+      precision: `float32`, or `bfloat16` with weights in float32.
     """
     cli.quiet_tensorflow()
     import tensorflow as tf
+    from official.modeling import performance
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    performance.set_mixed_precision_policy(precision)
     batches, objective = examples.batches, examples.objective
     features = [features_of(objective, batch, examples.pad) for batch in batches]
     model = model_of(objective, size, examples.vocab_size, variant)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_SHAPES = 64
 
 
-def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
+def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
     """Returns a call that measures, when its steps are compiled.
 
     Args:
@@ -26,6 +26,7 @@ def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
       variant: `eager`: our batches, padded to their longest sequence. `dynamic`: the same, compiled
         by `torch.compile(dynamic=True)`. `static`: compiled by `torch.compile(dynamic=False)` once
         for each bucket that batches are padded to; only the number of masked positions is dynamic.
+      precision: `float32`, or `bfloat16` by autocast.
     """
     import torch
 
@@ -58,7 +59,8 @@ def prepared(examples: Examples, size: str, variant: str) -> Callable[[], dict]:
 
     def step(batch: dict) -> "torch.Tensor":
         optimizer.zero_grad()
-        loss = loss_of(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = loss_of(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
