@@ -17,8 +17,6 @@ from export.service.embedder import TextEmbedder
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from tests.search.toy_encoder import Words
 
-uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
-
 
 class Encoder(Words):
     """Words, which can be held up, and fails on the text `fail`."""
@@ -58,6 +56,7 @@ def served(
     **settings,
 ):
     """Serves in a thread of this process; yields (port, encoder)."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
     encoder = encoder or Encoder()
     embedder = opened(encoder, count)
     limits = Settings(**({"name": "toy", "cut": on_long == "cut"} | settings))
@@ -107,6 +106,10 @@ def expected(texts):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+def connected(port):
+    return socket.create_connection(("127.0.0.1", port), 60)
+
+
 def rest(connection):
     """Returns all that comes until the other side closes."""
     parts = []
@@ -116,8 +119,41 @@ def rest(connection):
     return b"".join(parts)
 
 
+def exchanged(port, sent):
+    """Sends bytes on a connection of their own; returns all that comes until it is closed."""
+    with connected(port) as sender:
+        with contextlib.suppress(ConnectionError):
+            sender.sendall(sent)
+        return rest(sender)
+
+
 def raw(texts, model="toy"):
+    """Returns the bytes of a request of embeddings."""
+    return posted({"model": model, "input": texts})
+
+
+def posted(body, path="/v1/embeddings"):
     """Returns the bytes of a request."""
-    body = json.dumps({"model": model, "input": texts}).encode()
-    head = "POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    body = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def answered(app, method, path, body, headers):
+    """Asks an application without a socket; returns status, headers and body of its answer."""
+    scope = {"type": "http", "http_version": "1.1", "method": method, "path": path}
+    scope |= {"raw_path": b"", "query_string": b"", "root_path": "", "scheme": "http"}
+    scope |= {"headers": [*headers], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+    messages, sent = [{"type": "http.request", "body": body, "more_body": False}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    # No answer takes so long.
+    async with asyncio.timeout(20):
+        await app(scope, receive, send)
+    headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:])

@@ -42,31 +42,38 @@ async def _began(gate):
     assert await asyncio.to_thread(gate.began.wait, 60)
 
 
-def _run(steps, gate, **limits):
+def _run(steps, work, **limits):
     async def run():
-        batcher = Batcher(gate, Limits(**limits))
+        batcher = Batcher(work, Limits(**limits))
         await steps(batcher)
-        if isinstance(gate, Gate):
-            gate.open.set()
+        if isinstance(work, Gate):
+            work.open.set()
         await batcher.close()
         assert batcher.waiting == 0
 
     asyncio.run(run())
 
 
-def test_what_arrives_while_one_is_computed_is_the_next_batch():
+def _batches(*requests, tokens=1, **limits):
+    """Returns the batches of requests that arrive while a text `a` is computed."""
     gate = Gate(closed=True)
 
     async def steps(batcher):
         first = _submit(batcher, ["a"])
         await _began(gate)
-        others = [_submit(batcher, [text, text]) for text in "bcdef"]
-        assert batcher.waiting == 10
+        others = [_submit(batcher, request, tokens) for request in requests]
+        assert batcher.waiting == tokens * sum(map(len, requests))
         gate.open.set()
-        assert _same(await asyncio.gather(first, *others), [["A"], *([c, c] for c in "BCDEF")])
+        wanted = [[text.upper() for text in request] for request in (["a"], *requests)]
+        assert _same(await asyncio.gather(first, *others), wanted)
 
-    _run(steps, gate, batch_tokens=6)
-    assert [[len(r) for r in batch] for batch in gate.batches] == [[1], [2, 2, 2], [2, 2]]
+    _run(steps, gate, **limits)
+    return gate.batches[1:]
+
+
+def test_what_arrives_while_one_is_computed_is_the_next_batch():
+    batches = _batches(*([text, text] for text in "bcdef"), batch_tokens=6)
+    assert batches == [[["b"] * 2, ["c"] * 2, ["d"] * 2], [["e"] * 2, ["f"] * 2]]
 
 
 def test_nothing_waits_for_others_where_nothing_is_computed():
@@ -91,24 +98,9 @@ def test_a_request_larger_than_a_batch_is_computed_in_pieces():
 
 
 def test_short_requests_come_before_the_pieces_of_long_ones():
-    gate = Gate(closed=True)
-
-    async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        large = [_submit(batcher, [name] * 5) for name in "bc"]
-        small = [_submit(batcher, [name]) for name in "de"]
-        assert batcher.waiting == 12
-        gate.open.set()
-        assert _same(await asyncio.gather(*large), [["B"] * 5, ["C"] * 5])
-        await asyncio.gather(first, *small)
-
-    _run(steps, gate, batch_tokens=3, delay_seconds=60)
-    # A piece that is not due does not delay them, even where it has room beside them.
-    assert gate.batches[:2] == [[["a"]], [["d"], ["e"]]]
-    assert sorted(text for batch in gate.batches for r in batch for text in r) == sorted(
-        "a" + "b" * 5 + "c" * 5 + "de"
-    )
+    """A piece that is not due does not delay them, even where it has room beside them."""
+    batches = _batches(["b"] * 5, ["c"] * 5, ["d"], ["e"], batch_tokens=3, delay_seconds=60)
+    assert batches[0] == [["d"], ["e"]]
 
 
 def test_many_long_requests_have_no_more_turns_than_one(monkeypatch):
@@ -146,34 +138,18 @@ def test_a_batch_takes_about_so_many_seconds(seconds, largest):
 
 def test_a_long_request_waits_no_longer_than_the_bound():
     """With a bound of 0 the order is that of arrival."""
-    gate = Gate(closed=True)
-
-    async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        others = [_submit(batcher, ["b"] * 3), _submit(batcher, ["c"])]
-        gate.open.set()
-        await asyncio.gather(first, *others)
-
-    _run(steps, gate, batch_tokens=3, delay_seconds=0)
-    assert gate.batches == [[["a"]], [["b"] * 3], [["c"]]]
+    batches = _batches(["b"] * 3, ["c"], batch_tokens=3, delay_seconds=0)
+    assert batches == [[["b"] * 3], [["c"]]]
 
 
 def test_a_batch_is_full_by_tokens_and_one_text_may_have_more():
-    gate = Gate(closed=True)
-
-    async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        others = [_submit(batcher, ["b"] * 2, 9), _submit(batcher, ["c"] * 2, 1)]
-        gate.open.set()
-        await asyncio.gather(first, *others)
-
-    _run(steps, gate, batch_tokens=4, delay_seconds=60)
-    assert gate.batches == [[["a"]], [["c", "c"]], [["b"]], [["b"]]]
+    assert _batches(["b"] * 2, tokens=9, batch_tokens=4) == [[["b"]], [["b"]]]
+    two = {"tokens": 2, "batch_tokens": 4}
+    assert _batches(["b"], ["c"], ["d"], **two) == [[["b"], ["c"]], [["d"]]]
 
 
-def test_a_large_request_that_nobody_waits_for_ends_with_its_piece():
+def test_what_nobody_waits_for_is_not_computed():
+    """A large request ends with its piece."""
     gate = Gate(closed=True)
 
     async def steps(batcher):
@@ -181,7 +157,9 @@ def test_a_large_request_that_nobody_waits_for_ends_with_its_piece():
         await _began(gate)
         other = _submit(batcher, ["b"])
         assert batcher.waiting == 8
+        gone = _submit(batcher, ["c"] * 3)
         large.cancel()
+        gone.cancel()
         await asyncio.sleep(0)
         assert batcher.waiting == 1
         gate.open.set()
@@ -223,25 +201,6 @@ def test_a_full_queue_refuses_and_takes_again():
     _run(steps, gate, queue_tokens=4)
 
 
-def test_what_nobody_waits_for_is_not_computed():
-    gate = Gate(closed=True)
-
-    async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        gone, stays = _submit(batcher, ["b"] * 3), _submit(batcher, ["c"])
-        gone.cancel()
-        # One that is being computed is computed, and dropped.
-        first.cancel()
-        await asyncio.sleep(0)
-        assert batcher.waiting == 1
-        gate.open.set()
-        assert (await stays).tolist() == ["C"]
-
-    _run(steps, gate)
-    assert gate.batches == [[["a"]], [["c"]]]
-
-
 def test_an_error_belongs_to_its_request():
     gate = Gate()
 
@@ -268,12 +227,7 @@ def test_work_that_fails_as_a_whole_ends_no_other_work():
             await _submit(batcher, ["a"])
         assert (await _submit(batcher, ["b"])).tolist() == ["B"]
 
-    async def run():
-        batcher = Batcher(work, Limits())
-        await steps(batcher)
-        await batcher.close()
-
-    asyncio.run(run())
+    _run(steps, work)
 
 
 def test_closing_computes_what_waits_and_takes_no_more():
@@ -289,8 +243,4 @@ def test_closing_computes_what_waits_and_takes_no_more():
         await closing
         assert _same([await first, await second], [["A"], ["B"]])
 
-    async def run():
-        batcher = Batcher(gate, Limits())
-        await steps(batcher)
-
-    asyncio.run(run())
+    _run(steps, gate)

@@ -15,6 +15,7 @@ from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_
 from official_cmlm.search import Index
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import write_encoder
+from tests.export.service_helpers import answered
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, traced_ops
 
 PROMPTS = {"query": "the bird ", "document": "a cat ", "other": "the old Über "}
@@ -38,31 +39,14 @@ def _served(encoder, **fields):
     pytest.importorskip("starlette")
     app = create_app(TokenEmbedder(encoder, "tiny"), Settings("tiny", normalize=False))
     body = json.dumps({"model": "tiny", "input": [TEXT], "encoding_format": "float"} | fields)
-    sent = []
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
 
     async def ask():
-        requests = [{"type": "http.request", "body": body.encode(), "more_body": False}]
-
-        async def receive():
-            return requests.pop() if requests else await asyncio.Event().wait()
-
-        async def send(message):
-            sent.append(message.get("body", b""))
-
-        headers = {"host": "localhost", "content-type": "application/json"}
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "method": "POST",
-            "path": "/v1/embeddings",
-            "query_string": b"",
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        }
         async with app.router.lifespan_context(app):
-            await app(scope, receive, send)
+            return await answered(app, "POST", "/v1/embeddings", body.encode(), headers)
 
-    asyncio.run(ask())
-    return json.loads(b"".join(sent))["data"][0]["embedding"]
+    _, _, answer = asyncio.run(ask())
+    return json.loads(answer)["data"][0]["embedding"]
 
 
 def _embedded(encoder, model, **settings):

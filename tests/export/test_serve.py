@@ -37,9 +37,12 @@ from tests.binaries import call
 from tests.export.service_helpers import (
     Encoder,
     ask,
+    connected,
     count_tokens,
+    exchanged,
     expected,
     opened,
+    posted,
     raw,
     rest,
     served,
@@ -101,11 +104,6 @@ def test_vectors_come_in_order_and_are_the_encoders(service, form):
     assert found.model == "toy" and found.usage.prompt_tokens == count_tokens(texts).sum()
 
 
-def test_one_string_is_one_vector(service):
-    found = client(service[0]).embeddings.create(model="toy", input="two words")
-    np.testing.assert_allclose([found.data[0].embedding], expected(["two words"]), atol=1e-6)
-
-
 def test_a_lone_surrogate_is_a_text(service):
     body = b'{"model": "toy", "input": ["a \\ud800 b", "a"]}'
     status, _, answer = ask(service[0], body)
@@ -122,48 +120,25 @@ def test_2048_texts_are_taken_and_2049_are_not(service):
         client(service[0]).embeddings.create(model="toy", input=[*texts, "more"])
 
 
-@pytest.mark.parametrize("form", ["float", "base64"])
-def test_health_answers_while_a_large_answer_is_made(monkeypatch, form):
-    """It is made in parts of few rows, on another thread; one of them is held up."""
-    held, go_on, sizes = threading.Event(), threading.Event(), []
-    make = app._data
-
-    def data(vectors, first, as_base64):
-        sizes.append(len(vectors))
-        if len(sizes) == 3:
-            held.set()
-            assert go_on.wait(60)
-        return make(vectors, first, as_base64)
-
-    monkeypatch.setattr(app, "_data", data)
-    found = []
-    body = {"model": "toy", "input": ["a b"] * 2048, "encoding_format": form}
-    with served() as (port, _):
-        asking = threading.Thread(target=lambda: found.append(ask(port, body)))
-        asking.start()
-        assert held.wait(60)
-        assert ask(port, None, path="/health", method="GET")[0] == 200
-        go_on.set()
-        asking.join(60)
-    assert sum(sizes) == 2048 and max(sizes) <= 16
-    status, _, answer = found[0]
-    assert status == 200 and [one["index"] for one in json.loads(answer)["data"]] == [*range(2048)]
-
-
-@pytest.mark.parametrize(("step", "size"), [("_object", 20_000), ("_read", 3000)])
-def test_health_answers_while_a_body_of_some_size_is_read(monkeypatch, step, size):
-    """A body's JSON, and its texts that become tokens."""
-    held, go_on, went_on = threading.Event(), threading.Event(), []
+@pytest.mark.parametrize(
+    ("step", "call", "texts"),
+    [("_object", 1, "a" * 20_000), ("_read", 1, "a" * 3000), ("_data", 3, ["a b"] * 2048)],
+)
+def test_health_answers_while_much_is_read_or_written(monkeypatch, step, call, texts):
+    """A body's JSON, its texts that become tokens, and parts of an answer, on other threads."""
+    held, go_on, calls, went_on = threading.Event(), threading.Event(), [], []
     make = getattr(app, step)
 
     def made(*args):
-        held.set()
-        went_on.append(go_on.wait(5))
+        calls.append(args)
+        if len(calls) == call:
+            held.set()
+            went_on.append(go_on.wait(5))
         return make(*args)
 
     with served() as (port, _):
         monkeypatch.setattr(app, step, made)
-        asking = threading.Thread(target=_embed, args=(port, "a" * size))
+        asking = threading.Thread(target=_embed, args=(port, texts))
         asking.start()
         assert held.wait(60)
         assert ask(port, None, path="/health", method="GET")[0] == 200
@@ -173,23 +148,14 @@ def test_health_answers_while_a_body_of_some_size_is_read(monkeypatch, step, siz
 
 
 def test_shorter_vectors_are_the_first_dimensions_at_length_1(service):
-    found = client(service[0]).embeddings.create(model="toy", input=["a b"], dimensions=5)
+    """Here of one text, which need not be in a list."""
+    found = client(service[0]).embeddings.create(model="toy", input="a b", dimensions=5)
     first = expected(["a b"])[:, :5]
     np.testing.assert_allclose([found.data[0].embedding], first / np.linalg.norm(first), atol=1e-6)
 
 
-def test_what_is_too_long_is_cut_and_counted(service):
-    found = client(service[0]).embeddings.create(model="toy", input=["w " * 50, "w"])
-    assert found.usage.total_tokens == 12 + 3
-    body = {"model": "toy", "input": ["w " * 50, "w"]}
-    status, headers, answer = ask(service[0], body)
-    assert status == 200 and headers["x-truncated-inputs"] == "1"
-    assert json.loads(answer)["usage"]["truncated_inputs"] == 1
-    assert ask(service[0], body | {"truncate": False})[0] == 400
-
-
-def test_a_text_cut_by_characters_and_one_cut_by_tokens_are_two():
-    """A text that is cut by both is one."""
+def test_what_is_too_long_is_cut_and_counted():
+    """Characters and tokens are limited; a text beyond both limits counts once."""
     texts = ["x" * 101, "w " * 30, "w " * 90, "w"]
     index = Index.build(Words(), ["a cat"])
     bodies = {
@@ -198,10 +164,15 @@ def test_a_text_cut_by_characters_and_one_cut_by_tokens_are_two():
         "/rerank": ({"query": texts[1], "texts": texts}, "4"),
         "/search": ({"query": texts[1]}, "1"),
     }
-    with served(max_characters=100, index=index) as (port, _):
+    with served(max_characters=100, index=index) as (port, encoder):
         for path, (body, wanted) in bodies.items():
-            status, headers, _ = ask(port, body, path=path)
+            status, headers, answer = ask(port, body, path=path)
             assert (status, headers["x-truncated-inputs"]) == (200, wanted), path
+            if path == "/v1/embeddings":
+                usage = json.loads(answer)["usage"]
+                assert (usage["total_tokens"], usage["truncated_inputs"]) == (3 + 12 + 12 + 3, 3)
+                assert encoder.texts[-1] == [text[:100] for text in texts]
+                assert ask(port, body | {"truncate": False})[0] == 400
 
 
 def test_models(service):
@@ -245,35 +216,21 @@ def test_wrong_requests_say_what_is_wrong(service, change, message):
     assert re.search(message, error["message"])
 
 
-@pytest.mark.parametrize("body", ["", "{", "[1]", "3", b"\xff\xfe", "[" * 100_000])
-def test_bodies_that_are_no_object(service, body):
-    status, _, answer = ask(service[0], body)
-    assert status == 400 and "JSON" in json.loads(answer)["error"]["message"]
-
-
-def test_unknown_addresses_and_methods(service):
-    assert ask(service[0], "", path="/v1/nothing")[0] == 404
-    status, headers, _ = ask(service[0], None, method="GET")
-    assert status == 405 and headers["allow"] == "POST"
-    assert ask(service[0], None, path="/docs", method="GET")[0] == 404
-
-
-def test_the_root_lists_addresses_that_answer(service):
-    listed = json.loads(ask(service[0], None, path="/", method="GET")[2])["addresses"]
-    for method, path in (line.split() for line in listed):
+def test_the_root_and_the_schema_name_what_is_taken(service):
+    """Each address that is listed answers and is described, and no other field is taken."""
+    found = {}
+    for path in ("/", "/info", "/openapi.json"):
+        status, _, body = ask(service[0], None, path=path, method="GET")
+        found[path] = json.loads(body)
+        assert status == 200
+    described = found["/info"]
+    assert (described["max_input_length"], described["dimension"]) == (12, WIDTH)
+    for method, path in (line.split() for line in found["/"]["addresses"]):
         status = ask(service[0], "{}" if method == "POST" else None, path=path, method=method)[0]
         assert status in (200, 400, 404) and (status != 404 or "{" in path)
-    described = json.loads(ask(service[0], None, path="/info", method="GET")[2])
-    assert (described["max_input_length"], described["dimension"]) == (12, WIDTH)
-
-
-def test_the_schema_names_what_is_taken(service):
-    """Each address is described, and a field that it does not name is refused."""
-    status, _, body = ask(service[0], None, path="/openapi.json", method="GET")
-    described = json.loads(body)
-    listed = json.loads(ask(service[0], None, path="/", method="GET")[2])["addresses"]
-    paths = {line.split()[1].replace(":path", "") for line in listed}
-    assert status == 200 and described["openapi"] == "3.1.0" and set(described["paths"]) == paths
+    paths = {line.split()[1].replace(":path", "") for line in found["/"]["addresses"]}
+    described = found["/openapi.json"]
+    assert described["openapi"] == "3.1.0" and set(described["paths"]) == paths
     for path, operations in described["paths"].items():
         if "post" in operations:
             content = operations["post"]["requestBody"]["content"]
@@ -292,21 +249,12 @@ def test_a_request_is_one_line_of_the_log():
             status, headers, _ = ask(port, {"model": "other"}, {"X-Request-Id": given})
             assert status == 404 and re.fullmatch("[0-9a-f]{32}", headers["x-request-id"])
         ask(port, None, path="/no%0A%22where", method="GET")
-    found = [json.loads(line) for line in lines]
-    assert all("\n" not in line for line in lines) and [one["status"] for one in found] == [
-        200,
-        404,
-        404,
-        404,
-    ]
-    first = found[0]
-    assert (first["id"], first["client"], first["path"]) == (
-        "mine-1",
-        "127.0.0.1",
-        "/v1/embeddings",
-    )
-    assert (first["texts"], first["tokens"], first["cut_texts"]) == (2, 16, 1)
-    assert found[-1]["path"] == '/no\n"where'
+    assert not any("\n" in line for line in lines)
+    first, *others = map(json.loads, lines)
+    assert [one["status"] for one in others] == [404] * 3 and others[-1]["path"] == '/no\n"where'
+    wanted = {"id": "mine-1", "client": "127.0.0.1", "path": "/v1/embeddings", "status": 200}
+    wanted |= {"texts": 2, "tokens": 16, "cut_texts": 1}
+    assert first == first | wanted
 
 
 _CHUNKED = (
@@ -331,10 +279,7 @@ def test_what_is_refused_before_it_is_a_request_is_one_line_of_the_log(sent, sta
     lines = []
     limits = ConnectionLimits(header_seconds=0.3)
     with served(connections=limits, log=lines.append) as (port, _):
-        with socket.create_connection(("127.0.0.1", port), 60) as sender:
-            with contextlib.suppress(ConnectionError):
-                sender.sendall(sent)
-            rest(sender)
+        exchanged(port, sent)
     [line] = map(json.loads, lines)
     assert (line["client"], line["status"], line.get("path")) == ("127.0.0.1", status, path)
     assert why in line["error"]
@@ -345,12 +290,11 @@ def test_clients_that_leave_are_one_line_of_the_log_each():
     lines = []
     with served(log=lines.append) as (port, encoder), held_up(port, encoder):
         for sent in (b"GET / HT", raw(["a"])[:-9], raw(["b"])):
-            with socket.create_connection(("127.0.0.1", port), 60) as gone:
+            with connected(port) as gone:
                 gone.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert gone.recv(1000).startswith(b"HTTP/1.1 200")
                 gone.sendall(sent)
-        with socket.create_connection(("127.0.0.1", port), 60):
-            pass
+        connected(port).close()
     found = [(one["status"], one.get("path")) for one in map(json.loads, lines)]
     assert sorted(found, key=str) == [
         *[(200, "/live")] * 3,
@@ -472,17 +416,11 @@ def test_a_large_body_is_refused_however_it_is_sent(service):
     with pytest.raises(openai.APIStatusError, match="larger than 8 MiB") as caught:
         client(service[0]).embeddings.create(model="toy", input=["x" * (20 << 20)])
     assert caught.value.status_code == 413
-    head = (
-        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n"
-    )
     chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", service[0]), 60) as sender:
-        sender.sendall(head + chunk * 8 + b"1\r\nx\r\n")
-        answer = rest(sender)
-        assert answer.startswith(b"HTTP/1.1 413") and b"larger than 8 MiB" in answer
-    with socket.create_connection(("127.0.0.1", service[0]), 60) as sender:
-        sender.sendall(head)
+    answer = exchanged(service[0], _CHUNKED + chunk * 8 + b"1\r\nx\r\n")
+    assert answer.startswith(b"HTTP/1.1 413") and b"larger than 8 MiB" in answer
+    with connected(service[0]) as sender:
+        sender.sendall(_CHUNKED)
         with pytest.raises(ConnectionError):
             for _ in range(100):
                 sender.sendall(chunk)
@@ -544,12 +482,12 @@ def test_a_client_that_goes_away_is_not_computed_for():
     with served() as (port, encoder):
         with held_up(port, encoder):
             request = raw(["nobody waits"] * 3)
-            with socket.create_connection(("127.0.0.1", port)) as gone:
+            with connected(port) as gone:
                 gone.sendall(request)
                 _until_waiting(port, 12)
             _until_waiting(port, 0)
             # Another one leaves in the middle of its body.
-            with socket.create_connection(("127.0.0.1", port)) as gone:
+            with connected(port) as gone:
                 gone.sendall(request[:-30])
         _embed(port, "afterwards")
         assert not any("nobody waits" in texts for texts in encoder.texts)
@@ -589,7 +527,7 @@ def test_a_connection_is_read_after_a_large_body(header):
 def test_a_client_that_ends_its_side_after_the_request_gets_its_answer(version):
     """Two requests of one connection, which ends within a third."""
     with served() as (port, encoder), held_up(port, encoder):
-        with socket.create_connection(("127.0.0.1", port), 60) as half:
+        with connected(port) as half:
             request = raw(["a b"]).replace(b"/1.1", f"/{version}".encode())
             half.sendall(request * 2 + request[:-9])
             half.shutdown(socket.SHUT_WR)
@@ -599,20 +537,6 @@ def test_a_client_that_ends_its_side_after_the_request_gets_its_answer(version):
     assert answers.count(b"HTTP/1.1 200") == (1 if version == "1.0" else 2)
     assert answers.count(b'"embedding": [') == answers.count(b"HTTP/1.1 200")
     assert (b"HTTP/1.1 100" in answers) == (version == "1.1")
-
-
-def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
-    """Only the pieces until then are encoded, and another one's text has its turn."""
-    with served(limits=Limits(batch_tokens=15)) as (port, encoder):
-        encoder.open.clear()
-        with socket.create_connection(("127.0.0.1", port)) as gone:
-            gone.sendall(raw(["hold", *["nobody waits"] * 2047]))
-            assert encoder.began.wait(60)
-            _until_waiting(port, 4 * 2044)
-        _until_waiting(port, 0)
-        encoder.open.set()
-        _embed(port, "afterwards")
-        assert [len(t) for t in encoder.texts if "nobody waits" in t] == [4]
 
 
 def test_a_full_queue_is_429_and_clients_try_again():
@@ -646,15 +570,6 @@ def test_bodies_beyond_the_memory_for_them_are_429():
             assert ask(port, {"model": "other", "input": large * 3})[0] == 404
 
 
-def test_characters_of_a_text_are_bounded():
-    with served(max_characters=10) as (port, encoder):
-        _embed(port, ["1234567890 no more", "short"])
-        assert encoder.texts[-1] == ["1234567890", "short"]
-    with served(max_characters=10, cut=False) as (port, _):
-        status, _, body = ask(port, {"model": "toy", "input": ["a", "12345678901"]})
-        assert status == 400 and "input 1 has 11 characters" in json.loads(body)["error"]["message"]
-
-
 def test_requests_beyond_those_at_once_are_429_and_health_is_not():
     with served(requests=1) as (port, encoder):
         with held_up(port, encoder):
@@ -665,20 +580,12 @@ def test_requests_beyond_those_at_once_are_429_and_health_is_not():
         _embed(port, "a")
 
 
-def test_a_connection_without_a_complete_request_is_closed():
+def test_a_connection_without_another_whole_request_is_closed():
+    """After an answer, too, where uvicorn's own limit ends with the first byte."""
+    request = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     with served(connections=ConnectionLimits(header_seconds=0.2)) as (port, _):
-        for sent in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n"):
-            with socket.create_connection(("127.0.0.1", port), 60) as silent:
-                silent.sendall(sent)
-                assert rest(silent) == b""
-        # After an answer, too, where uvicorn's own limit ends with the first byte.
-        with socket.create_connection(("127.0.0.1", port), 60) as silent:
-            silent.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            answer = b""
-            while not answer.endswith(b'"ok"}'):
-                answer += silent.recv(1000)
-            silent.sendall(b"GET")
-            assert rest(silent) == b""
+        answer = exchanged(port, request + b"GET")
+    assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b'"ok"}')
 
 
 def test_connections_without_a_byte_make_room_for_others_first():
@@ -687,18 +594,18 @@ def test_connections_without_a_byte_make_room_for_others_first():
     settings = {"connections": limits, "requests": 1, "log": lines.append}
     with served(**settings) as (port, _), contextlib.ExitStack() as stack:
 
-        def connected():
-            return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+        def another():
+            return stack.enter_context(connected(port))
 
-        upload, silent, between = connected(), connected(), connected()
+        upload, silent, between = another(), another(), another()
         request = raw(["a"])
         upload.sendall(request[:-9])
         between.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert between.recv(1000).startswith(b"HTTP/1.1 200")
-        other = connected()
+        other = another()
         assert rest(silent) == b""
         other.sendall(b"G")
-        newest = connected()
+        newest = another()
         assert rest(other) == b"" or rest(between) == b""
         upload.sendall(request[-9:])
         assert upload.recv(1000).startswith(b"HTTP/1.1 200")
@@ -727,10 +634,7 @@ def test_connections_that_come_together_are_bounded_too():
     with served(connections=limits) as (port, encoder), contextlib.ExitStack() as stack:
         go_on = threading.Event()
         encoder.on_loop(go_on.wait, 60)
-        made = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-            for _ in range(20)
-        ]
+        made = [stack.enter_context(connected(port)) for _ in range(20)]
         go_on.set()
         assert [rest(one) for one in made[:17]] == [b""] * 17
         for one in made[17:]:
@@ -738,27 +642,15 @@ def test_connections_that_come_together_are_bounded_too():
             assert one.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.parametrize("keys", [(), ("key",)])
 @pytest.mark.parametrize("size", [1, 60, 1000])
-def test_a_body_in_many_small_chunks_is_refused_and_its_connection_closed(size):
+def test_a_body_in_many_small_chunks_is_refused_and_its_connection_closed(size, keys):
     """The first 200 chunks are parsed, and not those that follow."""
     chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
-    head = (
-        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\n"
-    )
-    for settings in ({}, {"api_keys": ("key",)}):
-        with served(**settings) as (port, _):
-            with socket.create_connection(("127.0.0.1", port), 60) as sender:
-                answer = b""
-                with contextlib.suppress(ConnectionError):
-                    sender.sendall(head)
-                    for _ in range(5):
-                        sender.sendall(chunk * 1000)
-                with contextlib.suppress(ConnectionError):
-                    answer = sender.recv(12)
-                # The system may drop an answer whose client goes on sending.
-                assert answer in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401")
-                assert b"200" not in rest(sender)
+    with served(api_keys=keys) as (port, _):
+        answer = exchanged(port, _CHUNKED + chunk * 5000)
+    # The system may drop an answer whose client goes on sending.
+    assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401") and b"200" not in answer
 
 
 def test_others_have_their_turn_while_chunks_are_parsed():
@@ -767,9 +659,9 @@ def test_others_have_their_turn_while_chunks_are_parsed():
     with served(log=lines.append) as (port, encoder):
         go_on = threading.Event()
         encoder.on_loop(go_on.wait, 60)
-        with socket.create_connection(("127.0.0.1", port), 60) as sender:
+        with connected(port) as sender:
             sender.sendall(_CHUNKED + b"3c\r\n%b\r\n" % (b"x" * 60) * 400)
-            with socket.create_connection(("127.0.0.1", port), 60) as other:
+            with connected(port) as other:
                 other.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
                 go_on.set()
                 assert other.recv(12) == b"HTTP/1.1 200"
@@ -783,50 +675,22 @@ def test_others_have_their_turn_while_chunks_are_parsed():
 def test_a_connection_whose_body_is_not_read_is_closed(request_line):
     """One byte a second would keep it open otherwise."""
     with served(api_keys=("key",)) as (port, _):
-        with socket.create_connection(("127.0.0.1", port), 60) as sender:
-            head = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{{"
-            sender.sendall(head.encode())
-            assert rest(sender).startswith(b"HTTP/1.1 ")
-
-
-def test_a_request_with_two_lengths_is_refused_and_its_connection_closed():
-    body = b'{"model": "toy", "input": "a"}'
-    chunk = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-    head = (
-        b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
-    with served() as (port, _):
-        with socket.create_connection(("127.0.0.1", port), 60) as sender:
-            sender.sendall(head + chunk + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            answer = rest(sender)
-    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
-
-
-def test_invalid_http_is_refused_in_openais_form():
-    with served() as (port, _):
-        with socket.create_connection(("127.0.0.1", port), 60) as sender:
-            sender.sendall(b"nonsense\r\n\r\n")
-            answer = rest(sender)
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["type"] == "invalid_request_error"
+        head = f"{request_line} HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{{"
+        assert exchanged(port, head.encode()).startswith(b"HTTP/1.1 ")
 
 
 @pytest.mark.parametrize(
     ("host", "status"),
     [
         *(("localhost:80", 200), ("[::1]", 200), ("127.1.2.3:8000", 200), ("LocalHost", 200)),
-        *(("a.b", 403), ("127.a.b", 403), ("127.0.0.1.a.b", 403), ("localhost.a.b:80", 403)),
+        ("localhost.a.b:80", 403),
     ],
 )
 def test_a_web_page_cannot_use_a_service_on_localhost(host, status):
-    """Neither under a name that is pointed at this machine, nor with a form's body."""
+    """Not under a name that is pointed at this machine, unless it has the key."""
     body = {"model": "toy", "input": "a"}
     with served(loopback=True) as (port, _):
         assert ask(port, body, {"Host": host})[0] == status
-        for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-            wrong = {"Host": "localhost", "Content-Type": kind}
-            assert ask(port, body, wrong)[0] == 415
     with served(loopback=True, api_keys=("key",)) as (port, _):
         assert ask(port, body, {"Host": host, "Authorization": "Bearer key"})[0] == 200
 
@@ -850,7 +714,7 @@ def test_what_is_open_when_the_service_ends_gets_503():
         encoder.open.clear()
         asking = []
         for request in (raw(["a"])[:-9], raw(["hold"]), raw(["b"])):
-            asking.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)))
+            asking.append(stack.enter_context(connected(port)))
             asking[-1].sendall(request)
             if b"hold" in request:
                 assert encoder.began.wait(60)
@@ -870,7 +734,8 @@ def test_a_client_that_reads_nothing_keeps_no_request_out_and_is_left():
     limits, logged = ConnectionLimits(stalled_seconds=0.2), queue.Queue()
     settings = {"requests": 1, "buffer": 4096, "log": logged.put, "max_inputs": 20_000}
     # Answers that are sent in parts, and one that is sent at once.
-    for request in (raw(["a b"] * 2048), _similarities(20_000)):
+    inputs = {"source_sentence": "a", "sentences": ["a b"] * 20_000}
+    for request in (raw(["a b"] * 2048), posted({"inputs": inputs}, "/similarity")):
         with served(connections=limits, **settings) as (port, _), socket.socket() as stuck:
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stuck.connect(("127.0.0.1", port))
@@ -903,19 +768,14 @@ def test_the_key_is_asked_for():
 
 
 def test_what_is_too_long_is_refused_where_that_is_wanted():
-    with served(on_long="error") as (port, _):
-        texts = ["w", "w " * 10, "w " * 11]
-        with pytest.raises(openai.BadRequestError, match="input 2 has 13 tokens, at most 12"):
-            client(port).embeddings.create(model="toy", input=texts)
-        assert len(client(port).embeddings.create(model="toy", input=texts[:2]).data) == 2
-
-
-def _similarities(count):
-    """Returns the bytes of a request whose answer has so many numbers."""
-    inputs = {"source_sentence": "a", "sentences": ["a b"] * count}
-    body = json.dumps({"inputs": inputs}).encode()
-    head = "POST /similarity HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with served(on_long="error", max_characters=30) as (port, _):
+        for texts, says in (
+            (["w", "w " * 10, "w " * 11], "input 2 has 13 tokens, at most 12"),
+            (["w", "x" * 31], "input 1 has 31 characters, at most 30"),
+        ):
+            with pytest.raises(openai.BadRequestError, match=says):
+                client(port).embeddings.create(model="toy", input=texts)
+            _embed(port, texts[:-1])
 
 
 def _embed(port, texts):
@@ -995,7 +855,7 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         found = client(port, "key").embeddings.create(model="m", input=["a", "bcd"])
         assert len(found.data) == 2
         assert ask(port, {"model": "m", "input": "a"})[0] == 401
-        slow = socket.create_connection(("127.0.0.1", port), 60)
+        slow = connected(port)
         key = b"Host: localhost\r\nAuthorization: Bearer key"
         slow.sendall(raw(["a"], "m")[:-9].replace(b"Host: x", key))
         process.send_signal(signal.SIGTERM)

@@ -49,17 +49,8 @@ OPEN = ("/", "/health", "/live", "/ready", "/openapi.json")
 
 _TEXTS = [None, 3, True, {}, [], [None], [["a"]], [1.5], ["a", {}], NAN, ["a"] * (MOST_TEXTS + 1)]
 # Ids of the tiny vocabulary's first and last tokens are 3 and 4.
-_IDS = [
-    [5],
-    [[]],
-    [[3]],
-    [[3, "a", 4]],
-    [[3, True, 4]],
-    [[3, -1, 4]],
-    [[3, HUGE, 4]],
-    [[3, NAN, 4]],
-]
-_IDS += [[3, 10_000, 4], [[3, 5, 4], None], [[3, [5], 4]], [[3, 4]] * (MOST_TEXTS + 1)]
+_IDS = [[5], [[]], [[3]], [3, 10_000, 4], [[3, 5, 4], None], [[3, 4]] * (MOST_TEXTS + 1)]
+_IDS += [[[3, wrong, 4]] for wrong in ("a", True, -1, HUGE, NAN, [5])]
 _STRING = [3, True, [], {}, NAN, HUGE]
 _BOOLEAN = ["true", 0, 1.5, [], {}, NAN]
 _COUNT = [0, -1, HUGE, 1.5, True, "5", [], {}, NAN, float("inf")]
@@ -82,7 +73,10 @@ _FIELDS: dict[str, dict[str, list[Any]]] = {
         "add_special_tokens": _BOOLEAN,
         "prompt_name": ["no", HALF, *_STRING],
     },
-    "/similarity": {"inputs": [None, "a", [], {}, {"source_sentence": "a"}], "parameters": _STRING},
+    "/similarity": {
+        "inputs": [None, "a", [], {}, {"source_sentence": "a"}],
+        "parameters": [3, "a", [3], True, NAN],
+    },
     "/rerank": {
         "query": [None, *_STRING],
         "texts": _TEXTS,
@@ -91,7 +85,6 @@ _FIELDS: dict[str, dict[str, list[Any]]] = {
         "truncate": _BOOLEAN,
     },
 }
-_FIELDS["/similarity"]["parameters"] = [3, "a", [3], True, NAN]
 _PARTS = {
     "inputs": {"source_sentence": [None, *_STRING], "sentences": _TEXTS},
     "parameters": {"prompt_name": ["no", *_STRING], "truncate": _BOOLEAN},
@@ -125,16 +118,7 @@ _HOSTS += [b"[::1].evil.example", b"[::1", b"0.0.0.0", b"10.0.0.1:8000", b"x" * 
 _KEYS = [b"", b"Bearer", b"Bearer ", b"Bearer wrong", b"Basic " + KEY.encode(), KEY.encode()]
 _KEYS += [b"Bearer \xff\xfe", b"Bearer s\xe9cret", b"Bearer " + b"x" * 50_000, b"Bearer \x00"]
 _PATHS = ["/v1", "/v1/", "/V1/EMBEDDINGS", "/v1/embeddings/", "//v1/embeddings", "/../etc/passwd"]
-_PATHS += [
-    "",
-    "*",
-    "/v1/embeddings\x00",
-    "/a\nb\x1b[2J",
-    "/" + LONG,
-    "/ä\ufffd",
-    "/docs",
-    "/search/",
-]
+_PATHS += ["", "*", "/v1/embeddings\x00", "/a\nb\x1b[2J", "/" + LONG, "/ä\ufffd", "/search/"]
 _MODELS = ["..", "../../etc/passwd", "tiny/", "TINY", "a\nb\x1b[2J", LONG, "\ufffd"]
 
 
@@ -225,44 +209,33 @@ PROTOCOL: dict[str, tuple[bytes, list[int]]] = {
     "half a chunk": (_post(_CHUNKED, body=_CHUNKS[:9]), []),
     # No HTTP.
     "nonsense": (b"nonsense\r\n\r\n", [400]),
-    "zeros": (bytes(5000), [400]),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500) + b"\r\n\r\n", [400]),
     "HTTP 2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [404, 400]),
     "HTTP 3.0": (_post(_LENGTH, body=_BODY, line=b"POST /v1/embeddings HTTP/3.0"), [505]),
     "HTTP 0.9": (b"GET /live\r\n\r\n", [400]),
-    "a version of words": (_post(line=b"GET /live HTTP/one.one"), [400]),
-    "two spaces": (_post(line=b"GET  /live HTTP/1.1"), [400]),
     "no method": (_post(line=b" /live HTTP/1.1"), [400]),
     "a control character in the address": (_post(line=b"GET /li\x01ve HTTP/1.1"), [400]),
-    "no ASCII in the address": (_post(line=b"GET /l\xefve HTTP/1.1"), [400]),
     "a whole address": (_post(line=b"GET http://localhost/live HTTP/1.1"), [404]),
     "CONNECT": (_post(line=b"CONNECT localhost:80 HTTP/1.1"), [404]),
     "an address of 100,000 characters": (_post(line=b"GET /%b HTTP/1.1" % (b"x" * 100_000)), [400]),
     # Headers.
     "no Host": (_LIVE.replace(b"Host: localhost\r\n", b""), [400]),
     "two Hosts": (_post(b"Host: localhost", line=b"GET /live HTTP/1.1"), [400]),
-    "no colon": (_post(b"Header", line=b"GET /live HTTP/1.1"), [400]),
     "a space before the colon": (_post(b"Header : a", line=b"GET /live HTTP/1.1"), [400]),
-    "no name": (_post(b": a", line=b"GET /live HTTP/1.1"), [400]),
     "a zero in a header": (_post(b"Header: a\x00b", line=b"GET /live HTTP/1.1"), [400]),
     "a header of 100,000 characters": (_post(b"Header: " + b"x" * 100_000), [400]),
     "20,000 headers": (_post(*[b"A: b"] * 20_000), [400]),
     # Lengths.
     "two lengths": (_post(_LENGTH, b"Content-Length: 3", body=_BODY), [400]),
     "a list of lengths": (_post(b"Content-Length: 3, 4", body=_BODY), [400]),
-    "a negative length": (_post(b"Content-Length: -3", body=_BODY), [400]),
     "a length with a sign": (_post(b"Content-Length: +3", body=_BODY), [400]),
-    "a hexadecimal length": (_post(b"Content-Length: 0x3", body=_BODY), [400]),
-    "no number as length": (_post(b"Content-Length: \xb2", body=_BODY), [400]),
     "a length of 30 digits": (_post(b"Content-Length: " + b"9" * 30, body=_BODY), [400]),
     "a length beyond the limit": (_post(b"Content-Length: 999999999999", body=_BODY), []),
     "a length too small": (_post(b"Content-Length: 3", body=_BODY), [400]),
     "both lengths": (_post(_LENGTH, _CHUNKED, body=_CHUNKS) + _LIVE, [400]),
     "an unknown coding": (_post(b"Transfer-Encoding: gzip", body=_BODY), [400]),
-    "two codings": (_post(b"Transfer-Encoding: gzip, chunked", body=_CHUNKS), [400]),
     "chunked twice": (_post(_CHUNKED, _CHUNKED, body=_CHUNKS), [400]),
     "no number as size of a chunk": (_post(_CHUNKED, body=b"zz\r\na\r\n0\r\n\r\n"), [400]),
-    "a negative chunk": (_post(_CHUNKED, body=b"-1\r\na\r\n0\r\n\r\n"), [400]),
     "a chunk of 2**100 bytes": (_post(_CHUNKED, body=b"1" + b"0" * 25 + b"\r\na\r\n"), [400]),
     "a chunk without its end": (_post(_CHUNKED, body=b"1\r\nab\r\n0\r\n\r\n"), [400]),
     "a chunk with 100,000 characters beside": (_post(_CHUNKED, body=b"1;" + b"a" * 100_000), [400]),

@@ -20,7 +20,7 @@ from export.service.embedder import TokenEmbedder
 from official_cmlm.classifier import Classifier
 from official_cmlm.search import Index
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.export.service_helpers import ask, rest, served
+from tests.export.service_helpers import answered, ask, connected, rest, served
 from tests.hostile.service_cases import (
     GOOD,
     JSON_TYPE,
@@ -63,26 +63,8 @@ def _started(encoder, **settings):
 
 
 async def _together(app, cases):
-    return await asyncio.gather(*(_asked(app, case) for case in cases))
-
-
-async def _asked(app, case):
-    """Returns status, headers and body of an answer."""
-    scope = {"type": "http", "http_version": "1.1", "method": case.method, "path": case.path}
-    scope |= {"raw_path": b"", "query_string": b"", "root_path": "", "scheme": "http"}
-    scope |= {"headers": [*case.headers], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
-    messages, sent = [{"type": "http.request", "body": case.body, "more_body": False}], []
-
-    async def receive():
-        return messages.pop() if messages else await asyncio.Event().wait()
-
-    async def send(message):
-        sent.append(message)
-
-    async with asyncio.timeout(_SECONDS):
-        await app(scope, receive, send)
-    headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:])
+    answers = (answered(app, one.method, one.path, one.body, one.headers) for one in cases)
+    return await asyncio.gather(*answers)
 
 
 def _error_fault(status, headers, body):
@@ -143,7 +125,7 @@ def test_all_hostile_requests(encoder, capsys):
 
 def _protocol_fault(port, sent, wanted, honest):
     """Returns the fault of a connection's answers, or None."""
-    with socket.create_connection(("127.0.0.1", port), _SECONDS) as connection:
+    with connected(port) as connection:
         with contextlib.suppress(ConnectionError):
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
