@@ -62,6 +62,16 @@ def in_process(monkeypatch, encoder):
     monkeypatch.setattr(run, "_pool", pool)
 
 
+@pytest.fixture
+def embed(model_dir, in_process):
+    """Returns a function that embeds files; its settings are those of `job`."""
+
+    def embed(paths, out, overwrite=False, **settings):
+        return run.run(job(model_dir, paths, **settings), out, 1, overwrite)
+
+    return embed
+
+
 def written(path, texts=TEXTS):
     path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
     return path
@@ -96,11 +106,25 @@ def records_of(path):
 
 
 @pytest.fixture
-def finished(tmp_path, model_dir, in_process):
+def finished(tmp_path, embed):
     """Returns an input and the folder of a finished run on it."""
     file, out = written(tmp_path / "a.txt"), tmp_path / "out"
-    assert run.run(job(model_dir, [file]), out, 1, False).computed == 23
+    assert embed([file], out).computed == 23
     return file, out
+
+
+def unfinish(out, parts=None):
+    """Makes a finished run one that was stopped before its manifest, with parts of these numbers.
+
+    Default: all of them.
+    """
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").unlink()
+    (out / "unfinished").mkdir()
+    for number, shard in enumerate(manifest["shards"]):
+        if parts is None or number in parts:
+            entry = shard | {"shape": [shard["rows"], 16], "dtype": manifest["dtype"]}
+            worker.done_path(out, number).write_text(json.dumps(entry))
 
 
 def files_of(folder):
@@ -120,12 +144,12 @@ def assert_same_embeddings(folder, other):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_row_i_is_the_vector_of_text_i(tmp_path, model_dir, encoder, in_process):
+def test_row_i_is_the_vector_of_text_i(tmp_path, encoder, embed):
     """Over shards and files; empty lines are rows, and other ends of lines are ends."""
     first = written(tmp_path / "a.txt")
     second = tmp_path / "b.txt"
     second.write_bytes(b"\xef\xbb\xbfone cat\r\n\r\ntwo dogs")
-    outcome = run.run(job(model_dir, [first, second]), tmp_path / "out", 1, False)
+    outcome = embed([first, second], tmp_path / "out")
     texts = [*TEXTS, "one cat", "", "two dogs"]
     found = vectors_of(tmp_path / "out", outcome.manifest)
     np.testing.assert_allclose(found, encoder.encode(texts, on_long="ignore"), atol=1e-6)
@@ -143,16 +167,16 @@ def test_row_i_is_the_vector_of_text_i(tmp_path, model_dir, encoder, in_process)
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 @pytest.mark.parametrize("output_format", ["npy", "parquet"])
-def test_records_with_ids(tmp_path, model_dir, encoder, in_process, form, output_format):
+def test_records_with_ids(tmp_path, encoder, embed, form, output_format):
     ids, file = [f"doc {i}\u00e4" for i in range(23)], tmp_path / f"in.{form}"
     if form == "jsonl":
         lines = [json.dumps({"id": i, "body": t, "more": 1}) for i, t in zip(ids, TEXTS)]
         file.write_text("\n\n".join(lines), encoding="utf-8")
     else:
         pq.write_table(pa.table({"id": ids, "body": TEXTS, "x": [0] * 23}), file, row_group_size=4)
-    reading = Reading(column="body", id_column="id")
     settings = {"output_format": output_format, "dim": 6, "normalize": True}
-    done = run.run(job(model_dir, [file], reading, **settings), tmp_path / "out", 1, False)
+    settings["reading"] = Reading(column="body", id_column="id")
+    done = embed([file], tmp_path / "out", **settings)
     expected = encoder.encode(TEXTS, truncate_dim=6, normalize_embeddings=True, on_long="ignore")
     shards = done.manifest["shards"]
     if output_format == "npy":
@@ -167,11 +191,11 @@ def test_records_with_ids(tmp_path, model_dir, encoder, in_process, form, output
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_eight_bits_by_the_ranges_of_the_input(tmp_path, model_dir, encoder, in_process):
+def test_eight_bits_by_the_ranges_of_the_input(tmp_path, encoder, embed):
     """All shards have the same ranges, stored beside them; prompts are part of the texts."""
     file = written(tmp_path / "a.txt")
     settings = {"precision": "int8", "prompt_name": "query", "on_long": "windows"}
-    done = run.run(job(model_dir, [file], **settings), tmp_path / "out", 1, False)
+    done = embed([file], tmp_path / "out", **settings)
     found = vectors_of(tmp_path / "out", done.manifest)
     plain = encoder.encode_long(TEXTS, prompt_name="query")
     stored = json.loads((tmp_path / "out" / "embedding_ranges.json").read_text())
@@ -203,59 +227,50 @@ def test_eight_bits_by_the_ranges_of_the_encoder(tmp_path, model_dir, encoder, i
     assert said in capsys.readouterr().err
 
 
-def test_what_is_there_is_not_computed_again(tmp_path, model_dir, finished):
+def test_what_is_there_is_not_computed_again(finished, embed):
     """A finished run does nothing; one that was stopped between two shards goes on."""
     file, out = finished
     before = files_of(out)
-    assert run.run(job(model_dir, [file]), out, 1, False).computed == 0
+    assert embed([file], out).computed == 0
     assert files_of(out) == before
-    partial = tmp_path / "partial"
-    shutil.copytree(out, partial)
-    (partial / "manifest.json").unlink()
-    (partial / "embeddings-00003.npy.1-ab.tmp").write_bytes(b"half")
-    (partial / "unfinished").mkdir()
-    for number, shard in enumerate(json.loads(before["manifest.json"])["shards"]):
-        if number in (0, 2):
-            entry = shard | {"shape": [shard["rows"], 16], "dtype": "float32"}
-            (partial / "unfinished" / f"{number:05d}.json").write_text(json.dumps(entry))
-    assert run.run(job(model_dir, [file]), partial, 1, False).computed == 13
-    assert files_of(partial) == before
+    unfinish(out, parts=(0, 2))
+    (out / "embeddings-00003.npy.1-ab.tmp").write_bytes(b"half")
+    assert embed([file], out).computed == 13
+    assert files_of(out) == before
 
 
-def test_shards_that_are_gone_or_damaged_are_computed_again(
-    tmp_path, model_dir, in_process, capsys
-):
+def test_shards_that_are_gone_or_damaged_are_computed_again(tmp_path, embed, capsys):
     """A finished run compares sizes, a stopped run bytes too."""
     file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
     reading = Reading(id_column="id")
-    run.run(job(model_dir, [file], reading), out, 1, False)
+    embed([file], out, reading=reading)
     before = files_of(out)
     (out / "embeddings-00001.npy").write_bytes(b"short")
     (out / "embeddings-00004.npy").unlink()
     (out / "ids-00002.jsonl").unlink()
-    assert run.run(job(model_dir, [file], reading), out, 1, False).computed == 13
+    assert embed([file], out, reading=reading).computed == 13
     assert files_of(out) == before
     assert "3 of 5 shards are gone or damaged" in capsys.readouterr().err
     name = "embeddings-00001.npy"
     (out / name).write_bytes(before[name][:-4] + b"\1\2\3\4")
     # The least that makes it unfinished.
     (out / "embeddings-00000.npy").unlink()
-    assert run.run(job(model_dir, [file], reading), out, 1, False).computed == 10
+    assert embed([file], out, reading=reading).computed == 10
     assert files_of(out) == before
 
 
-def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, monkeypatch):
+def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, embed, monkeypatch):
     """The input at the end, the encoder when a process has loaded it."""
     file = written(tmp_path / "a.txt")
-    embed = worker.embed
+    unchanged = worker.embed
 
     def changing(part):
         written(file, [*TEXTS, "more"])
-        return embed(part)
+        return unchanged(part)
 
     monkeypatch.setattr(worker, "embed", changing)
     with pytest.raises(UserError, match=r"a.txt: has changed since the run began"):
-        run.run(job(model_dir, [file]), tmp_path / "out", 1, False)
+        embed([file], tmp_path / "out")
     monkeypatch.setattr(worker, "prepare_worker", lambda workers: None)
     worker.start(worker.Settings(str(model_dir)), str(tmp_path), 1, "0" * 16)
     with pytest.raises(UserError, match="has changed since the run began; pass --overwrite"):
@@ -265,7 +280,7 @@ def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, 
     assert worker.backend_name() == "tensorflow"
 
 
-def test_the_backend_is_chosen_once(tmp_path, model_dir, in_process, monkeypatch):
+def test_the_backend_is_chosen_once(tmp_path, embed, monkeypatch):
     """A run that goes on keeps the plan's backend, and the processes get its name."""
     file, out = written(tmp_path / "a.txt"), tmp_path / "out"
     asked = []
@@ -275,70 +290,65 @@ def test_the_backend_is_chosen_once(tmp_path, model_dir, in_process, monkeypatch
         return "tensorflow"
 
     monkeypatch.setattr(worker, "backend_name", measured)
-    done = run.run(job(model_dir, [file], backend="auto"), out, 1, False)
+    done = embed([file], out, backend="auto")
     assert done.manifest["settings"]["backend"] == "tensorflow"
     assert worker._state["settings"].backend == "tensorflow"
-    assert run.run(job(model_dir, [file], backend="auto"), out, 1, False).computed == 0
-    assert run.run(job(model_dir, [file]), out, 1, False).computed == 0
+    assert embed([file], out, backend="auto").computed == embed([file], out).computed == 0
     assert asked == ["auto"]
-    settings = {"backend": "onnx", "arithmetic": "int8"}
-    done = run.run(job(model_dir, [file], **settings), tmp_path / "int8", 1, False)
+    done = embed([file], tmp_path / "int8", backend="onnx", arithmetic="int8")
     assert done.manifest["settings"]["arithmetic"] in ("qint8_avx2", "qint8_avx512_vnni")
 
 
-def test_an_export_of_other_graphs_is_another_one(tmp_path):
+def test_another_encoder_has_another_digest(model_dir, tmp_path):
+    """The weights of a checkpoint and the graphs and settings of an export count, not a path."""
+    copied = shutil.copytree(model_dir, tmp_path / "copied")
+    assert encoder_digest(copied) == encoder_digest(model_dir, with_ranges=True)
+    data = next(copied.glob("ckpt-1.data-*"))
+    data.write_bytes(data.read_bytes()[:-1] + b"\0\1")
+    seen = {encoder_digest(model_dir), encoder_digest(copied)}
     (tmp_path / "onnx").mkdir()
     (tmp_path / "vocab.txt").write_text("a")
-    seen = set()
     for content in (b"1", b"2"):
         (tmp_path / "onnx" / "model.onnx").write_bytes(content)
         seen.add(encoder_digest(tmp_path))
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
-    assert len(seen | {encoder_digest(tmp_path)}) == 3
+    assert len(seen | {encoder_digest(tmp_path)}) == 5
 
 
-def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, finished):
+def test_another_job_in_the_same_folder_is_refused(finished, embed):
     file, out = finished
     with pytest.raises(UserError, match="was begun with another settings; pass --overwrite"):
-        run.run(job(model_dir, [file], dim=3), out, 1, False)
-    done = run.run(job(model_dir, [file], dim=3, shard_rows=9), out, 1, True)
+        embed([file], out, dim=3)
+    done = embed([file], out, overwrite=True, dim=3, shard_rows=9)
     assert vectors_of(out, done.manifest).shape == (23, 3)
     assert len(list(out.glob("*.npy"))) == 3
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds other files"):
-        run.run(job(model_dir, [file]), tmp_path / "own", 1, True)
-    assert (tmp_path / "own" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_fault_is_met_before_the_work(tmp_path, model_dir, finished, monkeypatch):
+def test_a_fault_is_met_before_the_work(tmp_path, finished, embed, monkeypatch):
     """The last row of the last file, and nothing is embedded or removed."""
     file, out = finished
-    before = files_of(out)
-    (tmp_path / "b.txt").write_bytes(b"a\nb\xff")
+    before, other = files_of(out), tmp_path / "b.txt"
+    other.write_bytes(b"a\nb\xff")
     monkeypatch.setattr(worker, "embed", None)
     with pytest.raises(UserError, match="b.txt:2: not UTF-8"):
-        run.run(job(model_dir, [file, tmp_path / "b.txt"]), out, 1, True)
+        embed([file, other], out, overwrite=True)
     assert files_of(out) == before
-    (tmp_path / "b.txt").write_bytes(b"")
+    other.write_bytes(b"")
     with pytest.raises(UserError, match="no text"):
-        run.run(job(model_dir, [tmp_path / "b.txt"]), tmp_path / "empty", 1, False)
+        embed([other], tmp_path / "empty")
 
 
-def test_an_id_twice_is_met_before_the_work(tmp_path, model_dir, finished, monkeypatch):
+def test_an_id_twice_is_met_before_the_work(tmp_path, embed, monkeypatch):
     """Also in another file; ids are compared, not their hashes alone."""
-    out = finished[1]
-    before = files_of(out)
     first, second = tmp_path / "a.jsonl", tmp_path / "b.csv"
     first.write_text('{"text": "x", "id": 1}\n{"text": "y", "id": "2"}\n')
     second.write_text("id,text\n3,x\n02,x\n1,z\n")
-    begun = job(model_dir, [first, second], Reading(id_column="id"))
+    paths, reading = [str(first), str(second)], Reading(id_column="id")
     with pytest.raises(UserError, match=r"b.csv:4: the id '1' of .*a.jsonl:1 again; .*id_column"):
-        run.run(begun, out, 1, True)
-    assert files_of(out) == before
+        embed(paths, tmp_path / "out", reading=reading)
     second.write_text("id,text\n3,x\n02,x\n")
     monkeypatch.setattr(rows, "hash", lambda one: 7, raising=False)
-    assert rows.extent(begun.paths, begun.reading).rows == 4
+    assert rows.extent(paths, reading).rows == 4
     # Without a column of ids the same texts may come again.
     assert rows.extent([str(first), str(first)], Reading()).rows == 4
 
@@ -355,14 +365,6 @@ def test_parts_of_long_texts_have_fewer(tmp_path, monkeypatch):
     ]
 
 
-def test_an_encoder_of_other_weights_is_another_one(model_dir, tmp_path):
-    shutil.copytree(model_dir, tmp_path / "m")
-    assert encoder_digest(tmp_path / "m") == encoder_digest(model_dir, with_ranges=True)
-    data = next((tmp_path / "m").glob("ckpt-1.data-*"))
-    data.write_bytes(data.read_bytes()[:-1] + b"\0\1")
-    assert encoder_digest(tmp_path / "m") != encoder_digest(model_dir, with_ranges=True)
-
-
 def table_of(path, records):
     """Writes a CSV file with a column of texts."""
     with path.open("w", newline="") as file:
@@ -373,7 +375,7 @@ def table_of(path, records):
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_one_file_with_the_columns(tmp_path, model_dir, encoder, in_process, form):
+def test_one_file_with_the_columns(tmp_path, encoder, embed, form):
     """The rows of all shards, in order, and the columns beside them; the folder is gone."""
     records = [{"id": f"n{i}", "body": text, "stars": i} for i, text in enumerate(TEXTS)]
     file, target = tmp_path / f"a.{form}", tmp_path / "v.parquet"
@@ -382,10 +384,10 @@ def test_one_file_with_the_columns(tmp_path, model_dir, encoder, in_process, for
     else:
         records[3] |= {"stars": 0.5, "tags": ["x"]}
         file.write_text("\n".join(map(json.dumps, records)))
-    reading = Reading(column="body", id_column="id", keep=True)
     settings = {"output_format": "parquet", "text_name": "body", "precision": "int8"}
+    settings["reading"] = Reading(column="body", id_column="id", keep=True)
     out = tmp_path / "v.parquet.unfinished"
-    done = run.run(job(model_dir, [file], reading, **settings), out, 1, False)
+    done = embed([file], out, **settings)
     # `Index.from_embeddings` finds the texts by it.
     assert {shard["text"] for shard in done.manifest["shards"]} == {"body"}
     ranges = read_ranges(out)
@@ -406,11 +408,11 @@ def test_one_file_with_the_columns(tmp_path, model_dir, encoder, in_process, for
     assert about["rows"] == 23 and about["ranges"]["low"] == pytest.approx(ranges.low.tolist())
 
 
-def test_one_array(tmp_path, model_dir, encoder, in_process):
+def test_one_array(tmp_path, encoder, embed):
     """An array that has appeared meanwhile is not replaced, and the shards stay."""
     file, target = written(tmp_path / "a.txt"), tmp_path / "v.npy"
     out = tmp_path / "v.npy.unfinished"
-    done = run.run(job(model_dir, [file]), out, 1, False)
+    done = embed([file], out)
     target.write_bytes(b"mine")
     shard = out / "embeddings-00002.npy"
     good = shard.read_bytes()
@@ -421,7 +423,7 @@ def test_one_array(tmp_path, model_dir, encoder, in_process):
     with pytest.raises(UserError, match="v.npy: has appeared meanwhile"):
         run.gather(out, done.manifest, target, False)
     assert target.read_bytes() == b"mine"
-    assert run.run(job(model_dir, [file]), out, 1, False).computed == 0
+    assert embed([file], out).computed == 0
     run.gather(out, done.manifest, target, True)
     np.testing.assert_allclose(np.load(target), encoder.encode(TEXTS, on_long="ignore"), atol=1e-6)
     assert not out.exists()
@@ -436,55 +438,46 @@ def test_one_array(tmp_path, model_dir, encoder, in_process):
         ("embeddings-1.npy", "mine"),
     ],
 )
-def test_nobodys_files_are_replaced(tmp_path, model_dir, finished, name, content):
-    """Neither others beside its own, nor a folder whose plan is another program's."""
+def test_nobodys_files_are_replaced(finished, embed, name, content):
     file, out = finished
     (out / name).parent.mkdir(exist_ok=True)
     (out / name).write_text(content)
     before = files_of(out)
     with pytest.raises(UserError, match=f"out: holds {name.split('/m')[0]}.* has not written"):
-        run.run(job(model_dir, [file], dim=3), out, 1, True)
+        embed([file], out, overwrite=True, dim=3)
     assert files_of(out) == before
-    foreign = tmp_path / "infrastructure"
-    (foreign / "modules").mkdir(parents=True)
-    (foreign / "plan.json").write_text('{"terraform": 1}')
-    (foreign / "modules" / "x.tf").write_text("mine")
-    before = files_of(foreign)
-    with pytest.raises(UserError, match="not a plan of embeddings"):
-        run.run(job(model_dir, [file]), foreign, 1, True)
-    assert files_of(foreign) == before
 
 
-def test_an_input_in_the_output_is_refused(tmp_path, model_dir, in_process):
+@pytest.mark.parametrize(
+    "name, says", [("thesis.txt", "holds other files"), ("plan.json", "not a plan of embeddings")]
+)
+def test_a_folder_of_another_program_is_not_replaced(tmp_path, embed, name, says):
+    (tmp_path / "own" / "modules").mkdir(parents=True)
+    (tmp_path / "own" / name).write_text('{"terraform": 1}')
+    before = files_of(tmp_path)
+    with pytest.raises(UserError, match=says):
+        embed([written(tmp_path / "a.txt")], tmp_path / "own", overwrite=True)
+    assert files_of(tmp_path / "own") == before
+
+
+def test_an_input_in_the_output_is_refused(tmp_path, embed):
     (tmp_path / "sub").mkdir()
     file = written(tmp_path / "sub" / "a.txt")
     (tmp_path / "link").symlink_to(tmp_path)
     for folder in (tmp_path, tmp_path / "link"):
         with pytest.raises(UserError, match="an input inside of"):
-            run.run(job(model_dir, [file]), folder, 1, True)
+            embed([file], folder, overwrite=True)
     assert file.exists()
 
 
-def test_a_linked_folder_of_parts_is_refused(tmp_path, model_dir, finished):
+def test_a_linked_folder_of_parts_is_refused(tmp_path, finished, embed):
     file, out = finished
     (tmp_path / "elsewhere").mkdir()
     (out / "unfinished").symlink_to(tmp_path / "elsewhere")
     (out / "manifest.json").unlink()
     for overwrite in (False, True):
         with pytest.raises(UserError, match="unfinished: a link"):
-            run.run(job(model_dir, [file]), out, 1, overwrite)
-
-
-def stopped_run(tmp_path, model_dir, **settings):
-    """Returns the input's job, and a folder with all parts and without a manifest."""
-    file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
-    begun = job(model_dir, [file], Reading(id_column="id"), **settings)
-    manifest = run.run(begun, out, 1, False).manifest
-    (out / "unfinished").mkdir()
-    for number, shard in enumerate(manifest["shards"]):
-        entry = shard | {"shape": [shard["rows"], 16], "dtype": manifest["dtype"]}
-        worker.done_path(out, number).write_text(json.dumps(entry))
-    return begun, out, manifest
+            embed([file], out, overwrite)
 
 
 @pytest.mark.parametrize(
@@ -502,38 +495,41 @@ def stopped_run(tmp_path, model_dir, **settings):
         [],
     ],
 )
-def test_a_damaged_description_is_written_again(tmp_path, model_dir, in_process, change, capsys):
+def test_a_damaged_description_is_written_again(tmp_path, embed, change, capsys):
     """And with it its rows; the result is that of a run without damage."""
-    begun, out, _ = stopped_run(tmp_path, model_dir)
-    expected = files_of(out)["manifest.json"]
-    (out / "manifest.json").unlink()
+    file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
+    settings = {"reading": Reading(id_column="id")}
+    embed([file], out, **settings)
+    expected = files_of(out)
+    unfinish(out)
     path = worker.done_path(out, 2)
     damaged = json.loads(path.read_text()) | change if change else change
     path.write_text(json.dumps(damaged))
     # Neither a stray description nor the copy of another one counts.
     worker.done_path(out, 99).write_text(worker.done_path(out, 1).read_text())
     shutil.copy(worker.done_path(out, 1), worker.done_path(out, 3))
-    assert run.run(begun, out, 1, False).computed == 10
-    assert files_of(out)["manifest.json"] == expected
+    assert embed([file], out, **settings).computed == 10
+    assert files_of(out) == expected
     assert capsys.readouterr().err.count("damaged; its rows are embedded again") == 2
 
 
-def test_ids_are_hashed_and_ranges_are_checked(tmp_path, model_dir, in_process):
-    begun, out, _ = stopped_run(tmp_path, model_dir, precision="int8")
+def test_ids_are_hashed_and_ranges_are_checked(tmp_path, embed):
+    file, out = records_of(tmp_path / "a.jsonl"), tmp_path / "out"
+    settings = {"reading": Reading(id_column="id"), "precision": "int8"}
+    embed([file], out, **settings)
     expected = files_of(out)
-    (out / "manifest.json").unlink()
+    unfinish(out)
     ids = out / "ids-00003.jsonl"
     ids.write_bytes(ids.read_bytes().replace(b"1", b"7"))
-    assert run.run(begun, out, 1, False).computed == 5
-    found = files_of(out)
-    assert found == {name: expected[name] for name in found} and ids.name in found
+    assert embed([file], out, **settings).computed == 5
+    assert files_of(out) == expected
     ranges = out / "embedding_ranges.json"
-    for content in (b"{}", found[ranges.name].replace(b"0.", b"1.", 1)):
+    for content in (b"{}", expected[ranges.name].replace(b"0.", b"1.", 1)):
         ranges.write_bytes(content)
         with pytest.raises(UserError, match=r"embedding_ranges.json: not "):
-            run.run(begun, out, 1, False)
-    assert run.run(begun, out, 1, True).computed == 23
-    assert files_of(out) == found
+            embed([file], out, **settings)
+    assert embed([file], out, overwrite=True, **settings).computed == 23
+    assert files_of(out) == expected
 
 
 @pytest.mark.parametrize(
@@ -551,34 +547,35 @@ def test_ids_are_hashed_and_ranges_are_checked(tmp_path, model_dir, in_process):
         ({"settings": []}, "settings"),
     ],
 )
-def test_a_damaged_manifest_is_refused(model_dir, finished, change, at):
+def test_a_damaged_manifest_is_refused(finished, embed, change, at):
     file, out = finished
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | change))
     with pytest.raises(UserError, match=f"manifest.json: damaged at {at}; pass --overwrite"):
-        run.run(job(model_dir, [file]), out, 1, False)
-    assert run.run(job(model_dir, [file]), out, 1, True).computed == 23
+        embed([file], out)
+    assert embed([file], out, overwrite=True).computed == 23
+
+
+def test_a_damaged_array_is_refused(finished, embed):
+    file, out = finished
     shard = out / "embeddings-00000.npy"
     shard.write_bytes(bytes(shard.stat().st_size))
     with pytest.raises(UserError, match="embeddings-00000.npy: damaged"):
-        run.run(job(model_dir, [file]), out, 1, False)
+        embed([file], out)
 
 
-def test_half_surrogates_of_ids_are_counted(tmp_path, model_dir, in_process):
+@pytest.mark.parametrize("form", worker.OUTPUTS)
+def test_half_surrogates_of_ids_are_counted(tmp_path, embed, form):
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "a", "id": "x\\ud800y"}\n{"text": "b\\udfff", "id": "z"}\n')
-    for form in worker.OUTPUTS:
-        reading = Reading(id_column="id")
-        done = run.run(
-            job(model_dir, [file], reading, output_format=form), tmp_path / form, 1, False
-        )
-        assert done.manifest["shards"][0]["mended_texts"] == 2
+    done = embed([file], tmp_path / "out", reading=Reading(id_column="id"), output_format=form)
+    assert done.manifest["shards"][0]["mended_texts"] == 2
 
 
-def test_columns_with_the_names_of_the_output_are_refused(tmp_path, model_dir, in_process):
+def test_columns_with_the_names_of_the_output_are_refused(tmp_path, embed):
     file = table_of(tmp_path / "a.csv", [{"text": "a", "embedding": "b"}])
     with pytest.raises(UserError, match="a column 'embedding' of its own"):
-        run.run(job(model_dir, [file], Reading(keep=True)), tmp_path / "out", 1, False)
+        embed([file], tmp_path / "out", reading=Reading(keep=True))
 
 
 @pytest.mark.parametrize(
