@@ -5,6 +5,7 @@ Writes models of fixed lengths, with float and with 8-bit weights, and the token
 """
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -65,11 +66,11 @@ def main(argv: list[str]) -> None:
 
 
 def export(
-    model_dir: str,
-    output_dir: str,
+    model_dir: str | os.PathLike,
+    output_dir: str | os.PathLike,
     lengths: Sequence[int],
-    weights: Sequence[str],
-    overwrite: bool,
+    weights: Sequence[str] = WEIGHTS,
+    overwrite: bool = False,
     override: VectorOverride = OWN_VECTOR,
 ) -> dict[str, int]:
     """Writes one model for each length and each kind of weights, and the tokenizer.

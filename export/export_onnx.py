@@ -5,6 +5,7 @@ Writes a sentence-transformers folder with graphs of float32 and of 8-bit weight
 and so does any program with ONNX Runtime and the package `tokenizers`.
 """
 
+import os
 from collections.abc import Sequence
 
 from absl import flags
@@ -60,10 +61,10 @@ def main(argv: list[str]) -> None:
 
 
 def export(
-    model_dir: str,
-    output_dir: str,
-    precisions: Sequence[str],
-    overwrite: bool,
+    model_dir: str | os.PathLike,
+    output_dir: str | os.PathLike,
+    precisions: Sequence[str] = tuple(PRECISIONS),
+    overwrite: bool = False,
     seq_length: int | None = None,
     override: VectorOverride = OWN_VECTOR,
 ) -> None:

@@ -4,6 +4,7 @@ Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `tran
 is. PyTorch is not needed to write it.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,11 +141,11 @@ def card() -> dict[str, Any]:
 
 
 def export(
-    model_dir: str,
-    output_dir: str,
-    with_head: bool,
-    results: dict[str, Any] | None,
-    overwrite: bool,
+    model_dir: str | os.PathLike,
+    output_dir: str | os.PathLike,
+    with_head: bool = False,
+    results: dict[str, Any] | None = None,
+    overwrite: bool = False,
     seq_length: int | None = None,
     override: VectorOverride = OWN_VECTOR,
     publication: Publication | None = None,

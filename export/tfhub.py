@@ -45,10 +45,10 @@ class Exported:
 
 
 def export(
-    model_dir: str,
-    output_dir: str,
-    seq_length: int | None,
-    overwrite: bool,
+    model_dir: str | os.PathLike,
+    output_dir: str | os.PathLike,
+    seq_length: int | None = None,
+    overwrite: bool = False,
     override: VectorOverride = OWN_VECTOR,
     normalize: bool | None = None,
     dim: int | None = None,

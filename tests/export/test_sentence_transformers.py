@@ -15,7 +15,8 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from export import export_sentence_transformers, model_card
+from export import model_card
+from export.export_sentence_transformers import export
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
@@ -32,6 +33,19 @@ SENTENCE_PIECE = ["xlm_roberta", "camembert", "multilingual_minilm", "albert"]
 MODULES = ["labse", "distiluse"]
 
 
+def assert_same_tensors(found, expected):
+    assert found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        assert found[key].dtype == tensor.dtype
+        np.testing.assert_array_equal(found[key], tensor, err_msg=key)
+
+
+def kinds(folder):
+    """Returns kind -> path of the modules of a folder."""
+    modules = json.loads((folder / "modules.json").read_text())
+    return {module["type"].rsplit(".")[-1]: module["path"] for module in modules}
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     """Imports and exports a reference once, with its head if it has one; returns the folder."""
@@ -40,9 +54,7 @@ def written(tmp_path_factory):
     def write(name):
         folder = tmp_path_factory.mktemp(name)
         import_checkpoint(REFERENCES / name, folder / "in")
-        export_sentence_transformers.export(
-            str(folder / "in"), str(folder / "out"), name not in HEADLESS, None, False
-        )
+        export(folder / "in", folder / "out", with_head=name not in HEADLESS)
         return folder / "out"
 
     return write
@@ -55,10 +67,7 @@ def test_round_trip_gives_the_same_tensors_to_the_bit(written, name):
     """Names, shapes and bits; with the head where there is one."""
     folders = (REFERENCES / name, written(name))
     theirs, ours = (load_file(folder / "model.safetensors") for folder in folders)
-    assert theirs.keys() == ours.keys()
-    for key, tensor in theirs.items():
-        assert ours[key].dtype == tensor.dtype
-        np.testing.assert_array_equal(ours[key], tensor, err_msg=key)
+    assert_same_tensors(ours, theirs)
     expected, config = (json.loads((f / "config.json").read_text()) for f in folders)
     for key in ("model_type", "architectures"):
         assert config[key] == expected[key]
@@ -85,9 +94,7 @@ def test_imported_again_it_is_the_same_encoder(written, name):
     assert first.config.as_dict() == second.config.as_dict()
     assert first.vocabulary.hash == second.vocabulary.hash
     assert first.max_seq_length == second.max_seq_length
-    assert first.encoder.keys() == second.encoder.keys()
-    for key, tensor in first.encoder.items():
-        np.testing.assert_array_equal(tensor, second.encoder[key], err_msg=key)
+    assert_same_tensors(second.encoder, first.encoder)
 
 
 @pytest.mark.parametrize(("name", "groups"), [("albert", 1), ("albert_groups", 3)])
@@ -98,14 +105,6 @@ def test_equal_blocks_are_written_once(written, name, groups):
     names = load_file(written(name) / "model.safetensors").keys()
     numbers = {m[1] for n in names if (m := re.search(r"encoder\.albert_layer_groups\.(\d+)", n))}
     assert numbers == {str(number) for number in range(groups)}
-
-
-def test_narrow_embeddings_elsewhere_have_no_counterpart(tmp_path, vocabulary):
-    write_encoder(tmp_path / "model", vocabulary, embedding_width=6, position_offset=2)
-    with pytest.raises(UserError, match="embedding_width has a counterpart .* only with"):
-        export_sentence_transformers.export(
-            str(tmp_path / "model"), str(tmp_path / "out"), False, None, False
-        )
 
 
 def test_prompts_survive_both_ways(written, tmp_path):
@@ -119,21 +118,17 @@ def test_prompts_survive_both_ways(written, tmp_path):
     import_checkpoint(str(source), str(tmp_path / "in"), ImportOptions(), False)
     encoder = SentenceEncoder.load(tmp_path / "in")
     assert encoder.prompts == prompts
+    roles = open_encoder(str(tmp_path / "in")).roles
     for found, prompt in (
         (encoder.encode(TEXTS), "to "),
         (encoder.encode_query(TEXTS), "the "),
+        (roles["query"].encode(TEXTS), "the "),
         (encoder.encode_document(TEXTS), "a "),
+        (roles["document"].encode(TEXTS), "a "),
     ):
         plain = encoder.encode([prompt + text for text in TEXTS], prompt="")
         np.testing.assert_allclose(found, plain, atol=1e-5)
-    roles = open_encoder(str(tmp_path / "in")).roles
-    np.testing.assert_allclose(roles["query"].encode(TEXTS), encoder.encode_query(TEXTS), atol=1e-5)
-    np.testing.assert_allclose(
-        roles["document"].encode(TEXTS), encoder.encode_document(TEXTS), atol=1e-5
-    )
-    export_sentence_transformers.export(
-        str(tmp_path / "in"), str(tmp_path / "out"), False, None, False
-    )
+    export(tmp_path / "in", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
     # An empty prompt is as good as none.
     del theirs["prompts"]["document"]
@@ -161,14 +156,8 @@ def test_tokenizer_json_gives_the_same_ids(written, name):
 @pytest.mark.parametrize("name", MODULES)
 def test_a_dense_module_is_written_as_it_was_read(written, name):
     folders = (written(name), REFERENCES / name)
-    ours, theirs = (json.loads((f / "modules.json").read_text()) for f in folders)
-    assert [(m["type"].rsplit(".")[-1], m["path"]) for m in ours] == [
-        (m["type"].rsplit(".")[-1], m["path"]) for m in theirs
-    ]
-    ours, theirs = (load_file(f / "2_Dense" / "model.safetensors") for f in folders)
-    assert ours.keys() == theirs.keys()
-    for key, tensor in theirs.items():
-        np.testing.assert_array_equal(ours[key], tensor)
+    assert kinds(folders[0]) == kinds(folders[1])
+    assert_same_tensors(*(load_file(f / "2_Dense" / "model.safetensors") for f in folders))
     ours, theirs = (json.loads((f / "2_Dense" / "config.json").read_text()) for f in folders)
     assert ours.items() <= theirs.items()
 
@@ -178,11 +167,8 @@ def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="max", normalize=True)
     (tmp_path / "model" / "params.yaml").write_text("task: {seed: 7}\n")
     results = {"sts": {"STS-B": 82.0316}, "note": "dev"}
-    export_sentence_transformers.export(
-        str(tmp_path / "model"), str(tmp_path / "out"), False, results, False
-    )
-    kinds = [m["type"] for m in json.loads((tmp_path / "out" / "modules.json").read_text())]
-    assert [kind.rsplit(".")[-1] for kind in kinds] == ["Transformer", "Pooling", "Normalize"]
+    export(tmp_path / "model", tmp_path / "out", results=results)
+    assert [*kinds(tmp_path / "out")] == ["Transformer", "Pooling", "Normalize"]
     pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())
     assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_max_tokens"]
     length = json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())
@@ -209,9 +195,8 @@ def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
         weight.assign(weight + rng.normal(scale=0.2, size=weight.shape))
     write_encoder(tmp_path / "model", vocabulary, model=model)
     out = tmp_path / "out"
-    export_sentence_transformers.export(str(tmp_path / "model"), str(out), False, None, False)
-    kinds = [m["type"].rsplit(".")[-1] for m in json.loads((out / "modules.json").read_text())]
-    assert kinds == ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
+    export(tmp_path / "model", out)
+    assert [*kinds(out)] == ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
     written = json.loads((out / "1_WordWeights" / "config.json").read_text())
     expected = np.exp(model.token_weights.weights[0].numpy()[:, 0])
     got = [written["word_weights"][token] for token in written["vocab"]]
@@ -225,7 +210,7 @@ def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
 def test_a_token_without_a_weight_above_0_is_refused(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="weighted_mean")
     out = tmp_path / "out"
-    export_sentence_transformers.export(str(tmp_path / "model"), str(out), False, None, False)
+    export(tmp_path / "model", out)
     path = out / "1_WordWeights" / "config.json"
     values = json.loads(path.read_text())
     for weight in (0, -1, "1", None, True):
@@ -243,15 +228,8 @@ def test_ranges_go_with_their_own_pooling_only(tmp_path, vocabulary):
     encoder.save_settings(model_dir)
     for pooling in ("mean", "max"):
         output = tmp_path / pooling
-        export_sentence_transformers.export(
-            str(model_dir), str(output), False, None, False, override=VectorOverride(pooling)
-        )
+        export(model_dir, output, override=VectorOverride(pooling))
         assert (output / "embedding_ranges.json").exists() == (pooling == "mean")
-
-
-def test_card_without_figures_and_training_says_so():
-    text = model_card.flatten({"a": 1.0, "b": {"c": 0.123456, "d": {"e": 3}}})
-    assert text == [("a", "1"), ("b/c", "0.1235"), ("b/d/e", "3")]
 
 
 NASTY = "a|b\n---\n# <script>alert(1)</script> `x` [y](http://z) \ud800\u2028\u202e\x00 *&amp;*"
@@ -322,14 +300,8 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     summary = {"step": 5000, "devices": ["cpu"], "loss": 2.34567}
     (tmp_path / "model" / "train_summary.json").write_text(json.dumps(summary))
     out = tmp_path / "my_model"
-    export_sentence_transformers.export(
-        str(tmp_path / "model"),
-        str(out),
-        False,
-        RESULTS,
-        False,
-        publication=model_card.Publication("apache-2.0", ("owner/news",), (), "owner/base"),
-    )
+    publication = model_card.Publication("apache-2.0", ("owner/news",), (), "owner/base")
+    export(tmp_path / "model", out, results=RESULTS, publication=publication)
     card = hub.ModelCard.load(out / "README.md")
     data = card.data
     assert (data.license, data.library_name) == ("apache-2.0", "sentence-transformers")
@@ -414,43 +386,42 @@ def test_names_for_the_hub_are_checked():
 
 
 def test_figures_nested_deeper_than_python_calls():
-    nested = {"end": 1}
+    nested = {"end": 0.123456}
     for _ in range(5000):
         nested = {"a": nested}
     ((path, value),) = model_card.flatten(nested)
-    assert (path.count("/"), value) == (5000, "1")
+    assert (path.count("/"), value) == (5000, "0.1235")
 
 
 def test_refusals_leave_nothing(tmp_path, vocabulary):
     """An unknown pooling, a missing head and a folder in use are refused."""
-
-    def export(model, out, with_head=False, overwrite=False):
-        export_sentence_transformers.export(
-            str(tmp_path / model), str(tmp_path / out), with_head, None, overwrite
-        )
-
-    write_encoder(tmp_path / "own", vocabulary)
+    own, new = tmp_path / "own", tmp_path / "new"
+    write_encoder(own, vocabulary)
     projected = {"sentence_vector": "projected_mean", "num_projections": 3}
     write_encoder(tmp_path / "projected", vocabulary, **projected)
-    with pytest.raises(UserError, match="projected_mean"):
-        export("projected", "new")
+    write_encoder(tmp_path / "narrow", vocabulary, embedding_width=6, position_offset=2)
     write_encoder(tmp_path / "two_layers", vocabulary, pooling="embedding_last")
-    with pytest.raises(UserError, match="encoder.pooling is embedding_last,.*export_tfhub"):
-        export("two_layers", "new")
+    for name, says in (
+        ("projected", "projected_mean"),
+        ("narrow", "embedding_width has a counterpart .* only with"),
+        ("two_layers", "encoder.pooling is embedding_last,.*export_tfhub"),
+    ):
+        with pytest.raises(UserError, match=says):
+            export(tmp_path / name, new)
     with pytest.raises(UserError, match="no language-model head"):
-        export("own", "new", with_head=True)
-    assert not (tmp_path / "new").exists()
-    export("own", "new")
+        export(own, new, with_head=True)
+    assert not new.exists()
+    export(own, new)
     with pytest.raises(UserError, match="pass --overwrite"):
-        export("own", "new")
-    export("own", "new", overwrite=True)
-    (tmp_path / "new" / "1_Pooling" / "notes.txt").write_text("mine")
+        export(own, new)
+    export(own, new, overwrite=True)
+    (new / "1_Pooling" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"new: holds 1_Pooling/notes.txt, which this program has"):
-        export("own", "new", overwrite=True)
-    assert (tmp_path / "new" / "1_Pooling" / "notes.txt").read_text() == "mine"
+        export(own, new, overwrite=True)
+    assert (new / "1_Pooling" / "notes.txt").read_text() == "mine"
     with pytest.raises(UserError, match="holds no export"):
-        export("own", "own", overwrite=True)
-    left = {"own", "projected", "two_layers", "new"}
+        export(own, own, overwrite=True)
+    left = {"own", "projected", "narrow", "two_layers", "new"}
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
@@ -462,9 +433,7 @@ def test_a_full_disk_is_named_by_the_system(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))
     try:
         with pytest.raises(OSError) as caught:
-            export_sentence_transformers.export(
-                str(tmp_path / "in"), str(tmp_path / "out"), True, None, False
-            )
+            export(tmp_path / "in", tmp_path / "out", with_head=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
