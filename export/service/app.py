@@ -15,6 +15,7 @@ import time
 import traceback
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ class Refused(Exception):
 
     Attributes:
       status: HTTP's.
-      code, param: OpenAI's name of the error, and the field that is wrong.
+      param, code: OpenAI's field that is wrong, and name of the error.
       headers: of the answer.
     """
 
@@ -125,12 +126,12 @@ class Refused(Exception):
         self,
         status: int,
         message: str,
-        code: str | None = None,
         param: str | None = None,
+        code: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.param, self.headers = status, code, param, headers
+        self.status, self.param, self.code, self.headers = status, param, code, headers
 
 
 def create_app(
@@ -204,8 +205,8 @@ def create_app(
         keys = [key.encode("utf-8", "surrogateescape") for key in settings.api_keys]
         same = [hmac.compare_digest(sent, key) for key in keys]
         if scheme.lower() != "bearer" or not any(same):
-            headers = {"WWW-Authenticate": "Bearer"}
-            raise Refused(401, "the API key is missing or wrong", "invalid_api_key", None, headers)
+            headers, message = {"WWW-Authenticate": "Bearer"}, "the API key is missing or wrong"
+            raise Refused(401, message, None, "invalid_api_key", headers)
 
     def posted(handler: Callable[[Request], Awaitable[Response]]) -> Any:
         """Returns a handler of a key's owner, whose errors are answers and which is measured."""
@@ -248,7 +249,8 @@ def create_app(
 
         The body's bytes are accounted until others are held.
         """
-        if _media_type(request.headers) != "application/json":
+        kind = request.headers.get("content-type", "").partition(";")[0]
+        if kind.strip().lower() != "application/json":
             raise Refused(415, "Content-Type must be application/json")
         slot = request.scope["slot"]
         body = await _body(request, settings, slot)
@@ -306,7 +308,7 @@ def create_app(
             cut = cut | (tokens > most)
             tokens = np.minimum(tokens, most)
         elif not truncate:
-            raise Refused(400, "the encoder does not say which texts are cut", None, "truncate")
+            raise Refused(400, "the encoder does not say which texts are cut", "truncate")
         cut, total = int(np.count_nonzero(cut)), int(tokens.sum())
         slot.hold(slot.size + 4 * len(tokens) * embedder.dimension)
         vectors = await _result(request, batcher, rows.items, tokens)
@@ -317,13 +319,23 @@ def create_app(
         return vectors, total, cut
 
     async def embeddings(request: Request) -> Response:
-        wanted = await read_json(request, lambda given: _parsed(given, settings, embedder))
-        vectors, tokens, cut = await embedded(
-            request, wanted.inputs, wanted.prompt, wanted.truncate
-        )
+        def parse(given: dict[str, Any]) -> tuple[_Inputs, Prompt, bool, int | None, bool]:
+            _check_model(given.get("model"), settings)
+            form, most = given.get("encoding_format"), embedder.dimension
+            if form not in (None, "float", "base64"):
+                raise Refused(400, "must be float or base64", "encoding_format")
+            width = given.get("dimensions")
+            if width is not None and not (type(width) is int and 1 <= width <= most):
+                raise Refused(400, f"dimensions must be 1 to {most}", "dimensions")
+            truncate = _truncate(given, settings)
+            inputs, prompt = _input(given, settings, embedder, truncate), _prompt(given, settings)
+            return inputs, prompt, truncate, width, form == "base64"
+
+        inputs, prompt, truncate, width, as_base64 = await read_json(request, parse)
+        vectors, tokens, cut = await embedded(request, inputs, prompt, truncate)
         if settings.normalize:
             vectors = unit(vectors, in_place=True)
-        data = _vectors(_wanted_part(vectors, wanted), wanted.base64)
+        data = _vectors(_first(vectors, width), as_base64)
         parts = _answer(data, tokens, cut, settings)
         return in_parts(parts, len(vectors) <= _ROWS, _cut_header(cut))
 
@@ -337,7 +349,7 @@ def create_app(
         inputs, prompt, with_special = await read_json(request, parse)
         slot = request.scope["slot"]
         slot.hold(inputs.size)
-        rows = await read(slot, inputs.texts, prompt, embedder.read_whole)
+        rows = await read(slot, inputs.texts, prompt, partial(embedder.read, whole=True))
         total = int(rows.tokens.sum())
         slot.hold(slot.size + _SHOWN_BYTES * int(rows.tokens.max()))
         vocabulary = embedder.encoder.vocabulary
@@ -357,7 +369,7 @@ def create_app(
         def parse(given: dict[str, Any]) -> tuple[_Inputs, Prompt, bool]:
             inputs, parameters = given.get("inputs"), given.get("parameters") or {}
             if not isinstance(inputs, dict) or not isinstance(inputs.get("source_sentence"), str):
-                raise Refused(400, "must have source_sentence and sentences", None, "inputs")
+                raise Refused(400, "must have source_sentence and sentences", "inputs")
             for name, one in (("inputs", inputs), ("parameters", parameters)):
                 _check_fields(one, REQUESTS["/similarity"]["properties"][name])
             texts = _texts(inputs.get("sentences"), settings, "sentences")
@@ -372,7 +384,7 @@ def create_app(
     async def rerank(request: Request) -> Response:
         def parse(given: dict[str, Any]) -> tuple[_Inputs, _Inputs, bool, list[str] | None]:
             if not isinstance(given.get("query"), str):
-                raise Refused(400, "query must be a string", None, "query")
+                raise Refused(400, "query must be a string", "query")
             texts = _texts(given.get("texts"), settings, "texts")
             truncate = _truncate(given, settings)
             query = _cut([given["query"]], settings, truncate)
@@ -397,9 +409,9 @@ def create_app(
         def parse(given: dict[str, Any]) -> tuple[_Inputs, bool, int]:
             query, k = given.get("query"), given.get("k", 10)
             if not isinstance(query, str):
-                raise Refused(400, "query must be a string", None, "query")
+                raise Refused(400, "query must be a string", "query")
             if type(k) is not int or not 1 <= k <= MOST_HITS:
-                raise Refused(400, f"k must be 1 to {MOST_HITS}", None, "k")
+                raise Refused(400, f"k must be 1 to {MOST_HITS}", "k")
             truncate = _truncate(given, settings)
             return _cut([query], settings, truncate), truncate, k
 
@@ -419,7 +431,7 @@ def create_app(
 
         inputs, truncate = await read_json(request, parse)
         # The classifier was trained on texts with the default prompt.
-        size = 4 * inputs.count * len(classifier.bias)
+        size = 4 * len(inputs.cut) * len(classifier.bias)
         vectors, tokens, cut = await embedded(request, inputs, Prompt(), truncate, size)
         found = await asyncio.to_thread(classifier.probabilities, vectors)
         names, best = classifier.label_names, found.argmax(axis=1).tolist()
@@ -519,9 +531,7 @@ def create_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[
-            Middleware(_Slots, settings.requests, _Held(settings.held_bytes), settings.log)
-        ],
+        middleware=[Middleware(_Slots, settings)],
         exception_handlers={Refused: refused, 404: unknown, 405: unknown},
     )
     app.router.redirect_slashes = False
@@ -538,8 +548,10 @@ def _request_id(scope: Any) -> str:
 class _Slots:
     """Gives each request a `_Slot`, and takes it back when its answer is sent."""
 
-    def __init__(self, app: Any, most: int, held: "_Held", log: Callable | None) -> None:
-        self.app, self.free, self.held, self.log = app, most, held, log
+    def __init__(self, app: Any, settings: Settings) -> None:
+        self.app, self.log = app, settings.log
+        # Requests that may still be counted, and bytes that may be taken into memory.
+        self.free, self.free_bytes = settings.requests, settings.held_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -576,13 +588,6 @@ class _Slots:
 
 
 @dataclasses.dataclass
-class _Held:
-    """Bytes that may be taken into memory."""
-
-    free: int
-
-
-@dataclasses.dataclass
 class _Slot:
     """The share of one request: one of the requests at once, and bytes."""
 
@@ -604,9 +609,9 @@ class _Slot:
 
     def hold(self, size: int, expected: int = 0) -> None:
         """Holds so many bytes, no others; raises `Overloaded` if they, or the expected, lack."""
-        if size > self.size and max(size, expected) - self.size > self.slots.held.free:
+        if size > self.size and max(size, expected) - self.size > self.slots.free_bytes:
             raise Overloaded
-        self.slots.held.free -= size - self.size
+        self.slots.free_bytes -= size - self.size
         self.size = size
 
 
@@ -618,30 +623,17 @@ def _names_this_machine(host: str) -> bool:
         return False
 
 
-def _media_type(headers: Any) -> str:
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
 def _read(reader: Callable, texts: list[str], prompt: Prompt, metrics: "_Metrics") -> Rows:
     try:
         with metrics.tokenizing.time():
             return reader(texts, prompt)
     except UnknownPrompt as error:
-        raise Refused(400, str(error), None, "prompt_name") from None
-
-
-def _rows_of_ids(embedder: Embedder, given: list[list[int]]) -> Rows:
-    if not isinstance(embedder, TokenEmbedder):
-        raise Refused(400, _NO_IDS, None, "input")
-    try:
-        return embedder.rows_of_ids(given)
-    except UserError as error:
-        raise Refused(400, str(error), None, "input") from None
+        raise Refused(400, str(error), "prompt_name") from None
 
 
 def _too_long(index: int, what: str) -> Refused:
     message = f"input {index} has {what} are read; send shorter texts"
-    return Refused(400, message, "context_length_exceeded", "input")
+    return Refused(400, message, "input", "context_length_exceeded")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -659,31 +651,17 @@ class _Inputs:
     rows: Rows | None = None
 
     @property
-    def count(self) -> int:
-        """Number of texts or rows."""
-        return len(self.cut)
-
-    @property
     def size(self) -> int:
         """Bytes of them in memory."""
         return self.rows.size if self.rows else sum(map(sys.getsizeof, self.texts))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Wanted:
-    inputs: _Inputs
-    dimensions: int | None
-    base64: bool
-    prompt: Prompt
-    truncate: bool
-
-
 def _overloaded() -> Refused:
-    return Refused(429, "too much is to be embedded; try again later", "overloaded", None, _RETRY)
+    return Refused(429, "too much is to be embedded; try again later", None, "overloaded", _RETRY)
 
 
 def _closing() -> Refused:
-    return Refused(503, "the server ends", "closing", None, _RETRY)
+    return Refused(503, "the server ends", None, "closing", _RETRY)
 
 
 async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
@@ -705,7 +683,10 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
                 try:
                     if refused is None:
                         if max(size, announced) > settings.max_body_bytes:
-                            raise _too_large(settings)
+                            most = f"{settings.max_body_bytes / 2**20:g} MiB"
+                            message = f"the body is larger than {most}; send fewer texts"
+                            # The connection may hold the rest of the body.
+                            raise Refused(413, message, headers={"Connection": "close"})
                         slot.hold(size, max(announced, size))
                         parts.append(part)
                 except (Refused, Overloaded) as error:
@@ -721,13 +702,6 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
     if refused:
         raise refused
     return b"".join(parts)
-
-
-def _too_large(settings: Settings) -> Refused:
-    most = f"{settings.max_body_bytes / 2**20:g} MiB"
-    # The connection may hold the rest of the body.
-    close = {"Connection": "close"}
-    return Refused(413, f"the body is larger than {most}; send fewer texts", None, None, close)
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -750,19 +724,19 @@ def _check_fields(given: dict[str, Any], schema: dict[str, Any]) -> None:
     known = schema["properties"]
     if unknown := sorted(set(given) - set(known)):
         message = f"no field {unknown[0]!r:.60}; it has {', '.join(sorted(known))}"
-        raise Refused(400, message, None, unknown[0][:60])
+        raise Refused(400, message, unknown[0][:60])
     for name, value in given.items():
         kind, what = _TYPES.get(known[name].get("type"), (object, ""))
         if value is not None and not isinstance(value, kind):
-            raise Refused(400, f"must be {what}", None, name)
+            raise Refused(400, f"must be {what}", name)
 
 
 def _prompt(given: dict[str, Any], settings: Settings) -> Prompt:
     name, role = given.get("prompt_name"), given.get("input_type")
     if name is not None and role is not None:
-        raise Refused(400, "takes the place of input_type; send one of them", None, "prompt_name")
+        raise Refused(400, "takes the place of input_type; send one of them", "prompt_name")
     if role is not None and (not isinstance(role, str) or role not in INPUT_TYPES):
-        raise Refused(400, f"must be one of {', '.join(INPUT_TYPES)}", None, "input_type")
+        raise Refused(400, f"must be one of {', '.join(INPUT_TYPES)}", "input_type")
     return settings.prompt if name is role is None else Prompt(name, INPUT_TYPES.get(role))
 
 
@@ -771,25 +745,18 @@ def _truncate(given: dict[str, Any], settings: Settings) -> bool:
     return settings.cut if found is None else found
 
 
-def _parsed(given: dict[str, Any], settings: Settings, embedder: Embedder) -> _Wanted:
-    _check_model(given.get("model"), settings)
-    form = given.get("encoding_format")
-    if form not in (None, "float", "base64"):
-        raise Refused(400, "must be float or base64", None, "encoding_format")
-    dimensions, dimension = given.get("dimensions"), embedder.dimension
-    if dimensions is not None and not (type(dimensions) is int and 1 <= dimensions <= dimension):
-        raise Refused(400, f"dimensions must be 1 to {dimension}", None, "dimensions")
-    truncate = _truncate(given, settings)
-    inputs, prompt = _input(given, settings, embedder, truncate), _prompt(given, settings)
-    return _Wanted(inputs, dimensions, form == "base64", prompt, truncate)
-
-
 def _input(
     given: dict[str, Any], settings: Settings, embedder: Embedder, truncate: bool
 ) -> _Inputs:
     inputs = given.get("input")
     if isinstance(inputs, list) and inputs and type(inputs[0]) in (int, list):
-        rows = _rows_of_ids(embedder, _ids(inputs, settings))
+        given_ids = _ids(inputs, settings)
+        if not isinstance(embedder, TokenEmbedder):
+            raise Refused(400, _NO_IDS, "input")
+        try:
+            rows = embedder.rows_of_ids(given_ids)
+        except UserError as error:
+            raise Refused(400, str(error), "input") from None
         return _Inputs([], np.zeros([len(rows.items)], bool), rows)
     return _cut(_texts(inputs, settings), settings, truncate)
 
@@ -809,34 +776,34 @@ def _ids(given: list[Any], settings: Settings) -> list[list[int]]:
     _check_count(len(rows), settings, "input")
     for i, row in enumerate(rows):
         if not isinstance(row, list) or {*map(type, row)} - {int}:
-            raise Refused(400, f"item {i} of input is not a list of token ids", None, "input")
+            raise Refused(400, f"item {i} of input is not a list of token ids", "input")
     return rows
 
 
 def _check_model(name: Any, settings: Settings) -> None:
     if not isinstance(name, str) or not name:
-        raise Refused(400, f"model is missing; this server has {settings.name!r}", None, "model")
+        raise Refused(400, f"model is missing; this server has {settings.name!r}", "model")
     if name != settings.name:
         message = f"no model {name[:200]!r}; this server has {settings.name!r}"
-        raise Refused(404, message, "model_not_found", "model")
+        raise Refused(404, message, "model", "model_not_found")
 
 
 def _texts(given: Any, settings: Settings, field: str = "input") -> list[str]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         message = f"{field} must be a string or a list of strings, not empty"
-        raise Refused(400, message, None, field)
+        raise Refused(400, message, field)
     _check_count(len(texts), settings, field)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise Refused(400, f"item {i} of {field} is not a string", None, field)
+            raise Refused(400, f"item {i} of {field} is not a string", field)
     return texts
 
 
 def _check_count(count: int, settings: Settings, field: str) -> None:
     if count > settings.max_inputs:
         message = f"{field} has {count} texts, at most {settings.max_inputs} are taken"
-        raise Refused(400, message, None, field)
+        raise Refused(400, message, field)
 
 
 async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any) -> np.ndarray:
@@ -853,14 +820,14 @@ async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any)
     return await result
 
 
-def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:
-    """Returns the dimensions that were asked for: float32 `[n, dimensions]`."""
-    if wanted.dimensions is None:
+def _first(vectors: np.ndarray, width: int | None) -> np.ndarray:
+    """Returns the first dimensions of vectors, as long as before; with None all of them."""
+    if width is None:
         return vectors
-    lengths = np.linalg.norm(vectors, axis=1)
-    vectors = unit(vectors[:, : wanted.dimensions])
-    # As long as before, which is 1 unless the service was told otherwise.
-    vectors *= lengths[:, np.newaxis]
+    # The length is 1 unless the service was told otherwise.
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = unit(vectors[:, :width])
+    vectors *= lengths
     return vectors
 
 
@@ -869,7 +836,8 @@ def _answer(data: Iterator[bytes], tokens: int, cut: int, settings: Settings) ->
     yield b'{"object": "list", "data": '
     yield from data
     # The end of the object whose first brace is written above.
-    yield b", " + json.dumps({"model": settings.name, "usage": _usage(tokens, cut)}).encode()[1:]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
+    yield b", " + json.dumps({"model": settings.name, "usage": usage}).encode()[1:]
 
 
 def _vectors(vectors: np.ndarray, as_base64: bool) -> Iterator[bytes]:
@@ -893,10 +861,6 @@ def _list(items: Iterator[Any], size: int = _ROWS) -> Iterator[bytes]:
 
 def _cut_header(cut: int) -> dict[str, str] | None:
     return {"X-Truncated-Inputs": str(cut)} if cut else None
-
-
-def _usage(tokens: int, cut: int) -> dict[str, int]:
-    return {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
 
 
 def _data(vectors: np.ndarray, first: int, as_base64: bool) -> bytes:
@@ -941,14 +905,11 @@ class _Metrics:
             "cut_texts": "Texts of which only the first part was read.",
         }
         self._counts = {name: Counter(f"cmlm_{name}", text, **here) for name, text in what.items()}
-        sizes = tuple(2.0**i for i in range(16))
-        self._batch_texts = Histogram("cmlm_batch_texts", "Texts a batch.", buckets=sizes, **here)
-        self._batch_tokens = Histogram(
-            "cmlm_batch_tokens", "Tokens a batch.", buckets=sizes, **here
-        )
-        self._batch_requests = Histogram(
-            "cmlm_batch_requests", "Requests a batch.", buckets=sizes, **here
-        )
+        here_sizes = here | {"buckets": tuple(2.0**i for i in range(16))}
+        self._sizes = [
+            Histogram(f"cmlm_batch_{name}", f"{name.capitalize()} a batch.", **here_sizes)
+            for name in ("requests", "texts", "tokens")
+        ]
         self._queue_seconds = Histogram(
             "cmlm_queue_seconds", "From a request's whole body to its first batch.", **here
         )
@@ -969,8 +930,7 @@ class _Metrics:
         self, requests: int, texts: int, tokens: int, waits: list[float], seconds: float
     ) -> None:
         self._inference.observe(seconds)
-        self._batch_requests.observe(requests)
-        self._batch_texts.observe(texts)
-        self._batch_tokens.observe(tokens)
+        for histogram, size in zip(self._sizes, (requests, texts, tokens)):
+            histogram.observe(size)
         for seconds in waits:
             self._queue_seconds.observe(seconds)

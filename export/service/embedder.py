@@ -21,6 +21,9 @@ _CHARACTERS = 4
 class UnknownPrompt(UserError):
     """The encoder has no prompt of that name."""
 
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"no prompt {name!r:.60}; the encoder has {', '.join(known) or 'none'}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
@@ -90,20 +93,13 @@ class TokenEmbedder:
         self.how = f"{encoder.backend.name}, {precision}"
         self.embed(self.read(["A short text.", ""], Prompt()).items)
 
-    def read(self, texts: Sequence[str], prompt: Prompt) -> Rows:
-        """See `Embedder.read`."""
-        return self._read(texts, prompt, self.max_seq_length - 2)
-
-    def read_whole(self, texts: Sequence[str], prompt: Prompt) -> Rows:
-        """Reads texts as `read` does, with all of their ids."""
-        return self._read(texts, prompt, None)
-
-    def _read(self, texts: Sequence[str], prompt: Prompt, most: int | None) -> Rows:
+    def read(self, texts: Sequence[str], prompt: Prompt, whole: bool = False) -> Rows:
+        """See `Embedder.read`; whole texts keep all of their ids."""
         if prompt.name is not None and prompt.name not in self.encoder.prompts:
-            raise UnknownPrompt(_unknown(prompt.name, self.prompts))
+            raise UnknownPrompt(prompt.name, self.prompts)
         rows = self.encoder.token_rows(texts, role=prompt.role, prompt_name=prompt.name)
         items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
-        return _rows(items, most)
+        return _rows(items, None if whole else self.max_seq_length - 2)
 
     def rows_of_ids(self, given: Sequence[Sequence[int]]) -> Rows:
         """Returns rows of ids that a client has sent, special tokens included.
@@ -152,7 +148,7 @@ class TextEmbedder:
         """See `Embedder.read`."""
         role = prompt.name or prompt.role or ""
         if prompt.name is not None and prompt.name not in self._opened.roles:
-            raise UnknownPrompt(_unknown(prompt.name, self.prompts))
+            raise UnknownPrompt(prompt.name, self.prompts)
         # An encoder without roles for retrieval embeds both alike.
         role = role if role in self._opened.roles else ""
         before = self._opened.roles[role].prompt if role else self._opened.prompt
@@ -180,10 +176,6 @@ class TextEmbedder:
 def _rows(found: list[np.ndarray], most: int | None) -> Rows:
     """Returns rows of ids, each cut to so many; copies, as a view would hold all of them."""
     return Rows([ids[:most].copy() for ids in found], np.array([len(ids) + 2 for ids in found]))
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    return f"no prompt {name!r:.60}; the encoder has {', '.join(known) or 'none'}"
 
 
 def embed_requests(

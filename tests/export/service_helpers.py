@@ -5,7 +5,10 @@ import contextlib
 import functools
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -15,6 +18,7 @@ from export.service.app import Settings, create_app
 from export.service.connections import ConnectionLimits, http_protocol
 from export.service.embedder import TextEmbedder
 from official_cmlm.evaluation.encoding import OpenedEncoder
+from tests.docs.pages import ROOT
 from tests.search.toy_encoder import Words
 
 
@@ -157,3 +161,22 @@ async def answered(app, method, path, body, headers):
         await app(scope, receive, send)
     headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:])
+
+
+@contextlib.contextmanager
+def started(*flags, **environment):
+    """Starts the binary on a free port; yields the process and the line with its address.
+
+    Args:
+      environment: variables besides those of this process; None removes one.
+    """
+    command = [sys.executable, "-m", "export.serve", *flags, "--port=0"]
+    variables = {k: v for k, v in (os.environ | environment).items() if v is not None}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            line = next(line for line in process.stderr if line.startswith("serving "))
+            yield process, line.strip()
+        finally:
+            process.kill()

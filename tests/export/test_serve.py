@@ -9,15 +9,12 @@ import http.client
 import json
 import os
 import queue
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -34,6 +31,7 @@ from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.search import Index
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
+from tests.docs.pages import ROOT
 from tests.export.service_helpers import (
     Encoder,
     ask,
@@ -41,18 +39,17 @@ from tests.export.service_helpers import (
     count_tokens,
     exchanged,
     expected,
-    opened,
     posted,
     raw,
     rest,
     served,
+    started,
 )
 from tests.search.toy_encoder import WIDTH, Words
 
 openai = pytest.importorskip("openai", reason="needs the package openai")
 uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
 _BROWSERS = ("chromium", "chromium-headless-shell", "google-chrome")
-ROOT = Path(__file__).parents[2]
 
 
 def client(port, key="none", **settings):
@@ -133,7 +130,7 @@ def test_health_answers_while_much_is_read_or_written(monkeypatch, step, call, t
         calls.append(args)
         if len(calls) == call:
             held.set()
-            went_on.append(go_on.wait(5))
+            went_on.append(go_on.wait(30))
         return make(*args)
 
     with served() as (port, _):
@@ -190,8 +187,6 @@ def test_models(service):
     ("change", "message"),
     [
         ({"input": []}, "not empty"),
-        ({"input": None}, "not empty"),
-        ({"input": {}}, "not empty"),
         ({"input": [1, 2]}, "takes no token ids.*check_embedding_ctx_length"),
         ({"input": [[1, 2], "a"]}, "item 1 of input is not a list of token ids"),
         ({"input": ["a", None]}, "item 1 of input is not a string"),
@@ -205,8 +200,6 @@ def test_models(service):
         ({"normalize": False}, "no field 'normalize'; it has dimensions"),
         ({"dimensions": 0}, f"1 to {WIDTH}"),
         ({"dimensions": WIDTH + 1}, f"1 to {WIDTH}"),
-        ({"dimensions": True}, f"1 to {WIDTH}"),
-        ({"dimensions": "5"}, f"1 to {WIDTH}"),
     ],
 )
 def test_wrong_requests_say_what_is_wrong(service, change, message):
@@ -261,6 +254,7 @@ _CHUNKED = (
     b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
 )
+_1000_BYTES = b"3e8\r\n%b\r\n" % (b"x" * 1000)
 
 
 @pytest.mark.parametrize(
@@ -271,6 +265,7 @@ _CHUNKED = (
         (_CHUNKED.replace(b"Host", b"Content-Length: 3\r\nHost"), 400, None, "not valid HTTP"),
         (_CHUNKED + b"no size\r\n", 400, "/v1/embeddings", "not valid HTTP"),
         (_CHUNKED + b"1\r\nx\r\n" * 1200, 400, "/v1/embeddings", "many small chunks"),
+        (_CHUNKED + _1000_BYTES * 5000, 400, "/v1/embeddings", "many small chunks"),
         (b"GET / HTTP/1.1\r\nHost:", 499, None, "headers took more than 0.3 s"),
         (b"", 499, None, "headers took more than 0.3 s"),
     ],
@@ -285,18 +280,21 @@ def test_what_is_refused_before_it_is_a_request_is_one_line_of_the_log(sent, sta
     assert why in line["error"]
 
 
-def test_clients_that_leave_are_one_line_of_the_log_each():
+def test_clients_that_leave_are_one_line_of_the_log_each_and_nothing_is_computed_for_them():
     """Within the headers, within the body, and while they wait; not after an answer."""
     lines = []
     with served(log=lines.append) as (port, encoder), held_up(port, encoder):
-        for sent in (b"GET / HT", raw(["a"])[:-9], raw(["b"])):
+        for sent, waiting in ((b"GET / HT", 0), (raw(["a"])[:-9], 0), (raw(["b"]), 3)):
             with connected(port) as gone:
                 gone.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert gone.recv(1000).startswith(b"HTTP/1.1 200")
                 gone.sendall(sent)
+                _until_waiting(port, waiting)
+            _until_waiting(port, 0)
         connected(port).close()
+    assert encoder.texts[-1] == ["hold"]
     found = [(one["status"], one.get("path")) for one in map(json.loads, lines)]
-    assert sorted(found, key=str) == [
+    assert sorted((one for one in found if one[1] != "/metrics"), key=str) == [
         *[(200, "/live")] * 3,
         (200, "/v1/embeddings"),
         *[(499, "/v1/embeddings")] * 2,
@@ -478,21 +476,6 @@ def test_requests_that_come_together_are_encoded_together():
         assert sorted(map(len, encoder.texts)) == [1, 6]
 
 
-def test_a_client_that_goes_away_is_not_computed_for():
-    with served() as (port, encoder):
-        with held_up(port, encoder):
-            request = raw(["nobody waits"] * 3)
-            with connected(port) as gone:
-                gone.sendall(request)
-                _until_waiting(port, 12)
-            _until_waiting(port, 0)
-            # Another one leaves in the middle of its body.
-            with connected(port) as gone:
-                gone.sendall(request[:-30])
-        _embed(port, "afterwards")
-        assert not any("nobody waits" in texts for texts in encoder.texts)
-
-
 @pytest.mark.parametrize("header", [b"", b"Connection: close\r\n", b"Upgrade: h2c\r\n"])
 def test_a_connection_is_read_after_a_large_body(header):
     """Only so is it seen that the client goes away; uvicorn pauses at such a body."""
@@ -642,17 +625,6 @@ def test_connections_that_come_together_are_bounded_too():
             assert one.recv(12) == b"HTTP/1.1 200"
 
 
-@pytest.mark.parametrize("keys", [(), ("key",)])
-@pytest.mark.parametrize("size", [1, 60, 1000])
-def test_a_body_in_many_small_chunks_is_refused_and_its_connection_closed(size, keys):
-    """The first 200 chunks are parsed, and not those that follow."""
-    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
-    with served(api_keys=keys) as (port, _):
-        answer = exchanged(port, _CHUNKED + chunk * 5000)
-    # The system may drop an answer whose client goes on sending.
-    assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 401") and b"200" not in answer
-
-
 def test_others_have_their_turn_while_chunks_are_parsed():
     """A request that comes after 400 chunks is answered before they are refused."""
     lines = []
@@ -798,9 +770,8 @@ def _until_waiting(port, count):
 
 
 def test_a_batch_that_fails_is_halved_until_the_fault_is_found():
-    """One bad request of sixteen costs four halvings and not sixteen calls."""
-    encoder = Encoder()
-    calls = []
+    """One bad request of sixteen costs four halvings, and the others get their own vectors."""
+    encoder, calls = Encoder(), []
 
     def encode(texts):
         calls.append(len(texts))
@@ -808,20 +779,14 @@ def test_a_batch_that_fails_is_halved_until_the_fault_is_found():
 
     embedder = TextEmbedder(OpenedEncoder("toy", "python", "", encode))
     calls.clear()
-    requests = [[("", "fail" if i == 5 else f"text {i}")] for i in range(16)]
+    texts = [[f"text {i} {j}" for j in range(1 + i % 5)] for i in range(16)]
+    texts[5][0] = "fail"
+    requests = [embedder.read(each, Prompt()).items for each in texts]
     found = embed_requests(embedder, requests)
     assert len(calls) == 9
     assert isinstance(found[5], UserError) and "told to fail" in str(found[5])
     for i in set(range(16)) - {5}:
-        np.testing.assert_allclose(found[i], Words().encode([f"text {i}"]), atol=1e-6)
-
-
-def test_results_do_not_depend_on_who_is_in_the_batch():
-    requests = [[f"text {i} {j}" for j in range(random.Random(i).randint(1, 5))] for i in range(20)]
-    embedder = opened(Encoder(), None, None)
-    items = [embedder.read(request, Prompt()).items for request in requests]
-    for request, together in zip(requests, embed_requests(embedder, items)):
-        np.testing.assert_allclose(together, Words().encode(request), atol=1e-5)
+        np.testing.assert_allclose(found[i], Words().encode(texts[i]), atol=1e-5)
 
 
 _MODULE = """
@@ -836,22 +801,11 @@ def encode(texts):
 def test_the_binary_serves_and_ends_in_order(tmp_path):
     """It serves on a free port; SIGTERM ends it with status 0, a body that never ends gets 503."""
     (tmp_path / "mine.py").write_text(_MODULE)
-    environment = os.environ | {
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
-        "CMLM_API_KEY": "key",
-    }
-    command = [sys.executable, "-m", "export.serve", "--model=mine:encode", "--port=0"]
-    command += ["--name=m", "--shutdown_seconds=1"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        for line in process.stderr:
-            if line.startswith("serving m (3 dimensions, python) at http://127.0.0.1:"):
-                break
-        else:
-            raise AssertionError("it ended")
-        port = int(line.rstrip().removesuffix("/v1").rpartition(":")[2])
+    environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "CMLM_API_KEY": "key"}
+    flags = ("--model=mine:encode", "--name=m", "--shutdown_seconds=1")
+    with started(*flags, **environment) as (process, line):
+        assert line.startswith("serving m (3 dimensions, python) at http://127.0.0.1:")
+        port = int(line.removesuffix("/v1").rpartition(":")[2])
         found = client(port, "key").embeddings.create(model="m", input=["a", "bcd"])
         assert len(found.data) == 2
         assert ask(port, {"model": "m", "input": "a"})[0] == 401
@@ -862,10 +816,6 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         said = process.stderr.read()
         assert rest(slow).startswith(b"HTTP/1.1 503")
         assert process.wait(60) == 0 and said == "ending …\n"
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
 
 
 def test_a_folder_is_served_with_what_is_in_it(exported, tmp_path, monkeypatch):

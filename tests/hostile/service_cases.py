@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from export.service.fields import REQUESTS
+
 NAME, MOST_TEXTS, MOST_BYTES, KEY = "tiny", 8, 200_000, "sécret"
 JSON_TYPE = (b"content-type", b"application/json")
 NAN, HUGE, HALF, LONG = float("nan"), 10**400, "\ud800", "x" * 50_000
@@ -52,42 +54,23 @@ _TEXTS = [None, 3, True, {}, [], [None], [["a"]], [1.5], ["a", {}], NAN, ["a"] *
 _IDS = [[5], [[]], [[3]], [3, 10_000, 4], [[3, 5, 4], None], [[3, 4]] * (MOST_TEXTS + 1)]
 _IDS += [[[3, wrong, 4]] for wrong in ("a", True, -1, HUGE, NAN, [5])]
 _STRING = [3, True, [], {}, NAN, HUGE]
+_NAME = ["no", "", HALF, LONG, *_STRING]
 _BOOLEAN = ["true", 0, 1.5, [], {}, NAN]
 _COUNT = [0, -1, HUGE, 1.5, True, "5", [], {}, NAN, float("inf")]
-# An address's or a part's field -> values that are wrong.
-_FIELDS: dict[str, dict[str, list[Any]]] = {
-    "/v1/embeddings": {
-        "model": [None, "", *_STRING],
-        "input": [*_TEXTS, *_IDS],
-        "encoding_format": ["", "int8", *_STRING],
-        "dimensions": [17, *_COUNT],
-        "user": _STRING,
-        "prompt_name": ["no", "", HALF, LONG, *_STRING],
-        "input_type": ["no", "", HALF, LONG, *_STRING],
-        "truncate": _BOOLEAN,
-    },
-    "/v1/classify": {"model": [None, *_STRING], "input": [*_TEXTS, *_IDS], "truncate": _BOOLEAN},
-    "/search": {"query": [None, *_STRING], "k": [101, *_COUNT], "truncate": _BOOLEAN},
-    "/tokenize": {
-        "inputs": _TEXTS,
-        "add_special_tokens": _BOOLEAN,
-        "prompt_name": ["no", HALF, *_STRING],
-    },
-    "/similarity": {
-        "inputs": [None, "a", [], {}, {"source_sentence": "a"}],
-        "parameters": [3, "a", [3], True, NAN],
-    },
-    "/rerank": {
-        "query": [None, *_STRING],
-        "texts": _TEXTS,
-        "raw_scores": _BOOLEAN,
-        "return_text": _BOOLEAN,
-        "truncate": _BOOLEAN,
-    },
-}
-_PARTS = {
-    "inputs": {"source_sentence": [None, *_STRING], "sentences": _TEXTS},
-    "parameters": {"prompt_name": ["no", *_STRING], "truncate": _BOOLEAN},
+# A field of whatever address -> values that are wrong.
+_WRONG: dict[str, list[Any]] = {
+    "model": [None, "", *_STRING],
+    "user": _STRING,
+    **dict.fromkeys(("encoding_format", "prompt_name", "input_type"), _NAME),
+    **dict.fromkeys(("truncate", "add_special_tokens", "raw_scores", "return_text"), _BOOLEAN),
+    "dimensions": [17, *_COUNT],
+    "k": [101, *_COUNT],
+    "input": [*_TEXTS, *_IDS],
+    "query": [None, *_STRING],
+    "source_sentence": [None, *_STRING],
+    **dict.fromkeys(("texts", "sentences"), _TEXTS),
+    "inputs": [*_TEXTS, {"source_sentence": "a"}],
+    "parameters": [3, "a", [3], True, NAN],
 }
 _BODIES = {
     "nothing": b"",
@@ -97,17 +80,11 @@ _BODIES = {
     "null": b"null",
     "a string": b'"a"',
     "no UTF-8": b'{"input": "\xff"}',
-    "UTF-16": '{"input": "a"}'.encode("utf-16"),
     "a byte order mark": b'\xef\xbb\xbf{"input": "a"}',
     "half a character in bytes": b'{"input": "\xed\xa0\x80"}',
-    "two objects": b"{}{}",
     "deep lists": b"[" * 100_000,
     "deep objects": b'{"input":' * 20_000,
     "a number of 5,000 digits": b'{"input": ' + b"9" * 5000 + b"}",
-    "single quotes": b"{'input': 'a'}",
-    "a line end in a string": b'{"input": "a\n"}',
-    "gzip": b"\x1f\x8b\x08\x00\x00\x00\x00\x00",
-    "zeros": bytes(1000),
 }
 _UNKNOWN = ["normalize", "", HALF, LONG, "__class__", "a\nb\x1b[2J"]
 _TYPES = [b"", b"text/plain", b"application/x-www-form-urlencoded", b"application/jsonx", b"\xff"]
@@ -131,20 +108,19 @@ def asgi_cases() -> Iterator[Case]:
         yield Case("large body", path, 413, path, body=large)
         for field in _UNKNOWN:
             yield _wrong(f"unknown field of {path}", f"{field[:9]!r}", path, good | {field: 1})
-        for field, values in _FIELDS[path].items():
-            for i, value in enumerate(values):
-                yield _wrong(
-                    f"{field} of {path}", f"{i} {value!r:.20}", path, good | {field: value}
-                )
+        for field in REQUESTS[path]["properties"]:
+            for i, value in enumerate(_WRONG[field]):
+                name = f"{i} {value!r:.20}"
+                yield _wrong(f"{field} of {path}", name, path, good | {field: value})
         for kind in _TYPES:
             body, headers = json.dumps(good).encode(), ((JSON_TYPE[0], kind),)
             yield Case("content type", f"{path} {kind[:40]}", 415, path, "POST", body, headers)
         for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "HEAD", "BREW"):
             yield Case("method", f"{method} {path}", 405, path, method)
-    for part, fields in _PARTS.items():
-        good = {"inputs": GOOD["/similarity"]["inputs"]}
-        for field, values in (fields | {"other": [1]}).items():
-            for i, value in enumerate(values):
+    for part in ("inputs", "parameters"):
+        good = GOOD["/similarity"]
+        for field in (*REQUESTS["/similarity"]["properties"][part]["properties"], "other"):
+            for i, value in enumerate(_WRONG.get(field, [1])):
                 body = good | {part: good.get(part, {}) | {field: value}}
                 yield _wrong(f"{part}.{field}", f"{i} {value!r:.20}", "/similarity", body)
     for name in ("other", HALF, LONG, "a\nb\x1b[2J"):

@@ -3,14 +3,10 @@
 import asyncio
 import contextlib
 import json
-import os
 import re
 import socket
-import subprocess
-import sys
 import threading
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +16,8 @@ from export.service.embedder import TokenEmbedder
 from official_cmlm.classifier import Classifier
 from official_cmlm.search import Index
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.export.service_helpers import answered, ask, connected, rest, served
+from tests.docs.pages import ROOT
+from tests.export.service_helpers import answered, ask, connected, rest, served, started
 from tests.hostile.service_cases import (
     GOOD,
     JSON_TYPE,
@@ -35,7 +32,6 @@ from tests.hostile.service_cases import (
     asgi_cases,
 )
 
-ROOT = Path(__file__).parents[2]
 # Seconds until an answer, of which none of these takes one.
 _SECONDS = 20
 
@@ -161,23 +157,12 @@ def test_hostile_connections():
 @pytest.mark.long
 def test_all_hostile_connections(exported):
     """The binary answers them in form, and its standard error stays empty."""
-    command = [sys.executable, "-m", "export.serve", f"--model={exported[0]}", "--backend=onnx"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    environment.pop("CMLM_API_KEY", None)
-    with subprocess.Popen(
-        [*command, "--port=0", f"--name={NAME}"],
-        cwd=ROOT,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            line = next(line for line in process.stderr if line.startswith("serving "))
-            faults = _protocol_faults(int(re.search(r":(\d+)/v1$", line.strip())[1]), PROTOCOL)
-        finally:
-            process.terminate()
-            said = process.stderr.read()
-    assert (faults, said, process.returncode) == ({}, "ending …\n", 0)
+    flags = (f"--model={exported[0]}", "--backend=onnx", f"--name={NAME}")
+    with started(*flags, CMLM_API_KEY=None, PYTHONPATH=str(ROOT)) as (process, line):
+        faults = _protocol_faults(int(re.search(r":(\d+)/v1$", line)[1]), PROTOCOL)
+        process.terminate()
+        said = process.stderr.read()
+    assert (faults, said, process.wait(60)) == ({}, "ending …\n", 0)
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/rerank"])
