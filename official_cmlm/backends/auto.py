@@ -50,7 +50,10 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
     if asked.workload == "queries" and "onnx" in names:
         return next(iter(_all_opened(names, folder, asked, first=True).values()))
     path = cache_folder() / "fastest.json"
-    known = _known(path)
+    known: dict[str, Any] = {}
+    # An unreadable file counts as an empty one, so that it is written again.
+    with contextlib.suppress(OSError, UserError):
+        known = read_object(path)
     key = _key(encoder_directory_of(folder).config, asked.precision, names)
     if known.get(key) in names:
         return open_by_name(known[key], folder, asked)
@@ -61,14 +64,6 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, known | {key: fastest})
     return opened[fastest]
-
-
-def _known(path: Path) -> dict[str, Any]:
-    """Reads earlier choices; an unreadable file counts as empty, so that it is written again."""
-    try:
-        return read_object(path) if path.exists() else {}
-    except (OSError, UserError):
-        return {}
 
 
 def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:

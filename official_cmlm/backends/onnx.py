@@ -131,7 +131,12 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
     else:
         directory = encoder_directory_of(folder)
         vocabulary, settings = directory.vocabulary, directory.settings
-        backend = _of_encoder_directory(directory, asked)
+        graph = _graph_of(directory, asked)
+        where = directory.path if isinstance(graph, bytes) else graph
+        backend = OnnxBackend(graph, where, asked.device)
+        if asked.override.layer is not None:
+            # Ranges of the last layer's vectors are not this one's.
+            backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
     length = asked.max_seq_length
     length = backend.description.max_seq_length if length is None else length
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
@@ -196,9 +201,12 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
         ) from None
 
 
-def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> OnnxBackend:
-    """Opens the graph in the cache; writes it if the directory has changed since."""
-    precision, override, device = asked.precision, asked.override, asked.device
+def _graph_of(directory: EncoderDirectory, asked: Computation) -> Path | bytes:
+    """Returns the file in the cache, which is written if the directory has changed since.
+
+    Where none can be kept, it is the graph itself.
+    """
+    precision, override = asked.precision, asked.override
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
     padded_to = asked.max_seq_length if pooling and pooling.padded else None
@@ -208,7 +216,7 @@ def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> On
     content = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
     path = cache_folder() / f"{family}{_hash([*content, directory.weights_digest])}.onnx"
     if is_cached(path):
-        return _with_layer(OnnxBackend(path, path, device), override)
+        return path
     weights = read_weights(directory, override, padded_to)
     length = padded_to or directory.max_seq_length
     graph = graph_of(weights, directory.vocabulary, length, precision)
@@ -226,15 +234,8 @@ def _of_encoder_directory(directory: EncoderDirectory, asked: Computation) -> On
             "is made at each load; set XDG_CACHE_HOME to a folder that can be written",
             stacklevel=2,
         )
-        return _with_layer(OnnxBackend(graph, directory.path, device), override)
-    return _with_layer(OnnxBackend(path, path, device), override)
-
-
-def _with_layer(backend: OnnxBackend, override: VectorOverride) -> OnnxBackend:
-    if override.layer is not None:
-        # Ranges of the last layer's vectors are not this one's.
-        backend.embedding_id = backend.embedding_id.of_layer(override.layer)
-    return backend
+        return graph
+    return path
 
 
 def _hash(values: list) -> str:

@@ -84,15 +84,25 @@ def graph_of(
     precision: str,
     token_types: bool = True,
 ) -> bytes:
-    """Writes an encoder as an ONNX file; see `write_graph`.
+    """Writes an encoder as an ONNX file and returns its content.
+
+    Its inputs are int64 `[batch, seq]`: `input_ids`, `attention_mask` (1 for real tokens, which
+    come first) and optionally `token_type_ids`. Its outputs are float32: `sentence_embedding`
+    `[batch, embedding_size]`, as `encode` returns, and `last_hidden_state` `[batch, seq, hidden]`.
 
     Args:
       encoder: its config and weights.
       vocabulary: its vocabulary.
       max_seq_length: longer texts are cut to this many tokens.
       precision: a key of `PRECISIONS`.
-      token_types: see `write_graph`.
+      token_types: whether the graph takes token types; otherwise each is 0.
+
+    Raises:
+      UserError: if the package `onnx` is missing, for an encoder beyond 2 GiB, or for one with a
+        weight that the graph does not read.
     """
+    from onnx import helper
+
     config = encoder.config
     description = GraphDescription(
         dimension=config.embedding_size,
@@ -106,40 +116,9 @@ def graph_of(
         vocabulary=vocabulary.kind,
         settings=vocabulary.settings(),
     )
-    return write_graph(encoder.encoder, encoder.projection, config, description, token_types)
-
-
-def write_graph(
-    weights: Mapping[str, np.ndarray],
-    projection: list[tuple[np.ndarray, np.ndarray]],
-    config: EncoderConfig,
-    description: GraphDescription,
-    token_types: bool,
-) -> bytes:
-    """Writes an encoder as an ONNX file and returns its content.
-
-    Its inputs are int64 `[batch, seq]`: `input_ids`, `attention_mask` (1 for real tokens, which
-    come first) and optionally `token_type_ids`. Its outputs are float32: `sentence_embedding`
-    `[batch, embedding_size]`, as `encode` returns, and `last_hidden_state` `[batch, seq, hidden]`.
-
-    Args:
-      weights: weights by the names of `modeling.sentence_encoder.encoder_variables`.
-      projection: kernels `[N - 1, in, out]` and biases `[N - 1, out]` of CMLM's projection, layer
-        by layer; empty where the encoder has none.
-      config: the encoder's config.
-      description: facts for the file; its `precision` selects the rounding of weights.
-      token_types: whether the graph takes token types; otherwise each is 0.
-
-    Raises:
-      UserError: if the package `onnx` is missing, for an encoder beyond 2 GiB, or for one with a
-        weight that the graph does not read.
-    """
-    from onnx import helper
-
-    graph = _Graph(PRECISIONS[description.precision])
-    read = _Read(weights)
+    graph, read = _Graph(PRECISIONS[precision]), _Read(encoder.encoder)
     names = [IDS, MASK, *([TYPES] if token_types and config.type_vocab_size else [])]
-    _Encoder(graph, read, config).build(projection, TYPES in names)
+    _Encoder(graph, read, config).build(encoder.projection, TYPES in names)
     # Every encoder has BERT's pooler, but only some vectors go through it.
     unread = sorted(name for name in read.unread() if not name.startswith("pooler_transform/"))
     if unread:

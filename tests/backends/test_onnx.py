@@ -76,6 +76,20 @@ def ids_and_mask(config, lengths=(7, 3, 11, 2)):
     return ids, mask.astype(np.int64)
 
 
+def graph_of(model, vocabulary, precision="float32", length=24, **options):
+    return onnx_graph.graph_of(weights_of(model), vocabulary, length, precision, **options)
+
+
+def by_keras(model, ids, mask, type_of_all=0):
+    inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0 + type_of_all}
+    return model({name: tf.constant(each, tf.int32) for name, each in inputs.items()})
+
+
+def assert_near(found, expected):
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((found * expected).sum(axis=1) / norms > 0.99).all()
+
+
 def run(graph, ids, mask, **more):
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
     names = {value.name for value in session.get_inputs()}
@@ -86,28 +100,22 @@ def run(graph, ids, mask, **more):
 
 @pytest.mark.parametrize("overrides", SHAPES.values(), ids=SHAPES)
 def test_the_graph_equals_the_keras_encoder(vocabulary, overrides):
-    """Token outputs and the vector; two lengths, so that no shape is a constant of the graph."""
+    """The vector comes first, for programs that know outputs by their place, then token outputs.
+
+    Two lengths are compared, so that no shape is a constant of the graph.
+    """
     config = tiny_encoder_config(vocab_size=len(vocabulary), **overrides)
     model = random_encoder(config)
-    graph = onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32")
+    graph = graph_of(model, vocabulary)
     onnx.checker.check_model(graph)
     for lengths in ((7, 3, 11, 2), (5,)):
         ids, mask = ids_and_mask(config, lengths)
-        got = run(graph, ids, mask)
-        int32 = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
-        expected = model({key: tf.constant(value, tf.int32) for key, value in int32.items()})
+        got, expected = run(graph, ids, mask), by_keras(model, ids, mask)
+        assert [*got] == ["sentence_embedding", "last_hidden_state"]
         np.testing.assert_allclose(got["sentence_embedding"], expected["default"], atol=1e-5)
         real = mask > 0
         tokens = expected["sequence_output"].numpy()[:, : ids.shape[1]]
         np.testing.assert_allclose(got["last_hidden_state"][real], tokens[real], atol=2e-5)
-
-
-def test_the_vector_is_the_first_output(vocabulary):
-    """For programs that know outputs by their place; it has one row a text."""
-    model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
-    graph = onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32")
-    names = [value.name for value in onnx.load_from_string(graph).graph.output]
-    assert names == ["sentence_embedding", "last_hidden_state"]
 
 
 def test_distances_beyond_the_last_bucket(vocabulary):
@@ -117,14 +125,11 @@ def test_distances_beyond_the_last_bucket(vocabulary):
     )
     model = random_encoder(config)
     ids, mask = ids_and_mask(config, (290, 140, 3))
-    int32 = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
-    expected = model({k: tf.constant(v, tf.int32) for k, v in int32.items()})["default"].numpy()
-    got = run(onnx_graph.graph_of(weights_of(model), vocabulary, 300, "float32"), ids, mask)
+    expected = by_keras(model, ids, mask)["default"].numpy()
+    got = run(graph_of(model, vocabulary, length=300), ids, mask)
     np.testing.assert_allclose(got["sentence_embedding"], expected, atol=1e-5)
-    eight = onnx_graph.graph_of(weights_of(model), vocabulary, 300, backend_onnx.fastest_int8())
-    got = run(eight, ids, mask)["sentence_embedding"]
-    norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((got * expected).sum(axis=1) / norms > 0.99).all()
+    eight = graph_of(model, vocabulary, backend_onnx.fastest_int8(), length=300)
+    assert_near(run(eight, ids, mask)["sentence_embedding"], expected)
 
 
 def test_a_part_that_graphs_lack_is_refused(vocabulary, monkeypatch):
@@ -132,7 +137,7 @@ def test_a_part_that_graphs_lack_is_refused(vocabulary, monkeypatch):
     model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary), dense_size=5))
     monkeypatch.setattr(onnx_graph._Encoder, "_dense", lambda self, vector, name: vector)
     with pytest.raises(UserError, match="^the encoder's weights dense/bias, dense/kernel: ONNX"):
-        onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32")
+        graph_of(model, vocabulary)
 
 
 def test_token_types_are_read(vocabulary):
@@ -140,25 +145,14 @@ def test_token_types_are_read(vocabulary):
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     model = random_encoder(config)
     ids, mask = ids_and_mask(config)
-    graph = onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32")
-    types = np.ones_like(ids)
-    expected = model(
-        {
-            "input_word_ids": tf.constant(ids, tf.int32),
-            "input_mask": tf.constant(mask, tf.int32),
-            "input_type_ids": tf.constant(types, tf.int32),
-        }
-    )["default"]
-    got = run(graph, ids, mask, token_type_ids=types)
+    expected = by_keras(model, ids, mask, type_of_all=1)["default"]
+    got = run(graph_of(model, vocabulary), ids, mask, token_type_ids=np.ones_like(ids))
     np.testing.assert_allclose(got["sentence_embedding"], expected, atol=1e-5)
-    without = onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32", token_types=False)
+    without = graph_of(model, vocabulary, token_types=False)
     names = [value.name for value in onnx.load_from_string(without).graph.input]
     assert names == ["input_ids", "attention_mask"]
-    np.testing.assert_allclose(
-        run(without, ids, mask)["sentence_embedding"],
-        run(graph, ids, mask)["sentence_embedding"],
-        atol=1e-6,
-    )
+    got, expected = run(without, ids, mask), by_keras(model, ids, mask)["default"]
+    np.testing.assert_allclose(got["sentence_embedding"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["qint8_avx2", "qint8_avx512_vnni"])
@@ -166,7 +160,7 @@ def test_weights_of_8_bits(vocabulary, precision):
     """Vectors stay close; what AVX2 sums in 16 bits fits; each column uses its whole range."""
     config = tiny_encoder_config(vocab_size=len(vocabulary), hidden_size=64, intermediate_size=128)
     model = random_encoder(config)
-    graph = onnx_graph.graph_of(weights_of(model), vocabulary, 24, precision)
+    graph = graph_of(model, vocabulary, precision)
     tensors = {
         t.name: onnx.numpy_helper.to_array(t)
         for t in onnx.load_from_string(graph).graph.initializer
@@ -184,11 +178,8 @@ def test_weights_of_8_bits(vocabulary, precision):
             # Two products of an unsigned and a signed byte.
             assert 2 * 255 * np.abs(kernel.astype(int)).max() < 1 << 15
     ids, mask = ids_and_mask(config)
-    exact = run(onnx_graph.graph_of(weights_of(model), vocabulary, 24, "float32"), ids, mask)
-    got = run(graph, ids, mask)["sentence_embedding"]
-    expected = exact["sentence_embedding"]
-    norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((got * expected).sum(axis=1) / norms > 0.99).all()
+    found, exact = (run(each, ids, mask) for each in (graph, graph_of(model, vocabulary)))
+    assert_near(found["sentence_embedding"], exact["sentence_embedding"])
 
 
 @pytest.fixture
@@ -310,18 +301,15 @@ def exports(tmp_path_factory, vocabulary):
     Returns: folder with an encoder directory and an export for each name.
     """
     root = tmp_path_factory.mktemp("exports")
-    precisions = list(onnx_graph.PRECISIONS)
     for name in IMPORTED:
         import_checkpoint(REFERENCES / name, root / name / "encoder")
-        export_onnx.export(
-            str(root / name / "encoder"), str(root / name / "out"), precisions, False
-        )
-    for name, (pooling, length) in OWN.items():
+    for name in OWN:
         model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
         write_encoder(root / name / "encoder", vocabulary, model=model)
-        override = VectorOverride(pooling)
-        model, output = (str(root / name / part) for part in ("encoder", "out"))
-        export_onnx.export(model, output, precisions, False, length, override)
+    for name in (*IMPORTED, *OWN):
+        pooling, length = OWN.get(name, (None, None))
+        options = {"seq_length": length, "override": VectorOverride(pooling)}
+        export_onnx.export(root / name / "encoder", root / name / "out", **options)
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(ODD)]
     done = subprocess.run(
         [*command, *(str(root / name / "out") for name in (*IMPORTED, *OWN))],
@@ -385,7 +373,7 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
     encoder.calibrate(SENTENCES)
     encoder.save_settings(own)
     output = tmp_path / "export"
-    export_onnx.export(str(own), str(output), ["float32"], False, override=VectorOverride(pooling))
+    export_onnx.export(own, output, ["float32"], override=VectorOverride(pooling))
     found = SentenceEncoder.load(output, backend="onnx")
     again = SentenceEncoder.load(own)
     assert found.prompts["query"] == "find: " and found.prompts == again.prompts
@@ -399,19 +387,15 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
 def test_refusals(folder, tmp_path):
     """A folder in use, another folder than an export, a precision that was not exported."""
     output = tmp_path / "export"
-
-    def export(precisions, overwrite=False):
-        export_onnx.export(str(folder), str(output), precisions, overwrite)
-
-    export(["float32"])
+    export_onnx.export(folder, output, ["float32"])
     with pytest.raises(UserError, match="pass --overwrite"):
-        export(["float32"])
+        export_onnx.export(folder, output, ["float32"])
     (output / "LICENSE").write_text("mine")
-    export(["float32"], overwrite=True)
+    export_onnx.export(folder, output, ["float32"], overwrite=True)
     assert (output / "LICENSE").read_text() == "mine"
     (output / "onnx" / "own.onnx").write_bytes(b"mine")
     with pytest.raises(UserError, match=r"export: holds onnx/own.onnx, which this program has"):
-        export(["float32"], overwrite=True)
+        export_onnx.export(folder, output, ["float32"], overwrite=True)
     (output / "onnx" / "own.onnx").unlink()
     with pytest.raises(UserError, match=r"model_qint8_\w+.onnx: not there; export it with"):
         SentenceEncoder.load(output, backend="onnx", precision="int8")
