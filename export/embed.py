@@ -208,7 +208,7 @@ def _output(paths: list[str]) -> tuple[Path, Path | None]:
     if target.suffix not in (".npy", ".parquet"):
         raise UserError(f"--to={FLAGS.to}: name a .parquet or .npy file, or a folder --output_dir")
     check_output(target, FLAGS.overwrite, [path for path in paths if not is_remote(path)])
-    in_bytes = FLAGS.embedding_precision in ("int8", "uint8")
+    in_bytes = FLAGS.embedding_precision in run.EIGHT_BITS
     for flag, wrong in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
         if wrong and target.suffix == ".npy":
             raise UserError(f"--{flag}: one .npy file has no place for it; write a .parquet")

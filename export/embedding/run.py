@@ -36,6 +36,8 @@ from .worker import WORK, Done, Settings, done_path, ids_name, shard_name
 MANIFEST, PLAN, LOCK = "manifest.json", "plan.json", "lock"
 # Without it a folder was not written by this program, and nothing in it is replaced.
 FORMAT = "official_cmlm/embeddings"
+# Precisions of embeddings that need the range of each dimension.
+EIGHT_BITS = ("int8", "uint8")
 _ADVICE = "pass --overwrite, or name another output"
 _OWN = re.compile(
     rf"({MANIFEST}|{PLAN}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet)|ids-\d{{5,}}\.jsonl)"
@@ -151,7 +153,7 @@ def _resumed(job: Job, folder: Path, workers: int, plan: dict[str, Any]) -> Outc
     with report_write_errors(folder, _REMEDY):
         remove_unfinished(folder)
         remove_unfinished(folder / WORK)
-        if job.settings.precision in ("int8", "uint8"):
+        if job.settings.precision in EIGHT_BITS:
             if not (folder / RANGES_NAME).exists():
                 _calibrate(job, folder)
             _check_ranges(job, folder)
@@ -159,10 +161,9 @@ def _resumed(job: Job, folder: Path, workers: int, plan: dict[str, Any]) -> Outc
         compute = _compute_by_beam if by_beam else _compute
         entries, computed = compute(job, folder, workers, plan)
         manifest = _finish(job, folder, plan, entries)
-    seconds = max((d.ended for d in computed), default=0) - min(
-        (d.started for d in computed), default=0
-    )
-    return Outcome(manifest, sum(d.entry["rows"] for d in computed), seconds)
+    first = min((one.started for one in computed), default=0)
+    seconds = max((one.ended for one in computed), default=0) - first
+    return Outcome(manifest, sum(one.entry["rows"] for one in computed), seconds)
 
 
 def _check_apart(paths: Sequence[str], folder: Path) -> None:
@@ -396,26 +397,21 @@ def _fault(job: Job, entry: Any, number: int, first_row: int) -> str | None:
     """Returns the field of a shard's description that is not as this job writes it, or None."""
     if not isinstance(entry, dict):
         return "entry"
-    expected: dict[str, Any] = {
-        "file": shard_name(number, job.settings.output_format),
-        "first_row": first_row,
-    }
-    counts = ["rows", "bytes", "cut_texts", "cut_tokens", "mended_texts"]
-    hashes = ["sha256"]
-    if job.reading.id_column and job.settings.output_format == "npy":
+    form = job.settings.output_format
+    expected: dict[str, Any] = {"file": shard_name(number, form), "first_row": first_row}
+    counts = ("rows", "bytes", "cut_texts", "cut_tokens", "mended_texts")
+    kinds = dict.fromkeys(counts, int) | {"sha256": str}
+    if job.reading.id_column and form == "npy":
         expected["ids"] = ids_name(number)
-        counts.append("ids_bytes")
-        hashes.append("ids_sha256")
-    if job.settings.precision in ("int8", "uint8"):
-        hashes.append("ranges_sha256")
+        kinds |= {"ids_bytes": int, "ids_sha256": str}
+    if job.settings.precision in EIGHT_BITS:
+        kinds["ranges_sha256"] = str
     for name, value in expected.items():
         if type(entry.get(name)) is not type(value) or entry[name] != value:
             return name
-    for name in counts:
-        if type(entry.get(name)) is not int or entry[name] < (name == "rows"):
-            return name
-    for name in hashes:
-        if not isinstance(entry.get(name), str):
+    for name, kind in kinds.items():
+        value = entry.get(name)
+        if type(value) is not kind or (kind is int and value < (name == "rows")):
             return name
     return None
 
@@ -483,7 +479,7 @@ def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, 
 
 def _check_ranges(job: Job, folder: Path, shards: Sequence[dict[str, Any]] = ()) -> None:
     """Raises `DamagedError` unless the stored ranges are those that shards were written with."""
-    if job.settings.precision not in ("int8", "uint8"):
+    if job.settings.precision not in EIGHT_BITS:
         return
     path = folder / RANGES_NAME
     try:
