@@ -1,5 +1,6 @@
 """The model card of an exported encoder: description, training and scores."""
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -12,7 +13,7 @@ import yaml
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.files import read_text
+from official_cmlm.files import read_object, read_text
 from official_cmlm.tokenization import Vocabulary
 
 _TEMPLATE = """\
@@ -50,8 +51,6 @@ embeddings = model.encode(["A sentence.", "Another one."])
 
 # Bidirectional classes of the characters that embed, override or isolate a direction.
 _TURNING = ("LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-
-
 # Names as model hubs have them: a licence, a data set or a model with or without its owner.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _MANIFEST = "dataset.json"
@@ -164,11 +163,9 @@ def _base_name(text: str) -> str:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    with contextlib.suppress(OSError, UserError):
+        return read_object(path)
+    return {}
 
 
 def _input_folders(params: str) -> list[Path]:

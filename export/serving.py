@@ -281,11 +281,8 @@ def warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
     logs = []
     for count in _BATCHES:
         texts = [_TEXTS[index % len(_TEXTS)].encode() for index in range(count)]
-        feature = [tf.train.Feature(bytes_list=tf.train.BytesList(value=[text])) for text in texts]
-        examples = [
-            tf.train.Example(features=tf.train.Features(feature={"text": each})) for each in feature
-        ]
-        serialized = [example.SerializeToString() for example in examples]
+        features = [{"feature": {"text": {"bytes_list": {"value": [text]}}}} for text in texts]
+        serialized = [tf.train.Example(features=one).SerializeToString() for one in features]
         for name in signatures:
             by_example = name == "serve_examples"
             given = ("examples", serialized) if by_example else ("text", texts)

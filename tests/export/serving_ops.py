@@ -9,6 +9,7 @@ without those before it). `CORE_OPS` are those that the modules have; each is re
 TensorFlow 2.12.1 too. An op that is missing here has first to be looked up there.
 """
 
+import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 TEXT_OPS = frozenset(
@@ -63,3 +64,9 @@ def traced_ops(function, *specifications):
     functions = graph.library.function
     nodes = [*graph.node, *(node for function in functions for node in function.node_def)]
     return {node.op for node in nodes} - {function.signature.name for function in functions}
+
+
+def example_of(text):
+    """Returns a serialized `tf.train.Example`, as the signature `serve_examples` takes it."""
+    feature = {"text": {"bytes_list": {"value": [text.encode()]}}}
+    return tf.train.Example(features={"feature": feature}).SerializeToString()

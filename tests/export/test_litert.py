@@ -1,9 +1,10 @@
 """LiteRT models: what `encode` gives, by the example that users copy."""
 
-import importlib.util
 import json
+import runpy
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,13 +24,10 @@ LONG = "the old house under the large red tree; " * 5
 
 
 def _example():
-    """Returns the module `examples/encode_litert.py`."""
+    """Returns the names of `examples/encode_litert.py`."""
     pytest.importorskip("ai_edge_litert", reason="needs the package ai-edge-litert")
     path = Path(__file__).parents[2] / "examples" / "encode_litert.py"
-    spec = importlib.util.spec_from_file_location("encode_litert", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(path)))
 
 
 PROMPTS = {"query": "the ", "STS": "old house "}
@@ -41,10 +39,7 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("litert")
     import_checkpoint(REFERENCES / "mpnet", folder / "encoder")
     write_settings(folder / "encoder", EncodingSettings(PROMPTS, "STS"))
-    sizes = export_litert.export(
-        str(folder / "encoder"), str(folder / "litert"), [16, 40], export_litert.WEIGHTS, False
-    )
-    return folder, sizes
+    return folder, export_litert.export(folder / "encoder", folder / "litert", [16, 40])
 
 
 def test_embeddings_are_those_of_encode(folders):
@@ -69,11 +64,11 @@ def test_embeddings_are_those_of_encode(folders):
 
 @pytest.mark.long
 def test_a_dense_layer(tmp_path):
-    import_checkpoint(REFERENCES / "distiluse", tmp_path / "encoder")
-    model, output = str(tmp_path / "encoder"), str(tmp_path / "litert")
-    export_litert.export(model, output, [32], ["float32"], False)
+    model, output = tmp_path / "encoder", tmp_path / "litert"
+    import_checkpoint(REFERENCES / "distiluse", model)
+    export_litert.export(model, output, [32], ["float32"])
     expected = SentenceEncoder.load(model, max_seq_length=32).encode(TEXTS)
-    got = _example().LiteRTEncoder(output, "float32").encode(TEXTS)
+    got = _example().LiteRTEncoder(str(output), "float32").encode(TEXTS)
     np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
@@ -112,9 +107,7 @@ def test_files_and_description(folders):
 def test_all_minilm_keeps_its_vectors(tmp_path, real_weights):
     """A trained encoder: float to 1e-5, int8 a mean cosine of 0.99, a quarter of the size."""
     import_checkpoint(real_weights, tmp_path / "minilm")
-    sizes = export_litert.export(
-        str(tmp_path / "minilm"), str(tmp_path / "litert"), [64], export_litert.WEIGHTS, False
-    )
+    sizes = export_litert.export(tmp_path / "minilm", tmp_path / "litert", [64])
     texts = json.loads((REFERENCES / "all_minilm.json").read_text())["texts"]
     expected = SentenceEncoder.load(tmp_path / "minilm", max_seq_length=64).encode(texts)
     for kind in export_litert.WEIGHTS:
@@ -128,17 +121,17 @@ def test_all_minilm_keeps_its_vectors(tmp_path, real_weights):
 
 
 def test_refusals_leave_nothing(folders, tmp_path):
-    model = str(folders[0] / "encoder")
-    with pytest.raises(
-        UserError, match=r"--lengths must be 3 to 40 \(the position table\), got 41"
-    ):
-        export_litert.export(model, str(tmp_path / "new"), [16, 41], ["float32"], False)
+    model, there = folders[0] / "encoder", folders[0] / "litert"
+    says = r"--lengths must be 3 to 40 \(the position table\), got 41"
+    with pytest.raises(UserError, match=says):
+        export_litert.export(model, tmp_path / "new", [16, 41])
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match="pass --overwrite"):
-        export_litert.export(model, str(folders[0] / "litert"), [16], ["float32"], False)
-    folder = shutil.copytree(folders[0] / "litert", tmp_path / "other")
-    (folder / "model.tflite").write_bytes(b"mine")
-    with pytest.raises(UserError, match="other: holds model.tflite, which this program has not"):
-        export_litert.export(model, str(folder), [16], ["float32"], True)
-    with pytest.raises(UserError, match="holds no export"):
-        export_litert.export(model, model, [16], ["float32"], True)
+    other = shutil.copytree(there, tmp_path / "other")
+    (other / "model.tflite").write_bytes(b"mine")
+    for folder, overwrite, says in (
+        (there, False, "pass --overwrite"),
+        (other, True, "other: holds model.tflite, which this program has not"),
+        (model, True, "holds no export"),
+    ):
+        with pytest.raises(UserError, match=says):
+            export_litert.export(model, folder, [16], overwrite=overwrite)

@@ -16,7 +16,7 @@ from official_cmlm.search import Index
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import write_encoder
 from tests.export.service_helpers import answered
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, traced_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, traced_ops
 
 PROMPTS = {"query": "the bird ", "document": "a cat ", "other": "the old Über "}
 TEXT = "the dog ran"
@@ -90,7 +90,7 @@ def test_every_channel_has_the_prompt_of_the_rule(channel, model, encoder):
 @pytest.mark.long
 def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, saved):
     """The pair, and all signatures of the serving model that embed; `tokenize` adds nothing."""
-    written = tfhub.export(str(model), str(tmp_path / "out"), None, False)
+    written = tfhub.export(model, tmp_path / "out")
     assert written.prompt == PROMPTS["other"]
     preprocess, module, serving = (saved[part] for part in tfhub.PARTS)
     texts = tf.constant([TEXT, "a", ""])
@@ -99,9 +99,7 @@ def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, 
     np.testing.assert_allclose(serving.serve(texts)["default"], expected, atol=1e-5)
     unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(serving.serve_normalized(texts)["default"], unit, atol=1e-5)
-    value = tf.train.Feature(bytes_list=tf.train.BytesList(value=[TEXT.encode()]))
-    example = tf.train.Example(features=tf.train.Features(feature={"text": value}))
-    found = serving.serve_examples(tf.constant([example.SerializeToString()]))
+    found = serving.serve_examples(tf.constant([example_of(TEXT)]))
     np.testing.assert_allclose(found["default"], expected[:1], atol=1e-5)
     assert preprocess.tokenize(tf.constant(["cat"])).row_lengths().numpy().tolist() == [1]
     assert serving.tokenize(tf.constant(["cat"]))["input_mask"].numpy().sum() == 3

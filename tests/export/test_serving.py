@@ -11,18 +11,16 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from tensorflow.core.framework import tensor_pb2
 
 from export import export_litert, export_onnx, export_sentence_transformers, tfhub
-from export.preprocessing import Preprocess, check_rank, deciding_bytes
-from export.serving import Serving, _length_limits, warm_up_logs
+from export.preprocessing import Preprocess
+from export.serving import Serving, warm_up_logs
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.classifier import Classifier
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tokenization import build_graph_tokenizer, load_vocabulary
-from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import WORDS, tiny_encoder_config
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, module_ops, traced_ops
 
 # The texts have every length, some beyond the 24 tokens that are kept, in no order.
 TEXTS = [" ".join(WORDS[i % 7 : i % 7 + (i * 11) % 37]) for i in range(70)]
@@ -51,24 +49,17 @@ def test_only_ops_of_tensorflow_serving_2_18(exported, part):
 
 
 # Each way to pool and each activation once.
-VARIANTS = {
-    "exact gelu, first_last, normalised": {
-        "hidden_activation": "gelu_exact",
-        "pooling": "first_last",
-        "normalize": True,
-    },
-    "relu, max": {"hidden_activation": "relu", "pooling": "max"},
-    "mean_padded": {"pooling": "mean_padded", "padded_length": 24},
-    "pooler, projected mean": {
-        "pooling": "cls_pooler",
-        "sentence_vector": "projected_mean",
-        "num_projections": 3,
-    },
-}
+_PROJECTED = {"sentence_vector": "projected_mean", "num_projections": 3}
+VARIANTS = [
+    {"pooling": "first_last", "hidden_activation": "gelu_exact", "normalize": True},
+    {"pooling": "max", "hidden_activation": "relu"},
+    {"pooling": "mean_padded", "padded_length": 24},
+    {"pooling": "cls_pooler", **_PROJECTED},
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("overrides", VARIANTS.values(), ids=list(VARIANTS))
+@pytest.mark.parametrize("overrides", VARIANTS, ids=lambda overrides: overrides["pooling"])
 def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides):
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
@@ -80,25 +71,10 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
     assert found - CORE_OPS - TEXT_OPS == set()
 
 
-@pytest.mark.long
-def test_ops_of_byte_level_encoders():
-    """The graph has only these ops; TensorFlow 2.12 lacks an attribute of their loops."""
-    tokenizer = build_graph_tokenizer(load_vocabulary(REFERENCES / "roberta"))
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def tokenize(text):
-        return tokenizer.tokenize(deciding_bytes(check_rank(text), 99))
-
-    assert traced_ops(tokenize) - CORE_OPS - TEXT_OPS == set()
-
-
 def test_the_signatures_and_their_names(serving):
     described = {
-        name: (
-            sorted(signature.structured_input_signature[1]),
-            sorted(signature.structured_outputs),
-        )
-        for name, signature in serving.signatures.items()
+        name: (sorted(one.structured_input_signature[1]), sorted(one.structured_outputs))
+        for name, one in serving.signatures.items()
     }
     assert described == {
         "serving_default": (["text"], ["default"]),
@@ -120,13 +96,8 @@ def test_normalized_and_examples(serving, encoded):
     lengths = np.linalg.norm(encoded, axis=1, keepdims=True)
     got = serving.signatures["serve_normalized"](tf.constant(TEXTS))["default"]
     np.testing.assert_allclose(got, encoded / lengths, atol=1e-5)
-    examples = []
-    for text in TEXTS:
-        value = tf.train.BytesList(value=[text.encode()])
-        feature = {"text": tf.train.Feature(bytes_list=value)}
-        example = tf.train.Example(features=tf.train.Features(feature=feature))
-        examples.append(example.SerializeToString())
-    got = serving.signatures["serve_examples"](tf.constant(examples))["default"]
+    examples = tf.constant([example_of(text) for text in TEXTS])
+    got = serving.signatures["serve_examples"](examples)["default"]
     np.testing.assert_allclose(got, encoded, atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="text"):
         serving.signatures["serve_examples"](tf.constant([tf.train.Example().SerializeToString()]))
@@ -151,10 +122,10 @@ def test_tokenize_gives_what_the_encoder_reads(exported, serving):
 def test_versions_are_added_to_an_export(exported, tmp_path, saved):
     """Alone, the other ones stay; what would remove one is refused."""
     out = shutil.copytree(exported[1], tmp_path / "out")
-    model = str(exported[0])
 
-    def export(overwrite, version, **options):
-        return tfhub.export(model, str(out), None, overwrite, version=version, **options).parts
+    def export(overwrite, version, dim=None):
+        options = {"overwrite": overwrite, "version": version, "dim": dim}
+        return tfhub.export(exported[0], out, **options).parts
 
     def contents():
         files = (path for path in out.rglob("*") if path.is_file())
@@ -204,7 +175,7 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
 
     Whatever policy is set, the exported encoder computes and returns float32.
     """
-    tfhub.export(str(exported[0]), str(tmp_path / "out"), None, False, normalize=True, dim=5)
+    tfhub.export(exported[0], tmp_path / "out", normalize=True, dim=5)
     expected = encoded[:, :5] / np.linalg.norm(encoded[:, :5], axis=1, keepdims=True)
     preprocess, encoder, serving = (saved[part] for part in tfhub.PARTS)
     got = serving.serve(tf.constant(TEXTS))["default"]
@@ -217,13 +188,13 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
     described = json.loads(encoder.described)
     assert described["dim"] == 5 and described["encoder"]["normalize"] is True
     with pytest.raises(UserError, match="--dim must be 1 to 16"):
-        tfhub.export(str(exported[0]), str(tmp_path / "new"), None, False, dim=17)
+        tfhub.export(exported[0], tmp_path / "new", dim=17)
 
 
 def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monkeypatch, capsys):
-    """Its probabilities are those of the class; the encoder's own vector has it alone.
+    """Its probabilities are those of the class; exports without it say so.
 
-    Exports without it say so.
+    One of these are shorter vectors, as it belongs to the encoder's own.
     """
     encoder = SentenceEncoder.load(exported[0], backend="tensorflow")
     random = np.random.default_rng(0)
@@ -231,35 +202,20 @@ def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, mo
     classifier = Classifier(encoder, kernel.astype(np.float32), bias.astype(np.float32))
     classifier.save(tmp_path / "mine")
     mine = str(tmp_path / "mine")
-    tfhub.export(mine, str(tmp_path / "out"), None, False)
+    tfhub.export(mine, tmp_path / "out")
     assert "warning" not in capsys.readouterr().err
     serving = saved["serving/1"]
     assert "classify" in serving.signatures()
     found = serving.classify(tf.constant(TEXTS))["probabilities"]
     np.testing.assert_allclose(found, classifier.predict_proba(TEXTS), atol=1e-5)
     assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
-    export_sentence_transformers.export(mine, str(tmp_path / "st"), False, None, False)
-    export_onnx.export(mine, str(tmp_path / "onnx"), ["float32"], False)
-    monkeypatch.setattr(export_litert, "convert", lambda *arguments: [b""])
-    export_litert.export(mine, str(tmp_path / "litert"), [8], ["float32"], False)
-    assert capsys.readouterr().err.count("its classifier is not exported; export.export_tfhub") == 3
-
-
-@pytest.mark.long
-def test_shorter_vectors_have_no_classifier(exported, tmp_path, saved, capsys):
-    encoder = SentenceEncoder.load(exported[0], backend="tensorflow")
-    Classifier(encoder, np.ones([16, 3], np.float32), np.ones(3, np.float32)).save(tmp_path / "m")
-    tfhub.export(str(tmp_path / "m"), str(tmp_path / "out"), None, False, dim=5)
+    tfhub.export(mine, tmp_path / "short", dim=5)
     assert "classify" not in saved["serving/1"].signatures()
-    assert "its classifier is not exported" in capsys.readouterr().err
-
-
-def test_lengths_of_groups():
-    """Each at most a third shorter than the next, the last the longest text."""
-    assert _length_limits(5) == [5]
-    limits = _length_limits(128)
-    assert limits[-1] == 128 and limits[0] == 8
-    assert all(a >= int(0.7 * b) for a, b in zip(limits, limits[1:]))
+    export_sentence_transformers.export(mine, tmp_path / "st")
+    export_onnx.export(mine, tmp_path / "onnx", ["float32"])
+    monkeypatch.setattr(export_litert, "convert", lambda *arguments: [b""])
+    export_litert.export(mine, tmp_path / "litert", [8], ["float32"])
+    assert capsys.readouterr().err.count("its classifier is not exported; export.export_tfhub") == 4
 
 
 def _fields(message):
