@@ -127,8 +127,7 @@ def _device(device: str | None) -> str | None:
         return None
     kind, _, number = device.lower().partition(":")
     name = f"{'GPU' if kind == 'cuda' else kind.upper()}:{number or 0}"
-    there = [each.name.removeprefix("/device:") for each in tf.config.list_logical_devices()]
-    there = [each.rpartition("/device:")[2] or each for each in there]
+    there = [each.name.rpartition("/device:")[2] for each in tf.config.list_logical_devices()]
     if name not in there:
         raise UserError(
             f"device {device}: TensorFlow has {', '.join(there)} here; take one of them"
