@@ -86,7 +86,7 @@ class Classifier:
                 "classifier; fine-tune with the vector pooled"
             )
         own = "|".join([OWN_FILES, re.escape(CLASSIFIER_NAME), re.escape(LABELS_NAME)])
-        output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "folder")
+        output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "")
         with files.staged_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))

@@ -1,25 +1,27 @@
 """Operations on computed embeddings: fewer bits, fewer dimensions, similarity. NumPy alone.
 
 The precision here is the precision of stored vectors; `SentenceEncoder.load(precision=…)` sets the
-precision of the arithmetic that computes them.
+precision of the arithmetic that computes them. Codes are those of sentence-transformers'
+`quantize_embeddings` (sentence_transformers.util, version 6), so that codes of either library can
+be searched by the other one.
 """
 
 import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.nearest import unit
-from official_cmlm.quantization import ranges_of, to_int8, to_ubinary
+from official_cmlm.validation import read_dataclass
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 RANGES_NAME = "embedding_ranges.json"
-_ADVICE = "calibrate the encoder again"
+# Steps between the ends of a dimension's range.
+_STEPS = 255
 # Rows of one side that are compared at once if each pair needs memory.
 _BLOCK = 256
 
@@ -71,16 +73,29 @@ class Ranges:
     normalize: bool = False
     origin: EmbeddingId = UNKNOWN_ID
 
+    def __post_init__(self) -> None:
+        if self.low.ndim != 1 or not self.low.size or self.low.shape != self.high.shape:
+            raise ValueError(f"ranges have shapes {self.low.shape} and {self.high.shape}")
+        if not np.isfinite([self.low, self.high]).all() or (self.low > self.high).any():
+            raise ValueError("ranges must be finite, and no minimum above its maximum")
+
     @classmethod
     def of(
         cls, embeddings: np.ndarray, normalize: bool = False, origin: EmbeddingId = UNKNOWN_ID
     ) -> "Ranges":
-        """Finds the ranges of embeddings, float `[n, dim]`.
+        """Finds the ranges of embeddings, float `[n, dim]`: thousands of typical texts.
 
         Raises:
-          ValueError: see `quantization.ranges_of`.
+          ValueError: for fewer than two vectors, whose range is a point, or values that are not
+            finite.
         """
-        return cls(*ranges_of(embeddings), normalize, origin)
+        embeddings = np.asarray(embeddings)
+        if embeddings.ndim != 2 or len(embeddings) < 2:
+            raise ValueError(
+                f"ranges need at least two vectors [n, dim], got shape {embeddings.shape}"
+            )
+        ends = (embeddings.min(axis=0), embeddings.max(axis=0))
+        return cls(*(end.astype(np.float32) for end in ends), normalize, origin)
 
     def cut(self, dimension: int, normalize: bool) -> "Ranges":
         """Returns the ranges of the first dimensions.
@@ -114,29 +129,20 @@ def read_ranges(folder: Path) -> Ranges | None:
     path = folder / RANGES_NAME
     if not path.exists():
         return None
-    values = read_object(path, _ADVICE)
+    advice = "calibrate the encoder again"
+    values = read_object(path, advice)
     try:
         low, high = (np.array(values[name], np.float32) for name in ("low", "high"))
-    except (KeyError, TypeError, ValueError):
-        low = high = np.zeros([0], np.float32)
-    normalize, origin = values.get("normalize"), values.get("origin", {})
-    ordered = low.shape == high.shape and bool((low <= high).all())
-    if low.ndim != 1 or not low.size or not ordered or type(normalize) is not bool:
-        raise UserError(f"{path}: not ranges of embeddings; {_ADVICE}")
-    return Ranges(low, high, normalize, _origin(path, origin))
-
-
-def _origin(path: Path, values: Any) -> EmbeddingId:
-    known = {field.name for field in dataclasses.fields(EmbeddingId)}
-    if not isinstance(values, dict) or not all(
-        name in known and isinstance(value, str | None) for name, value in values.items()
-    ):
-        raise UserError(f"{path}: not ranges of embeddings (origin {values!r:.60}); {_ADVICE}")
-    return EmbeddingId(**values)
+        origin = read_dataclass(EmbeddingId, values.get("origin", {}), "origin")
+        if type(values["normalize"]) is not bool:
+            raise ValueError(f"normalize is {values['normalize']!r:.40}")
+        return Ranges(low, high, values["normalize"], origin)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"{path}: not ranges of embeddings ({error!s:.200}); {advice}") from None
 
 
 def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = None) -> np.ndarray:
-    """Quantises embeddings, as sentence-transformers' `quantize_embeddings` does.
+    """Quantises embeddings.
 
     Args:
       embeddings: float `[n, dim]`.
@@ -163,15 +169,48 @@ def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = Non
     if precision == "float32":
         return embeddings.astype(np.float32, copy=False)
     if precision.endswith("binary"):
-        bits = to_ubinary(embeddings)
+        bits = np.packbits(embeddings > 0, axis=-1)
         return bits if precision == "ubinary" else (bits ^ np.uint8(128)).view(np.int8)
     if ranges is None:
         raise UserError(
             f"precision {precision} needs the range of each dimension: call calibrate(texts) with "
             "some thousand texts of your own, and save_settings(folder) to keep it"
         )
-    codes = to_int8(embeddings, np.stack([ranges.low, ranges.high]))
-    return codes if precision == "int8" else codes.view(np.uint8) ^ np.uint8(128)
+    steps = _steps(ranges, embeddings.shape[-1])
+    codes = np.floor((np.asarray(embeddings, np.float32) - ranges.low) / steps)
+    np.clip(codes, 0, _STEPS, out=codes)
+    return codes.astype(np.uint8) if precision == "uint8" else (codes - 128).astype(np.int8)
+
+
+def dequantize(codes: np.ndarray, precision: str, ranges: Ranges | None, width: int) -> np.ndarray:
+    """Decodes what `quantize` returns: bytes to the middle of their steps, bits to 1 and -1.
+
+    Args:
+      codes: `[n, columns]`.
+      precision, ranges: those of `quantize`.
+      width: dimensions of the embeddings.
+
+    Returns:
+      float32 `[n, width]`.
+    """
+    if precision.endswith("binary"):
+        bits = codes.astype(np.uint8) ^ np.uint8(128 if precision == "binary" else 0)
+        return np.unpackbits(bits, axis=1, count=width) * np.float32(2) - 1
+    if precision == "float32":
+        return codes.astype(np.float32, copy=False)
+    signed = codes.astype(np.float32) - np.float32(128 if precision == "uint8" else 0)
+    # A constant dimension is decoded to its value.
+    middle = np.where(ranges.low == ranges.high, np.float32(128), np.float32(128.5))
+    steps = _steps(ranges, width)
+    return signed * steps + (ranges.low + middle * steps)
+
+
+def _steps(ranges: Ranges, width: int) -> np.ndarray:
+    """Returns the step of each dimension, float32 `[width]`; 1 where all values are equal."""
+    if len(ranges.low) != width:
+        raise ValueError(f"ranges of {len(ranges.low)} dimensions, vectors of width {width}")
+    steps = (ranges.high - ranges.low) / np.float32(_STEPS)
+    return np.where(steps == 0, np.float32(1), steps)
 
 
 def _distances(a: np.ndarray, b: np.ndarray, order: int) -> np.ndarray:

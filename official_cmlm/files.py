@@ -410,7 +410,8 @@ def output_folder(
       overwrite: whether an older one may be replaced.
       is_ours: whether a folder holds an older one.
       own: see `check_own`.
-      what, flag: the kind of content, and the flag that names the folder, for messages.
+      what, flag: the kind of content, and the flag that names the folder (empty where no flag
+        does), for messages.
 
     Raises:
       UserError: if the folder holds anything else, or an older one without `overwrite`.
@@ -418,11 +419,13 @@ def output_folder(
     output = Path(os.path.expanduser(path)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         if not is_ours(output):
-            raise UserError(f"{output}: exists and holds no {what}; name another --{flag}")
+            place = f"--{flag}" if flag else "folder"
+            raise UserError(f"{output}: exists and holds no {what}; name another {place}")
         if not overwrite:
             article = "an" if what[0] in "aeiou" else "a"
+            allow = "--overwrite" if flag else "overwrite=True"
             raise UserError(
-                f"{output}: holds {article} {what} already; pass --overwrite or another name"
+                f"{output}: holds {article} {what} already; pass {allow} or another name"
             )
         check_own(output, own)
     return output

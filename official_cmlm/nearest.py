@@ -3,8 +3,6 @@
 Evaluation, the mining of hard negatives and search share them.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
 # Bytes of one block of similarities; sorting needs two copies, together below a gigabyte.
@@ -56,27 +54,16 @@ def nearest(
     Raises:
       ValueError: if k is not in 1 … m, or 1 … m - 1 with `exclude`.
     """
-    _check_k(k, len(candidates) - (exclude is not None))
-    found = blocks(queries, candidates, block_bytes)
-    return _nearest(found, len(queries), k, penalties, exclude)
-
-
-def _check_k(k: int, most: int) -> None:
+    most = len(candidates) - (exclude is not None)
     if not 1 <= k <= most:
         raise ValueError(f"k must be 1 to {most} (the candidates), got {k}")
-
-
-def _nearest(
-    found: Iterator[tuple[slice, np.ndarray]],
-    count: int,
-    k: int,
-    penalties: np.ndarray | None = None,
-    exclude: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the best k of `count` queries from blocks of their similarities."""
-    indices = np.empty([count, k], np.int64)
-    values = np.empty([count, k], np.float32)
-    for rows, similarity in found:
+    queries, candidates = (np.asarray(rows, np.float32) for rows in (queries, candidates))
+    indices = np.empty([len(queries), k], np.int64)
+    values = np.empty([len(queries), k], np.float32)
+    step = max(1, block_bytes // (4 * len(candidates)))
+    for start in range(0, len(queries), step):
+        rows = slice(start, start + step)
+        similarity = queries[rows] @ candidates.T
         if penalties is not None:
             similarity -= penalties
         if exclude is not None:
@@ -88,27 +75,11 @@ def _nearest(
     return indices, values
 
 
-def blocks(
-    queries: np.ndarray, candidates: np.ndarray, block_bytes: int
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yields (rows, their inner products with all candidates, float32) of all queries."""
-    queries = np.asarray(queries, np.float32)
-    candidates = np.asarray(candidates, np.float32)
-    step = max(1, block_bytes // (4 * max(1, len(candidates))))
-    for start in range(0, len(queries), step):
-        rows = slice(start, min(start + step, len(queries)))
-        yield rows, queries[rows] @ candidates.T
-
-
 def top(similarity: np.ndarray, k: int) -> np.ndarray:
     """Returns indices of the k largest values of each row; ties are ordered by index."""
     if k == 1:
         return np.argmax(similarity, axis=1)[:, np.newaxis]
-    return _lowest(-similarity, k)
-
-
-def _lowest(costs: np.ndarray, k: int) -> np.ndarray:
-    """Returns indices of the k smallest values of each row; ties are ordered by index."""
+    costs = -similarity
     if k * 8 >= costs.shape[1]:
         return np.argsort(costs, axis=1, kind="stable")[:, :k]
     # All that reach the k-th smallest value, so that ties with it are ordered by index too.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from official_cmlm import embeddings
-from official_cmlm.embeddings import EmbeddingId, Ranges
+from official_cmlm.embeddings import EmbeddingId, Ranges, dequantize, quantize
 from official_cmlm.errors import UserError
 
 VECTORS = np.random.default_rng(3).normal(size=[50, 13]).astype(np.float32)
@@ -21,7 +21,7 @@ def level(value, low, high):
 
 def test_eight_bits_are_steps_of_each_dimensions_range():
     ranges = Ranges.of(VECTORS[:40])
-    found = embeddings.quantize(VECTORS, "uint8", ranges)
+    found = quantize(VECTORS, "uint8", ranges)
     expected = [
         [level(v, VECTORS[:40, d].min(), VECTORS[:40, d].max()) for d, v in enumerate(row)]
         for row in VECTORS
@@ -30,23 +30,31 @@ def test_eight_bits_are_steps_of_each_dimensions_range():
     assert found.dtype == np.uint8 and np.abs(found.astype(int) - expected).max() <= 1
     assert (found == expected).mean() > 0.98
     assert found.min() == 0 and found.max() == 255
-    signed = embeddings.quantize(VECTORS, "int8", ranges)
+    signed = quantize(VECTORS, "int8", ranges)
     assert signed.dtype == np.int8
     np.testing.assert_array_equal(signed.astype(int) + 128, found)
 
 
-def test_a_dimension_without_a_range_is_one_step():
-    constant = np.ones([3, 2], np.float32)
-    found = embeddings.quantize(constant, "uint8", Ranges.of(constant))
-    np.testing.assert_array_equal(found, np.zeros([3, 2]))
+def test_codes_are_those_of_sentence_transformers():
+    """Its `quantize_embeddings` of version 6.2 gave these, of the same ranges."""
+    ranges = Ranges(np.array([-1, 0, 2], np.float32), np.array([1, 10, 2], np.float32))
+    vectors = [[-1, 0, 2], [1, 10, 2], [0, 5, 3], [-0.99, 0.05, 1], [9, -9, 2], [0.5, 7.77, 2]]
+    assert quantize(np.array(vectors, np.float32), "int8", ranges).tolist() == [
+        [-128, -128, -128],
+        [126, 126, -128],
+        [-1, -1, -127],
+        [-127, -127, -128],
+        [127, -128, -128],
+        [63, 70, -128],
+    ]
 
 
 def test_one_bit_a_dimension():
-    found = embeddings.quantize(VECTORS, "ubinary")
+    found = quantize(VECTORS, "ubinary")
     text = ["".join("1" if v > 0 else "0" for v in row).ljust(16, "0") for row in VECTORS]
     np.testing.assert_array_equal(found, [[int(t[:8], 2), int(t[8:], 2)] for t in text])
     assert found.dtype == np.uint8
-    signed = embeddings.quantize(VECTORS, "binary")
+    signed = quantize(VECTORS, "binary")
     assert signed.dtype == np.int8
     np.testing.assert_array_equal(signed.astype(int) + 128, found)
 
@@ -58,9 +66,27 @@ def test_as_sentence_transformers_does_it(precision):
     ).quantize_embeddings
     ranges = Ranges.of(VECTORS)
     theirs = quantize_embeddings(VECTORS, precision, np.stack([ranges.low, ranges.high]))
-    ours = embeddings.quantize(VECTORS, precision, ranges)
+    ours = quantize(VECTORS, precision, ranges)
     assert ours.dtype == theirs.dtype
     np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("precision", embeddings.PRECISIONS)
+def test_codes_are_decoded(precision):
+    """Bytes to half a step off at most, a constant dimension to its value, bits to signs."""
+    vectors = VECTORS.copy()
+    vectors[:, 3] = 0.25
+    ranges = Ranges.of(vectors)
+    found = dequantize(quantize(vectors, precision, ranges), precision, ranges, 13)
+    assert found.dtype == np.float32
+    if precision.endswith("binary"):
+        np.testing.assert_array_equal(found, np.sign(vectors))
+        return
+    # In float32; the upper end itself belongs to the last step.
+    assert (np.abs(found - vectors) <= (ranges.high - ranges.low) / 255 * 0.501).all()
+    assert (found[:, 3] == 0.25).all()
+    none = quantize(vectors[:0], precision, ranges)
+    assert dequantize(none, precision, ranges, 13).shape == (0, 13)
 
 
 def test_ranges_are_read_as_they_were_written(tmp_path):
@@ -77,20 +103,25 @@ def test_ranges_are_read_as_they_were_written(tmp_path):
 @pytest.mark.parametrize(
     "values",
     [
-        {},
-        {"low": [1.0], "high": [0.5], "normalize": False},
-        {"low": [1.0], "high": [2.0, 3.0], "normalize": False},
-        {"low": [1.0], "high": ["x"], "normalize": False},
-        {"low": [1.0], "high": [2.0], "normalize": 1},
-        {"low": [[1.0]], "high": [[2.0]], "normalize": True},
-        {"low": [float("nan")], "high": [2.0], "normalize": True},
-        {"low": [1.0], "high": [2.0], "normalize": True, "origin": "mean"},
-        {"low": [1.0], "high": [2.0], "normalize": True, "origin": {"pooling": 1}},
-        {"low": [1.0], "high": [2.0], "normalize": True, "origin": {"layer": "1"}},
+        {"low": None},
+        {"low": [1.0], "high": [0.5]},
+        {"low": [1.0], "high": [2.0, 3.0]},
+        {"low": [1.0], "high": ["x"]},
+        {"low": [1.0], "high": [10**400]},
+        {"normalize": 1},
+        {"low": [[1.0]], "high": [[2.0]]},
+        {"low": [float("nan")], "high": [2.0]},
+        {"origin": "mean"},
+        {"origin": {"pooling": 1}},
+        {"origin": {"layer": "1"}},
     ],
 )
 def test_damaged_ranges_are_refused(tmp_path, values):
-    (tmp_path / embeddings.RANGES_NAME).write_text(json.dumps(values), encoding="utf-8")
+    whole = {"low": [1.0], "high": [2.0], "normalize": True}
+    path = tmp_path / embeddings.RANGES_NAME
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    assert embeddings.read_ranges(tmp_path).normalize
+    path.write_text(json.dumps(whole | values), encoding="utf-8")
     with pytest.raises(UserError, match=r"embedding_ranges.json: not ranges"):
         embeddings.read_ranges(tmp_path)
 
@@ -102,33 +133,42 @@ def test_ranges_fit_the_vectors_that_they_were_made_of():
     for ranges, dimension, normalize in ((plain, 13, True), (scaled, 5, True), (plain, 14, False)):
         with pytest.raises(UserError, match="stored ranges are of 13 dimensions"):
             ranges.cut(dimension, normalize)
+    with pytest.raises(ValueError, match="ranges of 13 dimensions, vectors of width 12"):
+        quantize(VECTORS[:, :12], "int8", plain)
     with pytest.raises(ValueError, match="at least two vectors"):
         Ranges.of(VECTORS[:1])
+    with pytest.raises(ValueError, match="no minimum above"):
+        Ranges(plain.high, plain.low)
 
 
 def test_unknown_precisions_say_where_the_others_are():
     with pytest.raises(ValueError, match=r"got 'bfloat16'; that of the arithmetic .*load"):
-        embeddings.quantize(VECTORS, "bfloat16")
+        quantize(VECTORS, "bfloat16")
     with pytest.raises(UserError, match="needs the range of each dimension"):
-        embeddings.quantize(VECTORS, "int8")
+        quantize(VECTORS, "int8")
 
 
 @pytest.mark.parametrize("name", embeddings.SIMILARITIES)
-def test_similarities_of_pairs(name):
-    a, b = VECTORS[:3].astype(float), VECTORS[3:7].astype(float)
+def test_similarities(name):
+    """All pairs, and the pairs of a diagonal, as plain loops compare them."""
+    a, b = VECTORS[:4].astype(float), VECTORS[3:7].astype(float)
     one = {
         "cosine": lambda x, y: x @ y / math.sqrt((x @ x) * (y @ y)),
         "dot": lambda x, y: x @ y,
         "euclidean": lambda x, y: -math.dist(x, y),
         "manhattan": lambda x, y: -sum(abs(p - q) for p, q in zip(x, y)),
     }[name]
-    found = embeddings.similarity(VECTORS[:3], VECTORS[3:7], name)
+    found = embeddings.similarity(VECTORS[:4], VECTORS[3:7], name)
     np.testing.assert_allclose(found, [[one(x, y) for y in b] for x in a], atol=1e-5)
     assert found.dtype == np.float32
+    pairs = embeddings.similarity_pairwise(VECTORS[:4], VECTORS[3:7], name)
+    np.testing.assert_allclose(pairs, np.diagonal(found), atol=1e-5)
+    with pytest.raises(ValueError, match="as many rows, got 3 and 2"):
+        embeddings.similarity_pairwise(VECTORS[:3], VECTORS[:2], name)
 
 
 def test_what_has_no_similarity():
-    bits = embeddings.quantize(VECTORS, "ubinary")
+    bits = quantize(VECTORS, "ubinary")
     for a, b, name, says in (
         (VECTORS, VECTORS, "hamming", "one of cosine"),
         (bits, bits, "cosine", "float arrays"),

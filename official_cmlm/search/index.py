@@ -1,6 +1,7 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -9,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from official_cmlm.evaluation.encoding import PROBES, Encode, checked
 from official_cmlm.files import (
     atomic_write,
     inside,
+    output_folder,
     read_object,
     report_write_errors,
     sha256,
@@ -30,6 +32,7 @@ from official_cmlm.nearest import unit
 from official_cmlm.search.growing import Texts
 from official_cmlm.search.shards import Embeddings
 from official_cmlm.search.stores import FORMS, Codes, Graph, Rows, Store, read_array, rescored
+from official_cmlm.validation import OneOf, Range, at_least, read_dataclass
 
 PRECISIONS = tuple(FORMS)
 _DESCRIPTION = "index.json"
@@ -43,6 +46,11 @@ _MOST_CANDIDATES, _FEW = 10_000, 0.05
 _TEXTS = 16384
 # Queries that are searched together.
 _QUERIES = 1024
+# The names of the files of an index.
+_OWN_FILES = (
+    r"index\.json|graph\.usearch|"
+    r"(vectors|keys|probes|(texts|ids|metadata)(_ends)?)\.npy"
+)
 _ADVICE = "build and save the index again"
 # Attempts to load a folder that is saved again meanwhile, and the seconds between them.
 _ATTEMPTS, _PAUSE = 5, 0.01
@@ -472,20 +480,10 @@ class Index:
           UserError: the name is taken, or the folder cannot be written.
         """
         path = _named(path)
-        _check_free(path, overwrite)
+        with _write_errors(path):
+            path = output_folder(path, overwrite, _is_replaceable, _OWN_FILES, "index", "")
         with self._writing, _write_errors(path), staged_folder(path) as folder:
             kept = self._kept()
-            description: dict[str, Any] = {
-                "format": _FORMAT,
-                "version": _VERSION,
-                "precision": self.precision,
-                "approximate": self.approximate,
-                "texts": len(kept),
-                "dimension": self.dimension,
-                "scale": self._store.codes.scale,
-                "settings": self.settings,
-                "sha256": {},
-            }
             self._store.save(folder, kept)
             arrays = {"probes": self._probes()}
             for name, table in self._tables.items():
@@ -495,9 +493,16 @@ class Index:
             for name, array in arrays.items():
                 with atomic_write(folder / f"{name}.npy") as file:
                     write_array(file, array)
-            for file in sorted(folder.iterdir()):
-                description["sha256"][file.name] = sha256(file)
-            write_json(folder / _DESCRIPTION, description)
+            description = _Description(
+                precision=self.precision,
+                approximate=self.approximate,
+                texts=len(kept),
+                dimension=self.dimension,
+                scale=self._store.codes.scale,
+                settings=self.settings,
+                sha256={file.name: sha256(file) for file in sorted(folder.iterdir())},
+            )
+            write_json(folder / _DESCRIPTION, dataclasses.asdict(description))
 
     @staticmethod
     def is_at(path: str | os.PathLike) -> bool:
@@ -511,7 +516,7 @@ class Index:
         Raises:
           UserError: if the folder is not an index.
         """
-        return _described(_named(path)).get("settings", {})
+        return _described(_named(path)).settings
 
     @classmethod
     def load(
@@ -567,12 +572,12 @@ class Index:
     ) -> tuple["Index", np.ndarray]:
         """Returns the index of a folder, and the vectors by which its encoder is known."""
         found = _described(path)
-        count = found["texts"]
-        codes = Codes(found["precision"], found["dimension"], found["scale"])
+        count = found.texts
+        codes = Codes(found.precision, found.dimension, found.scale)
         if verify:
-            _verify(path, found.get("sha256"))
+            _verify(path, found.sha256)
         try:
-            store = (Graph if found["approximate"] else Rows).load(path, codes, count, mapped)
+            store = (Graph if found.approximate else Rows).load(path, codes, count, mapped)
             tables = {}
             for name in _TABLES:
                 data = read_array(path / f"{name}.npy", mapped)
@@ -584,7 +589,7 @@ class Index:
         except UserError as error:
             raise UserError(f"{path}: {error}; {_ADVICE}") from None
         made = cls(encoder, store, tables, count)
-        made.settings = found.get("settings", {})
+        made.settings = found.settings
         return made, probes
 
     def _fitting(self, vectors: np.ndarray) -> np.ndarray:
@@ -685,26 +690,12 @@ def _write_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path!s:.200}: cannot be written ({reason})") from None
 
 
-def _check_free(path: Path, overwrite: bool) -> None:
-    """Raises `UserError` unless nothing is there, or an index that may be replaced."""
+def _is_replaceable(path: Path) -> bool:
+    """Whether a folder holds an index, of any version."""
     try:
-        if not os.path.lexists(path):
-            return
-        others = sorted(one.name for one in path.iterdir()) if path.is_dir() else [path.name]
-    except OSError as error:
-        raise UserError(f"{path!s:.200}: {error.strerror}") from None
-    if not overwrite:
-        raise UserError(f"{path}: exists already; pass overwrite=True or name another folder")
-    described: dict[str, Any] = {}
-    with contextlib.suppress(UserError):
-        described = read_object(path / _DESCRIPTION)
-    sums = described.get("sha256")
-    ours = {_DESCRIPTION, *(sums if isinstance(sums, Mapping) else ())}
-    if path.is_symlink() or described.get("format") != _FORMAT or set(others) - ours:
-        raise UserError(
-            f"{path}: it is not an index, or holds other files, and is not replaced; name another "
-            "folder"
-        )
+        return read_object(path / _DESCRIPTION).get("format") == _FORMAT
+    except UserError:
+        return False
 
 
 def _check_texts(texts: Sequence[str]) -> None:
@@ -715,8 +706,22 @@ def _check_texts(texts: Sequence[str]) -> None:
             raise TypeError(f"item {index} is {type(text).__name__}, not a string: {text!r:.60}")
 
 
-def _described(path: Path) -> dict[str, Any]:
-    """Returns the content of `index.json`, with values of their types."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Description:
+    """The content of `index.json`; `sha256` has the sum of each other file."""
+
+    format: str = _FORMAT
+    version: int = _VERSION
+    precision: Annotated[str, OneOf(PRECISIONS)]
+    approximate: bool
+    texts: Annotated[int, at_least(0)]
+    dimension: Annotated[int, at_least(1)]
+    scale: Annotated[float, Range(0, 1e9, above_low=True)]
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    sha256: dict[str, str] | None = None
+
+
+def _described(path: Path) -> _Description:
     file = path / _DESCRIPTION
     if not os.path.isfile(file):
         raise UserError(f"{path!s:.200}: no index there (it has no {_DESCRIPTION}); check the path")
@@ -726,22 +731,10 @@ def _described(path: Path) -> dict[str, Any]:
             f"{file}: of format {found.get('format')!r:.40} {found.get('version', '')!s:.20}, this "
             f"version reads {_FORMAT} {_VERSION}; {_ADVICE}"
         )
-    numbers = {name: found.get(name) for name in ("texts", "dimension")}
-    for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < (name == "dimension"):
-            raise UserError(f"{file}: {name} is {value!r:.40}, not such a number; {_ADVICE}")
-    scale = found.get("scale")
-    if (
-        found.get("precision") not in PRECISIONS
-        or not isinstance(found.get("approximate"), bool)
-        or not isinstance(scale, int | float)
-        or not 0 < scale < 1e9
-        or not isinstance(found.get("settings", {}), dict)
-    ):
-        raise UserError(
-            f"{file}: its precision, approximate, scale or settings is damaged; {_ADVICE}"
-        )
-    return found
+    try:
+        return read_dataclass(_Description, found, str(file))
+    except UserError as error:
+        raise UserError(f"{error}; {_ADVICE}") from None
 
 
 def _saved(folder: Path) -> tuple[int, ...] | None:
@@ -753,9 +746,9 @@ def _saved(folder: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def _verify(folder: Path, expected: Any) -> None:
+def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
     """Raises `UserError` unless the files are those that were saved."""
-    if not isinstance(expected, Mapping):
+    if expected is None:
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {_ADVICE}")
     for path in sorted({inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:

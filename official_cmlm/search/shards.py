@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.embeddings import Ranges, read_ranges
+from official_cmlm.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.files import inside, read_object, refuse_special
-from official_cmlm.quantization import from_int8
 
 _MANIFEST = "manifest.json"
 _ADVICE = "embed the texts again"
@@ -70,7 +69,7 @@ class Embeddings:
         fits = isinstance(entries, list) and all(
             isinstance(entry, dict) and type(entry.get("rows")) is int for entry in entries
         )
-        known = precision in ("float32", "int8", "uint8", *_BITS)
+        known = precision in PRECISIONS
         if not (fits and entries and known and type(rows) is type(columns) is int):
             raise UserError(f"{path}: damaged, or of another version; {_ADVICE}")
         if sum(entry["rows"] for entry in entries) != rows or columns < 1:
@@ -106,20 +105,10 @@ class Embeddings:
             shape = (entry["rows"], self.columns)
             if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
                 raise UserError(f"{path}: is not of {shape[0]} rows of {shape[1]}; {_ADVICE}")
-            vectors = self._decoded(shard.vectors, width)
+            vectors = dequantize(shard.vectors, self.precision, self.ranges, width)
             if not np.isfinite(vectors).all():
                 raise UserError(f"{path}: holds NaN or infinity; {_ADVICE}")
             yield dataclasses.replace(shard, vectors=vectors)
-
-    def _decoded(self, codes: np.ndarray, width: int) -> np.ndarray:
-        if self.precision in _BITS:
-            shifted = codes.astype(np.int16) + (128 if self.precision == "binary" else 0)
-            return np.unpackbits(shifted.astype(np.uint8), axis=1, count=width) * np.float32(2) - 1
-        if self.precision in ("int8", "uint8"):
-            if self.precision == "uint8":
-                codes = (codes.astype(np.int16) - 128).astype(np.int8)
-            return from_int8(codes, np.stack([self.ranges.low, self.ranges.high]))
-        return np.asarray(codes, np.float32)
 
 
 def _npy(path: Path, entry: dict[str, Any]) -> Shard:

@@ -12,7 +12,6 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, refuse_special, sync, write_array
 from official_cmlm.nearest import top, unit
-from official_cmlm.quantization import to_ubinary
 from official_cmlm.search.growing import GrowingArray
 
 # Bytes of one block of similarities.
@@ -67,7 +66,7 @@ class Codes:
     def encoded(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the codes of unit vectors, `[n, columns]`."""
         if self.precision == "bits":
-            return to_ubinary(vectors)
+            return np.packbits(vectors > 0, axis=1)
         if self.precision == "int8":
             return np.clip(np.rint(vectors * np.float32(self.scale)), -127, 127).astype(np.int8)
         return np.asarray(vectors, self.form.dtype)

@@ -340,16 +340,16 @@ def test_an_encoder_that_fails_leaves_the_index_unchanged():
 def test_existing_folders_are_kept(tmp_path):
     index = Index.build(Words(), TEXTS)
     index.save(tmp_path / "index")
-    with pytest.raises(UserError, match="exists already; pass overwrite"):
+    with pytest.raises(UserError, match="holds an index already; pass overwrite=True"):
         index.save(tmp_path / "index")
     for name, content in (("photo", ""), ("index.json", "{}"), ("index.json", '{"format": 2}')):
         (tmp_path / "mine").mkdir(exist_ok=True)
         (tmp_path / "mine" / name).write_text(content)
-        with pytest.raises(UserError, match="it is not an index"):
+        with pytest.raises(UserError, match="exists and holds no index; name another folder"):
             index.save(tmp_path / "mine", overwrite=True)
         assert (tmp_path / "mine" / name).read_text() == content
     (tmp_path / "index" / "notes.txt").touch()
-    with pytest.raises(UserError, match="holds other files"):
+    with pytest.raises(UserError, match="holds notes.txt, which this program has not written"):
         index.save(tmp_path / "index", overwrite=True)
 
 
