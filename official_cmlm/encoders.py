@@ -210,11 +210,8 @@ def _fine_tuned(
     from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
 
     config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
-    return fine_tune(folder, *examples, config=config, progress=_fine_tuning_bar).predict
-
-
-def _fine_tuning_bar(steps: int) -> Callable[[int], None]:
-    return progress.counter(steps, "step", "fine-tuning")
+    bar = functools.partial(progress.counter, unit="step", description="fine-tuning")
+    return fine_tune(folder, *examples, config=config, progress=bar).predict
 
 
 def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> OpenedEncoder:
@@ -249,12 +246,12 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
         folder.resolve().name,
         "tfhub",
         encoder_digest(folder, settings),
-        _by_length(lambda texts: encode_ids(tokenize([prompt + text for text in texts]))),
+        _in_batches(lambda texts: encode_ids(tokenize([prompt + text for text in texts]))),
         max_seq_length=length,
         count_tokens=lambda texts: np.array([len(ids) + 2 for ids in tokenize(texts)]),
         prompt=prompt,
         tokenize=tokenize,
-        encode_ids=_by_length(encode_ids),
+        encode_ids=_in_batches(encode_ids),
     )
 
 
@@ -319,19 +316,6 @@ def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) 
     return _with_document(roles)
 
 
-def _prompt_roles(source: str, prompts: object, encode: Encode) -> dict[str, Role]:
-    """Returns roles for prompts that are put before the texts."""
-    if prompts is None:
-        return {}
-    if not isinstance(prompts, Mapping) or not all(
-        isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
-    ):
-        raise UserError(f"{source}: prompts must be name -> string, got {prompts!r:.80}")
-    return _with_document(
-        {name: prompted(encode, prompt) for name, prompt in prompts.items() if prompt}
-    )
-
-
 def _with_document(roles: dict[str, Role]) -> dict[str, Role]:
     """Adds the role for documents if it has another name."""
     same = [roles[name] for name in (_DOCUMENT, *_DOCUMENT_TOO) if name in roles]
@@ -353,7 +337,12 @@ def _python_object(path: str) -> OpenedEncoder:
     encode = getattr(found, "encode", found)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
-    roles = _prompt_roles(path, getattr(found, "prompts", None), encode)
+    prompts = getattr(found, "prompts", None) or {}
+    if not isinstance(prompts, Mapping) or not all(
+        isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
+    ):
+        raise UserError(f"{path}: prompts must be name -> string, got {prompts!r:.80}")
+    roles = _with_document({name: prompted(encode, text) for name, text in prompts.items() if text})
     settings = "".join(f" {name}={role.prompt}" for name, role in roles.items())
     for name in (_QUERY, _DOCUMENT):
         if callable(method := getattr(found, f"encode_{name}", None)):
@@ -366,12 +355,9 @@ def _python_object(path: str) -> OpenedEncoder:
     return OpenedEncoder(path, "python", digest, encode, roles=roles)
 
 
-def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
-    """Encodes in batches; the texts are sorted by length, so there is little padding."""
-
-    def encode_batches(texts: list[str]) -> np.ndarray:
-        # Without texts there is one empty batch, which has the right width.
-        starts = range(0, max(len(texts), 1), batch_size)
-        return np.concatenate([encode(texts[start : start + batch_size]) for start in starts])
-
-    return encode_batches
+def _in_batches(encode: Encode) -> Encode:
+    """Encodes 64 texts at a time; they are sorted by length, so there is little padding."""
+    # Without texts there is one empty batch, which has the right width.
+    return lambda texts: np.concatenate(
+        [encode(texts[start : start + 64]) for start in range(0, max(len(texts), 1), 64)]
+    )

@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -127,7 +128,7 @@ class SentenceEncoder:
         self.similarity_fn_name = settings.similarity_fn_name
         self._id = dataclasses.replace(backend.embedding_id, weights=settings.weights)
         self.ranges = settings.ranges
-        # The arguments of `load` that make this encoder again.
+        # The arguments of `_opened` that make this encoder again.
         self._loaded: dict[str, Any] | None = None
         self._other_ranges: tuple[Ranges, str] | None = None
         if self.ranges is not None and (why := self.ranges.origin.difference(self._id)):
@@ -189,7 +190,10 @@ class SentenceEncoder:
             raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
         asked = Computation(max_seq_length, precision, override, device, workload)
-        folder = find_encoder(model, revision)
+        return cls._opened(backend, find_encoder(model, revision), asked)
+
+    @classmethod
+    def _opened(cls, backend: str, folder: Path, asked: Computation) -> "SentenceEncoder":
         opened = open_folder(backend, folder, asked)
         encoder = cls(
             opened.backend,
@@ -198,16 +202,7 @@ class SentenceEncoder:
             tokenizer=opened.tokenizer,
             settings=opened.settings,
         )
-        encoder._loaded = {
-            "model": folder,
-            "max_seq_length": max_seq_length,
-            "precision": precision,
-            "pooling": pooling,
-            "sentence_vector": sentence_vector,
-            "backend": opened.backend.name,
-            "layer": layer,
-            "device": device,
-        }
+        encoder._loaded = {"backend": opened.backend.name, "folder": folder, "asked": asked}
         return encoder
 
     def save_settings(self, folder: str | os.PathLike) -> None:
@@ -376,13 +371,9 @@ class SentenceEncoder:
         # A wrong argument is an error before any work.
         convert = _conversion(convert_to_numpy, convert_to_tensor)
         self._check_device(device)
-        finish = functools.partial(
-            self._finish,
-            normalize=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-        )
-        tokens = self._gives_tokens(output_value, finish)
+        finish = self._finisher(normalize_embeddings, truncate_dim, precision)
+        changed = normalize_embeddings or truncate_dim or precision != "float32"
+        tokens = self._gives_tokens(output_value, bool(changed))
         cut, windows = self._windows(texts, prompt_name, prompt, on_long)
         computed = self._computed(windows, batch_size, tokens, pool)
         computed = _progress(computed, bool(show_progress_bar), len(texts))
@@ -428,34 +419,22 @@ class SentenceEncoder:
         """
         if isinstance(sentences, str):
             raise TypeError("encode_iter takes an iterable of strings, got a single string")
-        finish = functools.partial(
-            self._finish,
-            normalize=normalize_embeddings,
-            truncate_dim=truncate_dim,
-            precision=precision,
-        )
-        finish(self._rows(0))
+        finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         cut, windows = self._windows(_each_checked(sentences), prompt_name, prompt, on_long)
         return self._in_order(windows, batch_size, pool, finish, cut, on_long)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Embeds queries of retrieval: `encode` with the prompt `query`, if there is one.
 
-        Otherwise they get no prompt, not even the default one.
-
-        Args:
-          sentences, **options: see `encode`; a prompt among the options has priority.
+        Otherwise they get no prompt, not even the default one. A prompt among the options, which
+        are those of `encode`, has priority.
         """
         return self.encode(sentences, **self._of_role(_QUERY, options))
 
     def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """Embeds documents of retrieval: `encode` with their prompt.
+        """Embeds documents of retrieval, as `encode_query` queries.
 
-        It is the first of `document`, `passage` and `corpus` that is not empty; otherwise documents
-        get no prompt.
-
-        Args:
-          sentences, **options: see `encode`; a prompt among the options has priority.
+        Their prompt is the first of `document`, `passage` and `corpus` that is not empty.
         """
         return self.encode(sentences, **self._of_role(_DOCUMENT, options))
 
@@ -494,7 +473,7 @@ class SentenceEncoder:
         """
         several = _checked_sentences(texts)
         # A wrong argument is an error before any work.
-        self._finish(self._rows(0), normalize_embeddings, truncate_dim, precision)
+        finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         reader = self._reader(prompt_name, prompt)
         rows = joined(reader.whole(several))
         # Without texts, NumPy splits nothing into one part.
@@ -524,7 +503,7 @@ class SentenceEncoder:
         # A text of a single window keeps that window's vector bit for bit.
         first = np.searchsorted(owners, np.flatnonzero(alone))
         means[alone] = vectors[first]
-        done = self._finish(means, normalize_embeddings, truncate_dim, precision)
+        done = finish(means)
         return done[0] if isinstance(texts, str) else done
 
     def calibrate(
@@ -552,25 +531,11 @@ class SentenceEncoder:
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Computes the similarity of each row of `a` with each of `b` by `similarity_fn_name`.
-
-        Args:
-          a, b: embeddings, float `[n, dim]` and `[m, dim]`.
-
-        Returns:
-          float32 `[n, m]`, see `embeddings.similarity`.
-        """
+        """Computes `embeddings.similarity` by `similarity_fn_name`."""
         return similarity(a, b, self.similarity_fn_name)
 
     def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Computes the similarity of each row of `a` with the same row of `b`.
-
-        Args:
-          a, b: embeddings, float `[n, dim]`.
-
-        Returns:
-          float32 `[n]`, see `embeddings.similarity_pairwise`.
-        """
+        """Computes `embeddings.similarity_pairwise` by `similarity_fn_name`."""
         return similarity_pairwise(a, b, self.similarity_fn_name)
 
     def start_multi_process_pool(self, target_devices: Sequence[str] | None = None) -> Processes:
@@ -593,9 +558,10 @@ class SentenceEncoder:
         from official_cmlm.processor import usable_cores
 
         devices = list(target_devices or [None] * usable_cores())
-        same = (None, self.device)
-        loads = [self._loaded | ({} if one in same else {"device": one}) for one in devices]
-        return Processes(len(devices), SentenceEncoder.load, loads)
+        asked, same = self._loaded["asked"], (None, self.device)
+        each = [asked if one in same else dataclasses.replace(asked, device=one) for one in devices]
+        loads = [self._loaded | {"asked": one} for one in each]
+        return Processes(len(devices), SentenceEncoder._opened, loads)
 
     @staticmethod
     def stop_multi_process_pool(pool: Processes) -> None:
@@ -663,8 +629,8 @@ class SentenceEncoder:
 
     def _ids_and_mask(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids without a prompt, int32 `[n, longest]`, and which are not padding, bool."""
-        rows = self._reader(None, "").rows(_checked_list(texts))
-        ids, lengths = padded(rows, self.vocabulary.special_ids)
+        windows = self._reader(None, "").windows(_checked_list(texts))
+        ids, lengths = padded(joined(windows), self.vocabulary.special_ids)
         return ids, np.arange(ids.shape[1]) < lengths[:, np.newaxis]
 
     def _reader(self, prompt_name: str | None, prompt: str | None) -> TextReader:
@@ -773,17 +739,14 @@ class SentenceEncoder:
             warning = TextCutWarning(message, cut.texts, cut.tokens)
             warnings.warn(warning, stacklevel=_stacklevel())
 
-    def _gives_tokens(self, output_value: str, finish: Callable) -> bool:
+    def _gives_tokens(self, output_value: str, changed: bool) -> bool:
         """Checks what `encode` shall return; whether it is the vectors of tokens."""
         if output_value == "sentence_embedding":
-            finish(self._rows(0))
             return False
         if output_value != "token_embeddings":
             known = "sentence_embedding, token_embeddings"
             raise ValueError(f"output_value must be one of {known}; got {output_value!r}")
-        if any(finish.keywords[name] for name in ("normalize", "truncate_dim")) or (
-            finish.keywords["precision"] != "float32"
-        ):
+        if changed:
             raise ValueError(
                 "normalize_embeddings, truncate_dim and precision are for sentence_embedding"
             )
@@ -803,6 +766,15 @@ class SentenceEncoder:
 
     def _rows(self, count: int) -> np.ndarray:
         return np.zeros([count, self.dimension], np.float32)
+
+    def _finisher(
+        self, normalize: bool, truncate_dim: int | None, precision: str
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns `_finish` with these options, of which a wrong one is an error at once."""
+        options = {"normalize": normalize, "truncate_dim": truncate_dim, "precision": precision}
+        finish = functools.partial(self._finish, **options)
+        finish(self._rows(0))
+        return finish
 
     def _finish(
         self, embeddings: np.ndarray, normalize: bool, truncate_dim: int | None, precision: str

@@ -54,19 +54,12 @@ class CutTexts:
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """A tokenizer with what an encoder adds to texts and takes from them.
-
-    Attributes:
-      vocabulary: its vocabulary.
-      tokenizer: turns texts into ids.
-      max_seq_length: longer rows are cut to this many tokens, `[CLS]` and `[SEP]` included.
-      prompt: the text before each text.
-    """
+    """A tokenizer with what an encoder adds to texts, and the length that it cuts them to."""
 
     vocabulary: Vocabulary
     tokenizer: Tokenizer
     max_seq_length: int
-    prompt: str = ""
+    prompt: str
 
     def whole(self, texts: Iterable[str]) -> Iterator[TokenRows]:
         """Yields the ids of texts with the prompt, without special tokens, in windows."""
@@ -74,11 +67,9 @@ class TextReader:
             yield self.tokenizer.tokenize(window)
 
     def windows(self, texts: Iterable[str], cut: CutTexts | None = None) -> Iterator[TokenRows]:
-        """Yields what `whole` does, each row cut to its first `max_seq_length - 2` ids.
+        """Yields what `whole` does, each row cut to `max_seq_length - 2` ids; `cut` counts those.
 
-        Args:
-          texts: any iterable, of which a window at a time is read.
-          cut: counts the texts that are cut.
+        A window of the texts is read at a time.
         """
         # Each character has at least one byte.
         most = self.vocabulary.most_bytes(self.max_seq_length)
@@ -89,10 +80,6 @@ class TextReader:
             if cut is not None:
                 cut.count(rows, window, most)
             yield cut_rows(rows, self.max_seq_length - 2)
-
-    def rows(self, texts: Iterable[str], cut: CutTexts | None = None) -> TokenRows:
-        """Returns all windows as one."""
-        return joined(self.windows(texts, cut))
 
 
 def joined(windows: Iterable[TokenRows]) -> TokenRows:
