@@ -134,18 +134,15 @@ def read_layer(folder: Path, dimension: int) -> tuple[np.ndarray, np.ndarray]:
       UserError: if they are damaged.
     """
     path = folder / CLASSIFIER_NAME
-    files.refuse_special(path)
-    try:
-        weights = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); save the classifier again") from None
+    advice = "save the classifier again"
+    weights = files.read_array(path, advice)
     if weights.dtype != np.float32 or weights.ndim != 2 or len(weights) != dimension + 1:
         raise UserError(
             f"{path}: {weights.dtype} {list(weights.shape)}, expected float32 with {dimension + 1} "
-            "rows; save the classifier again"
+            f"rows; {advice}"
         )
     if not np.isfinite(weights).all():
-        raise UserError(f"{path}: holds non-finite values; save the classifier again")
+        raise UserError(f"{path}: holds non-finite values; {advice}")
     return weights[:-1], weights[-1]
 
 

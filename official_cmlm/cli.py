@@ -6,8 +6,9 @@ import io
 import math
 import os
 import sys
+import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
@@ -16,7 +17,6 @@ from official_cmlm import progress
 from official_cmlm.errors import Stopped, UserError, one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.files import check_writable, system_error
-from official_cmlm.user_modules import import_user_module
 
 if TYPE_CHECKING:
     from official_cmlm.configs.encoder import VectorOverride
@@ -112,7 +112,9 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
                 progress.close_bars()
                 raise
             _drop_output()
-            where = f"{os.fsdecode(found.filename)}: " if _is_name(found.filename) else ""
+            # The name is a number where a file was opened by its descriptor.
+            is_named = isinstance(found.filename, str | bytes | os.PathLike)
+            where = f"{os.fsdecode(found.filename)}: " if is_named else ""
             return _fail(f"{where}{found.strerror or found}")
 
     app.run(guarded, flags_parser=_parsed)
@@ -231,11 +233,6 @@ def _fail(message: object) -> int:
     return EXIT_USER_ERROR
 
 
-def _is_name(name: object) -> bool:
-    # A number where a file was opened by its descriptor.
-    return isinstance(name, str | bytes | os.PathLike)
-
-
 def _drop_output() -> None:
     """Keeps Python from writing what it holds, at its end, to an output that takes nothing."""
     try:
@@ -253,8 +250,9 @@ def _parsed(argv: list[str]) -> list[str]:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     try:
         rest = flags.FLAGS(argv)
-        for flag in _given():
-            _check_number(flag)
+        for name in flags.FLAGS:
+            if flags.FLAGS[name].present:
+                _check_number(flags.FLAGS[name])
     except (flags.Error, UserError) as error:
         text = str(error)
         shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
@@ -264,10 +262,6 @@ def _parsed(argv: list[str]) -> list[str]:
         _drop_output()
         sys.exit(_fail(error.strerror or error))
     return rest
-
-
-def _given() -> Iterator[flags.Flag]:
-    return (flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present)
 
 
 def _check_number(flag: flags.Flag) -> None:
@@ -311,9 +305,27 @@ def import_modules() -> list[str]:
     Raises:
       UserError: for a module that cannot be imported.
     """
-    names = flags.FLAGS.import_module
-    for name in names:
-        import_user_module(
-            name, "--import_module takes package.module, seen from the current folder"
-        )
-    return names
+    hint = "--import_module takes package.module, seen from the current folder"
+    for name in flags.FLAGS.import_module:
+        import_user_module(name, hint)
+    return flags.FLAGS.import_module
+
+
+def import_user_module(name: str, hint: str) -> types.ModuleType:
+    """Imports a module of the user's own, looked up from the current folder as `python -m` does.
+
+    Args:
+      name: e.g. `my_package.my_objective`.
+      hint: what to do if it cannot be imported, for the message.
+
+    Raises:
+      UserError: if it cannot be imported; a user's module may raise anything.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise UserError(
+            f"{name}: cannot be imported ({type(error).__name__}: {error}); {hint}"
+        ) from None

@@ -34,7 +34,6 @@ from official_cmlm.evaluation.encoding import (
 from official_cmlm.extras import is_installed
 from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
-from official_cmlm.user_modules import import_user_module
 from official_cmlm.worker_processes import Processes
 
 if TYPE_CHECKING:
@@ -325,7 +324,7 @@ def _with_document(roles: dict[str, Role]) -> dict[str, Role]:
 def _python_object(path: str) -> OpenedEncoder:
     module_name, _, attribute = path.partition(":")
     hint = "name package.module:object, where object is a function or has encode(list of str)"
-    module = import_user_module(module_name, hint)
+    module = cli.import_user_module(module_name, hint)
     try:
         found = functools.reduce(getattr, attribute.split("."), module)
         found = found() if isinstance(found, type) else found

@@ -28,11 +28,8 @@ def check_extra(extra: str, *packages: str) -> None:
 
 def is_installed(*packages: str) -> bool:
     """Whether all of the packages can be imported; none of them is."""
-    return all(_is_found(package) for package in packages)
-
-
-def _is_found(package: str) -> bool:
     # A module may be there that no finder knows; None there refuses an import.
-    if package in sys.modules:
-        return sys.modules[package] is not None
-    return importlib.util.find_spec(package) is not None
+    return all(
+        (sys.modules[name] if name in sys.modules else importlib.util.find_spec(name)) is not None
+        for name in packages
+    )

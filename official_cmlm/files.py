@@ -254,6 +254,22 @@ def write_array(file: BinaryIO, array: "np.ndarray") -> None:
     np.save(types.SimpleNamespace(write=file.write), array, allow_pickle=False)
 
 
+def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
+    """Reads a `.npy` file, or maps it; raises `UserError`, with advice, for anything else."""
+    import numpy as np
+
+    refuse_special(path)
+    try:
+        # Mapped in any case, as a damaged header may promise more than there is.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: damaged ({reason!s:.200}); {advice}") from None
+    if not isinstance(found, np.ndarray):
+        raise UserError(f"{path}: damaged (an archive, not an array); {advice}")
+    return found if mapped else np.array(found)
+
+
 def system_error(error: BaseException) -> OSError | None:
     """Returns the system's error that caused an exception, or None.
 
@@ -461,22 +477,19 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
     Raises:
       UserError: for absolute paths and paths that lead out of the folder.
     """
-    if not _stays_inside(name):
+    try:
+        parts = name.replace("\\", "/").split("/")
+        longest = max(len(os.fsencode(part)) for part in parts)
+        fits = name and "\0" not in name and ".." not in parts and longest <= _LONGEST_NAME
+    except (AttributeError, UnicodeEncodeError):
+        # The file that names it may have a number there.
+        fits = False
+    if not fits or os.path.isabs(name):
         raise UserError(
             f"{source}: names {str(name)[:200]!r}, which is not a file inside {folder}; only files "
             "of that folder are read or removed"
         )
     return Path(folder) / name
-
-
-def _stays_inside(name: Any) -> bool:
-    if not isinstance(name, str) or not name or "\0" in name or os.path.isabs(name):
-        return False
-    parts = name.replace("\\", "/").split("/")
-    try:
-        return ".." not in parts and max(map(len, map(os.fsencode, parts))) <= _LONGEST_NAME
-    except UnicodeEncodeError:
-        return False
 
 
 def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
@@ -535,10 +548,9 @@ def read_json(path: str | os.PathLike, advice: str = "write it again") -> Any:
     text = read_text(path, advice)
     try:
         return json.loads(text)
-    except RecursionError:
-        raise UserError(f"{path}: not valid JSON (nested too deeply); {advice}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); {advice}") from None
+    except (ValueError, RecursionError) as error:
+        fault = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UserError(f"{path}: not valid JSON ({fault}); {advice}") from None
 
 
 def read_object(path: str | os.PathLike, advice: str = "write it again") -> dict[str, Any]:
@@ -582,8 +594,9 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
         except OSError:
             # No locks here.
             break
-        if _is_at(descriptor, path):
-            break
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                break
         # The process that held the lock has just removed the file: try again.
         os.close(descriptor)
     try:
@@ -613,13 +626,6 @@ def _opened_lock(path: Path) -> int:
             f"{path}: cannot be locked ({error.strerror}); if nothing else is running there, "
             "delete it"
         ) from None
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = None) -> None:

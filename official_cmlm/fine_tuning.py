@@ -78,7 +78,9 @@ def fine_tune(
         classifier.set_weights([before.kernel, before.bias])
     weights = [*model.trainable_variables, *classifier.trainable_variables]
     steps = config.epochs * math.ceil(len(texts) / config.batch_size)
-    optimizer = tf_keras.optimizers.AdamW(_schedule(config.learning_rate, steps), weight_decay=0.01)
+    falling = tf_keras.optimizers.schedules.PolynomialDecay(config.learning_rate, steps, 0.0)
+    rate = LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)
+    optimizer = tf_keras.optimizers.AdamW(rate, weight_decay=0.01)
     optimizer.exclude_from_weight_decay(var_names=["bias", "layer_norm", "LayerNorm"])
     optimizer.build(weights)
 
@@ -107,9 +109,3 @@ def fine_tune(
             done(1)
     kernel, bias = (weight.numpy() for weight in classifier.weights)
     return Classifier(encoder, kernel, bias, before.label_names if before else ())
-
-
-def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:
-    """Builds a linear warm-up over a tenth of the steps, then linear decay to 0."""
-    falling = tf_keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
-    return LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)

@@ -16,8 +16,6 @@ from official_cmlm.extras import check_extra
 from official_cmlm.files import refuse_special, special
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# Rows of `os.walk`: a directory, the names of directories in it, the names of files.
-_Walk = Iterator[tuple[str, list[str], list[str]]]
 
 
 def is_remote(path: str) -> bool:
@@ -133,7 +131,12 @@ def _expand(pattern: str, suffix: str) -> list[str]:
     if is_remote(pattern):
         found = _remote_files(pattern, suffix)
     elif os.path.isdir(pattern):
-        found = _regular(path for path in _files_below(pattern) if path.endswith(suffix))
+        found = _regular(
+            os.path.join(folder, name)
+            for folder, _, names in _walk(pattern)
+            for name in names
+            if name.endswith(suffix)
+        )
         if not found:
             what = f"no {suffix} files" if suffix else "no files"
             raise UserError(f"{pattern}: {what} in this directory; check --input")
@@ -220,11 +223,12 @@ def _folders_below(root: str) -> Iterator[str]:
             directories.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        directories[:] = sorted(name for name in directories if not name.startswith("."))
         yield parent
 
 
-def _walk(directory: str, follow: bool = False) -> _Walk:
+def _walk(directory: str, follow: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walks as `os.walk` does through what is not hidden; a link that is not followed is named."""
+
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None
 
@@ -233,18 +237,9 @@ def _walk(directory: str, follow: bool = False) -> _Walk:
     ):
         # Names are relative to the pattern: `**/a` gives `b/a`, not `./b/a`.
         shown = parent if directory else os.path.relpath(parent) if parent != os.curdir else ""
-        if not follow:
-            for name in sorted(directories):
-                path = os.path.join(shown, name)
-                if os.path.islink(path) and not name.startswith("."):
-                    _skip(path, "a link to a folder; name it with --input to read it too")
-        yield shown, directories, names
-
-
-def _files_below(directory: str) -> Iterator[str]:
-    for parent, directories, names in _walk(directory):
         # Changed in place, as the walk goes on with the directories in the list.
-        directories[:] = [name for name in directories if not name.startswith(".")]
-        for name in names:
-            if not name.startswith("."):
-                yield os.path.join(parent, name)
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
+        for path in () if follow else (os.path.join(shown, name) for name in directories):
+            if os.path.islink(path):
+                _skip(path, "a link to a folder; name it with --input to read it too")
+        yield shown, directories, [name for name in names if not name.startswith(".")]

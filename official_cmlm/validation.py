@@ -217,7 +217,8 @@ def _read_fields(
             continue
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
-            hint = f"did you mean {_below(path, near[0])}?" if near else f"valid: {_list(names)}"
+            others = f"valid: {', '.join(names)}"
+            hint = f"did you mean {_below(path, near[0])}?" if near else others
             raise UserError(f"unknown key {_below(path, key)}; {hint}")
         fields[key] = _read_value(hints[key], value, _below(path, key), make)
     if "type" in fields and any(base.__name__ == "OneOfConfig" for base in kind.__mro__):
@@ -225,7 +226,8 @@ def _read_fields(
         kinds = [name for name in names if name != "type"]
         if fields["type"] is not None and fields["type"] not in kinds:
             found = reprlib.repr(fields["type"])
-            raise UserError(f"{_below(path, 'type')} must be one of {_list(kinds)}; got {found}")
+            where = _below(path, "type")
+            raise UserError(f"{where} must be one of {', '.join(kinds)}; got {found}")
     return make(kind, fields, path)
 
 
@@ -291,10 +293,6 @@ def _below(path: str, name: Any) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _list(names: list[str]) -> str:
-    return ", ".join(names)
-
-
 def check_fields(config: Any, where: str, recursive: bool = False) -> None:
     """Checks the values of a config's fields against what the fields declare.
 
@@ -312,8 +310,8 @@ def check_fields(config: Any, where: str, recursive: bool = False) -> None:
     """
     kind = type(config)
     for field in dataclasses.fields(config):
-        path = f"{where}.{field.name}" if where else field.name
-        _check(getattr(config, field.name), path, _limit(kind, field.name), recursive)
+        limit = _limit(kind, field.name)
+        _check(getattr(config, field.name), _below(where, field.name), limit, recursive)
 
 
 def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
@@ -355,19 +353,14 @@ def _limit(kind: type, name: str) -> _Limit:
         for note in getattr(hint, "__metadata__", ()):
             if isinstance(note, _Limit):
                 return note
-    known = next(
-        (
-            _MODEL_GARDEN[base.__name__].get(name)
-            for base in kind.__mro__
-            if base.__name__ in _MODEL_GARDEN
-        ),
-        None,
-    )
-    if known is None and kind.__module__.startswith(_OPTIMIZATION) and name not in _SIGNED:
+    for base in kind.__mro__:
+        if known := _MODEL_GARDEN.get(base.__name__, {}).get(name):
+            return known
+    if kind.__module__.startswith(_OPTIMIZATION) and name not in _SIGNED:
         if name in _CLIPPED:
             return Range(0, infinite=True)
         return above(0) if name in _POSITIVE else at_least(0)
-    return known or _ANY
+    return _ANY
 
 
 def _options(hint: Any) -> tuple:

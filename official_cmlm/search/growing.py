@@ -1,7 +1,6 @@
 """Arrays and texts that grow at their end."""
 
-from collections.abc import Iterable, Sequence
-from typing import overload
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class GrowingArray:
         self._count = needed
 
 
-class Texts(Sequence[str]):
+class Texts:
     """Strings as one array of bytes, which takes less memory than objects and can be mapped.
 
     Lone surrogates, which have no UTF-8, stay what they are.
@@ -84,15 +83,7 @@ class Texts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.ends)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> str:
         index = range(len(self))[index]
         start = int(self.ends[index - 1]) if index else 0
         data = self.data[start : int(self.ends[index])].tobytes()

@@ -21,6 +21,7 @@ from official_cmlm.files import (
     atomic_write,
     inside,
     output_folder,
+    read_array,
     read_object,
     report_write_errors,
     sha256,
@@ -31,7 +32,7 @@ from official_cmlm.files import (
 from official_cmlm.nearest import unit
 from official_cmlm.search.growing import Texts
 from official_cmlm.search.shards import Embeddings
-from official_cmlm.search.stores import FORMS, Codes, Graph, Rows, Store, read_array, rescored
+from official_cmlm.search.stores import ADVICE, FORMS, Codes, Graph, Rows, Store, rescored
 from official_cmlm.validation import OneOf, Range, at_least, read_dataclass
 
 PRECISIONS = tuple(FORMS)
@@ -47,11 +48,7 @@ _TEXTS = 16384
 # Queries that are searched together.
 _QUERIES = 1024
 # The names of the files of an index.
-_OWN_FILES = (
-    r"index\.json|graph\.usearch|"
-    r"(vectors|keys|probes|(texts|ids|metadata)(_ends)?)\.npy"
-)
-_ADVICE = "build and save the index again"
+_OWN_FILES = r"index\.json|graph\.usearch|(vectors|keys|probes|(texts|ids|metadata)(_ends)?)\.npy"
 # Attempts to load a folder that is saved again meanwhile, and the seconds between them.
 _ATTEMPTS, _PAUSE = 5, 0.01
 
@@ -96,7 +93,6 @@ class Index:
 
     def __init__(self, encoder: Any, store: Store, tables: Mapping[str, Texts], count: int) -> None:
         """Holds the parts that `build` and `load` have made."""
-        self._encoder = encoder
         self._encode_query, self._encode_document = _functions(encoder)
         self._store, self._tables = store, dict(tables)
         self.settings: dict[str, Any] = {}
@@ -210,12 +206,15 @@ class Index:
     @property
     def texts(self) -> Sequence[str]:
         """All texts, in the order in which they were added."""
-        return [self._tables["texts"][int(row)] for row in self._kept()]
+        return self._strings("texts")
 
     @property
     def ids(self) -> Sequence[str]:
         """The ids of `texts`."""
-        return [self._tables["ids"][int(row)] for row in self._kept()]
+        return self._strings("ids")
+
+    def _strings(self, table: str) -> list[str]:
+        return [self._tables[table][int(row)] for row in self._kept()]
 
     def _kept(self) -> np.ndarray:
         return np.flatnonzero(~self._visible[1])
@@ -283,7 +282,9 @@ class Index:
         with self._writing:
             count, removed = self._visible
             if ids is None:
-                first = self._next_number(count)
+                # Numbers go on after that of the last text.
+                last = self._tables["ids"][count - 1] if count else "-1"
+                first = int(last) + 1 if last.removeprefix("-").isdecimal() else count
                 ids = [str(first + i) for i in range(len(vectors))]
             else:
                 self._numbered = False
@@ -297,11 +298,6 @@ class Index:
                 self._rows_of.update((one, count + i) for i, one in enumerate(ids))
             grown = np.append(removed, np.zeros([len(vectors)], bool))
             self._visible = (count + len(vectors), grown)
-
-    def _next_number(self, count: int) -> int:
-        """Returns the first number of texts that get no ids: after that of the last text."""
-        last = self._tables["ids"][count - 1] if count else "-1"
-        return int(last) + 1 if last.removeprefix("-").isdecimal() else count
 
     def _check_ids(self, ids: Sequence[str]) -> None:
         if isinstance(ids, str | bytes) or not all(isinstance(one, str) for one in ids):
@@ -576,18 +572,15 @@ class Index:
         codes = Codes(found.precision, found.dimension, found.scale)
         if verify:
             _verify(path, found.sha256)
-        try:
-            store = (Graph if found.approximate else Rows).load(path, codes, count, mapped)
-            tables = {}
-            for name in _TABLES:
-                data = read_array(path / f"{name}.npy", mapped)
-                ends = read_array(path / f"{name}_ends.npy", mapped)
-                if not _are_texts(data, ends, count):
-                    raise UserError(f"{name}.npy and {name}_ends.npy are no {count} texts")
-                tables[name] = Texts(data, ends)
-            probes = read_array(path / "probes.npy", mapped)
-        except UserError as error:
-            raise UserError(f"{path}: {error}; {_ADVICE}") from None
+        store = (Graph if found.approximate else Rows).load(path, codes, count, mapped)
+        tables = {}
+        for name in _TABLES:
+            data = read_array(path / f"{name}.npy", ADVICE, mapped)
+            ends = read_array(path / f"{name}_ends.npy", ADVICE, mapped)
+            if not _are_texts(data, ends, count):
+                raise UserError(f"{path}: its {name} are not {count} texts; {ADVICE}")
+            tables[name] = Texts(data, ends)
+        probes = read_array(path / "probes.npy", ADVICE, mapped)
         made = cls(encoder, store, tables, count)
         made.settings = found.settings
         return made, probes
@@ -619,7 +612,7 @@ class Index:
             )
         # Another number of texts is another version of this project's.
         if probes.dtype != np.float32 or probes.shape != found.shape:
-            raise UserError(f"{path}: its probes.npy is damaged or of another version; {_ADVICE}")
+            raise UserError(f"{path}: its probes.npy is damaged or of another version; {ADVICE}")
         difference = float(np.abs(found - probes).max())
         if not difference <= tolerance:
             raise UserError(
@@ -725,16 +718,16 @@ def _described(path: Path) -> _Description:
     file = path / _DESCRIPTION
     if not os.path.isfile(file):
         raise UserError(f"{path!s:.200}: no index there (it has no {_DESCRIPTION}); check the path")
-    found = read_object(file, _ADVICE)
+    found = read_object(file, ADVICE)
     if found.get("format") != _FORMAT or found.get("version") != _VERSION:
         raise UserError(
             f"{file}: of format {found.get('format')!r:.40} {found.get('version', '')!s:.20}, this "
-            f"version reads {_FORMAT} {_VERSION}; {_ADVICE}"
+            f"version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
     try:
         return read_dataclass(_Description, found, str(file))
     except UserError as error:
-        raise UserError(f"{error}; {_ADVICE}") from None
+        raise UserError(f"{error}; {ADVICE}") from None
 
 
 def _saved(folder: Path) -> tuple[int, ...] | None:
@@ -749,16 +742,16 @@ def _saved(folder: Path) -> tuple[int, ...] | None:
 def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
     """Raises `UserError` unless the files are those that were saved."""
     if expected is None:
-        raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {_ADVICE}")
+        raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {ADVICE}")
     for path in sorted({inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:
             found = sha256(path)
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror or error}; {_ADVICE}") from None
+            raise UserError(f"{path}: {error.strerror or error}; {ADVICE}") from None
         if found != expected[path.name]:
             raise UserError(
                 f"{path}: is not as it was saved (another SHA-256); copy the index again, "
-                f"or {_ADVICE}"
+                f"or {ADVICE}"
             )
 
 

@@ -88,9 +88,13 @@ def duplicates(
     count, step = 0, _step(len(vectors), block_bytes)
     for start in range(0, len(vectors), step):
         block = vectors[start : start + step]
-        before = count
         # With the rows kept before the block, and, as these come up, with those of the block.
-        nearest, score = _nearest_kept(block, kept[:before], kept_rows[:before])
+        nearest = np.zeros([len(block)], np.int64)
+        score = np.full([len(block)], -np.inf, np.float32)
+        if count:
+            similarity = block @ kept[:count].T
+            best = similarity.argmax(axis=1)
+            nearest, score = kept_rows[best], similarity.max(axis=1)
         within = block @ block.T
         for i in range(len(block)):
             if score[i] >= threshold:
@@ -185,17 +189,6 @@ def groups(
     place[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
     found[grouped] = place[labels[grouped]]
     return found
-
-
-def _nearest_kept(
-    block: np.ndarray, kept: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns (row, cosine) of the kept vector that is nearest to each vector of a block."""
-    if not len(kept):
-        return np.zeros([len(block)], np.int64), np.full([len(block)], -np.inf, np.float32)
-    similarity = block @ kept.T
-    best = similarity.argmax(axis=1)
-    return rows[best], similarity[np.arange(len(block)), best]
 
 
 def _pairs(vectors: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -11,7 +11,7 @@ import numpy as np
 from official_cmlm.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import inside, read_object, refuse_special
+from official_cmlm.files import inside, read_array, read_object, refuse_special
 
 _MANIFEST = "manifest.json"
 _ADVICE = "embed the texts again"
@@ -95,27 +95,24 @@ class Embeddings:
         """Yields the shards, decoded to vectors of `width` dimensions."""
         for entry in self.entries:
             path = inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
-            refuse_special(path)
+            shape = (entry["rows"], self.columns)
             try:
-                read = _parquet if path.suffix == ".parquet" else _npy
-                shard = read(path, entry)
+                shard = (_parquet if path.suffix == ".parquet" else _npy)(path, entry)
+                if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
+                    raise ValueError(f"it is not of {shape[0]} rows of {shape[1]}")
+                vectors = dequantize(shard.vectors, self.precision, self.ranges, width)
+                if not np.isfinite(vectors).all():
+                    raise ValueError("it holds NaN or infinity")
+            except UserError:
+                raise
             except (OSError, ValueError, KeyError, EOFError) as error:
                 reason = getattr(error, "strerror", None) or error
                 raise UserError(f"{path}: damaged ({reason!s:.200}); {_ADVICE}") from None
-            shape = (entry["rows"], self.columns)
-            if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
-                raise UserError(f"{path}: is not of {shape[0]} rows of {shape[1]}; {_ADVICE}")
-            vectors = dequantize(shard.vectors, self.precision, self.ranges, width)
-            if not np.isfinite(vectors).all():
-                raise UserError(f"{path}: holds NaN or infinity; {_ADVICE}")
             yield dataclasses.replace(shard, vectors=vectors)
 
 
 def _npy(path: Path, entry: dict[str, Any]) -> Shard:
-    vectors = np.load(path, allow_pickle=False)
-    if not isinstance(vectors, np.ndarray):
-        raise ValueError("an archive")
-    ids = None
+    vectors, ids = read_array(path, _ADVICE), None
     if "ids" in entry:
         names = inside(path.parent, entry["ids"], path.parent / _MANIFEST)
         refuse_special(names)
@@ -125,6 +122,7 @@ def _npy(path: Path, entry: dict[str, Any]) -> Shard:
 
 def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
     text_name = entry.get("text", "text")
+    refuse_special(path)
     check_extra("data", "pyarrow")
     import pyarrow.parquet as pq
 

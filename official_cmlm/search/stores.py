@@ -1,7 +1,6 @@
 """How an index keeps its vectors: rows of an array, or a graph of the package usearch."""
 
 import dataclasses
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, refuse_special, sync, write_array
+from official_cmlm.files import atomic_write, read_array, refuse_special, sync, write_array
 from official_cmlm.nearest import top, unit
 from official_cmlm.search.growing import GrowingArray
 
+ADVICE = "build and save the index again"
 # Bytes of one block of similarities.
 _BLOCK_BYTES = 1 << 27
 # Vectors, at most and at least half as many, that decide the scale of codes.
@@ -170,9 +170,9 @@ class Rows:
     @classmethod
     def load(cls, folder: Path, codes: Codes, count: int, mapped: bool) -> "Rows":
         """Reads the file; raises `UserError` for one of another form."""
-        rows = read_array(folder / cls.file, mapped)
+        rows = read_array(folder / cls.file, ADVICE, mapped)
         if rows.dtype != codes.form.dtype or rows.shape != (count, codes.columns):
-            raise UserError(f"{cls.file} is {rows.dtype} {list(rows.shape)}")
+            raise UserError(f"{folder / cls.file}: is {rows.dtype} {list(rows.shape)}; {ADVICE}")
         return cls(codes, rows)
 
 
@@ -289,12 +289,12 @@ class Graph:
         from usearch.index import Index
 
         refuse_special(folder / cls.file)
-        keys = read_array(folder / cls._keys_file, mapped)
+        keys = read_array(folder / cls._keys_file, ADVICE, mapped)
         rising = keys.dtype == np.int64 and keys.shape == (count,) and (np.diff(keys) > 0).all()
         try:
             graph = Index.restore(str(folder / cls.file), view=mapped)
         except (RuntimeError, ValueError, OSError) as error:
-            raise UserError(f"{cls.file} is damaged ({error})") from None
+            raise UserError(f"{folder / cls.file}: damaged ({error}); {ADVICE}") from None
         if (
             graph is None
             or not rising
@@ -302,7 +302,8 @@ class Graph:
             or str(graph.dtype).rpartition(".")[2].lower() != codes.form.kind
             or not np.all(graph.contains(np.asarray(keys, np.uint64)))
         ):
-            raise UserError(f"{cls.file} and {cls._keys_file} do not belong to the index")
+            files = f"{cls.file} and {cls._keys_file}"
+            raise UserError(f"{folder}: its {files} do not belong to the index; {ADVICE}")
         made = cls(codes, graph, keys)
         made._is_viewed = mapped
         return made
@@ -334,17 +335,3 @@ def rescored(
             best = np.argsort(-products, kind="stable")[:k]
             rows[i, : len(best)], scores[i, : len(best)] = candidates[best], products[best]
     return rows, scores
-
-
-def read_array(path: Path, mapped: bool) -> np.ndarray:
-    """Reads a `.npy` file; raises `UserError` for anything else."""
-    refuse_special(path)
-    try:
-        # Mapped in any case, as a damaged header may promise more than there is.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, json.JSONDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path.name} is damaged ({reason})") from None
-    if not isinstance(found, np.ndarray):
-        raise UserError(f"{path.name} is an archive, not an array")
-    return found if mapped else np.array(found)

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from official_cmlm.cli import import_user_module
 from official_cmlm.errors import UserError
-from official_cmlm.user_modules import import_user_module
 from tests.docs.pages import ROOT
 
 # The program under test is examples/own_objective.py. The objective must be known before the
@@ -16,7 +16,7 @@ from tests.docs.pages import ROOT
 _TRAIN = """
 import json, sys
 from experiments import registry
-from official_cmlm.user_modules import import_user_module
+from official_cmlm.cli import import_user_module
 
 import_user_module("examples.own_objective", "")
 import tensorflow as tf
