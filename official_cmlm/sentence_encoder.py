@@ -274,9 +274,8 @@ class SentenceEncoder:
           ValueError: if `batch_size` is below 1.
           UserError: if an embedding is not finite.
         """
-        count = len(rows.row_splits) - 1
         cut = cut_rows(rows, self.max_seq_length - 2)
-        return self._collected(self._computed([(np.arange(count), cut)], batch_size), count)
+        return self._collected(self._computed([cut], batch_size), len(rows.row_splits) - 1)
 
     @property
     def dimension(self) -> int:
@@ -370,7 +369,11 @@ class SentenceEncoder:
         texts = _checked_sentences(sentences)
         # A wrong argument is an error before any work.
         convert = _conversion(convert_to_numpy, convert_to_tensor)
-        self._check_device(device)
+        if device is not None and str(device) != self.device:
+            raise UserError(
+                f"device={device}: the encoder is on {self.device}; "
+                f"SentenceEncoder.load(…, device={str(device)!r}) loads it there"
+            )
         finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         changed = normalize_embeddings or truncate_dim or precision != "float32"
         tokens = self._gives_tokens(output_value, bool(changed))
@@ -488,7 +491,7 @@ class SentenceEncoder:
                 f"got {overlap or 0}"
             )
         windows, owners = long_windows(ids, ahead, self.max_seq_length - 2, overlap)
-        computed = self._computed([(owners, windows)], batch_size)
+        computed = self._computed([windows], batch_size, owners=owners)
         computed = _progress(computed, bool(show_progress_bar), len(owners))
         vectors = self._collected(computed, len(owners))
         lengths = np.diff(windows.row_splits) - np.array(ahead, np.int64)[owners]
@@ -639,12 +642,12 @@ class SentenceEncoder:
 
     def _windows(
         self, texts: Iterable[str], prompt_name: str | None, prompt: str | None, on_long: str
-    ) -> tuple[CutTexts, Iterable[tuple[np.ndarray, TokenRows]]]:
-        """Returns the count of cut texts, which grows, and numbers of texts with their rows."""
+    ) -> tuple[CutTexts, Iterable[TokenRows]]:
+        """Returns the count of cut texts, which grows, and windows of rows."""
         if on_long not in ON_LONG:
             raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
         cut = CutTexts(self.max_seq_length)
-        windows = _numbered(self._reader(prompt_name, prompt).windows(texts, cut))
+        windows: Iterable[TokenRows] = self._reader(prompt_name, prompt).windows(texts, cut)
         if on_long != "error":
             return cut, windows
         if isinstance(texts, list):
@@ -655,15 +658,16 @@ class SentenceEncoder:
 
     def _computed(
         self,
-        windows: Iterable[tuple[np.ndarray, TokenRows]],
+        windows: Iterable[TokenRows],
         batch_size: int,
         tokens: bool = False,
         pool: Processes | None = None,
+        owners: np.ndarray | None = None,
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Yields the places of a batch's rows among all rows, and vectors of texts or of tokens.
 
-        A window is read while the batches of the one before are computed. `windows` have numbers of
-        texts, for messages, and their rows; `pool` computes in place of the backend.
+        A window is read while the batches of the one before are computed. `pool` computes in place
+        of the backend; `owners` are the numbers of the rows' texts, if rows are parts of them.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -675,23 +679,21 @@ class SentenceEncoder:
 
         def jobs() -> Iterator[tuple]:
             start = 0
-            for numbers, rows in windows:
+            for rows in windows:
                 lengths = lengths_of(rows)
                 # Padding is computed too, so batches are made by the padded length.
                 sizes = np.maximum(lengths, backend.padded_length)
                 limits = (batch_size, backend.batch_tokens, backend.call_tokens)
                 for chosen in batches(sizes, *limits):
-                    yield numbers[chosen], start + chosen, rows, chosen
+                    yield start + chosen, rows, chosen
                 start += len(lengths)
 
-        def run(
-            numbers: np.ndarray, places: np.ndarray, rows: TokenRows, chosen: np.ndarray
-        ) -> tuple[np.ndarray, Any]:
+        def run(places: np.ndarray, rows: TokenRows, chosen: np.ndarray) -> tuple[np.ndarray, Any]:
             ids, lengths = padded(rows, special, chosen)
             vectors = compute(ids, lengths)
             if tokens:
                 return places, [row[:length] for row, length in zip(vectors, lengths)]
-            _check_finite(vectors, numbers)
+            _check_finite(vectors, places if owners is None else owners[places])
             return places, vectors
 
         return in_threads(run, jobs(), pool.workers if pool else backend.concurrent)
@@ -704,7 +706,7 @@ class SentenceEncoder:
 
     def _in_order(
         self,
-        windows: Iterable[tuple[np.ndarray, TokenRows]],
+        windows: Iterable[TokenRows],
         batch_size: int,
         pool: Processes | None,
         finish: Callable[[np.ndarray], np.ndarray],
@@ -714,10 +716,10 @@ class SentenceEncoder:
         """Yields the rows of each window, when all of them are there."""
         sizes: deque[int] = deque()
 
-        def counted() -> Iterator[tuple[np.ndarray, TokenRows]]:
-            for numbers, rows in windows:
-                sizes.append(len(numbers))
-                yield numbers, rows
+        def counted() -> Iterator[TokenRows]:
+            for rows in windows:
+                sizes.append(len(rows.row_splits) - 1)
+                yield rows
 
         start, done, kept = 0, 0, None
         with closing(self._computed(counted(), batch_size, pool=pool)) as computed:
@@ -756,13 +758,6 @@ class SentenceEncoder:
                 'with backend="onnx"'
             )
         return True
-
-    def _check_device(self, device: str | None) -> None:
-        if device is not None and str(device) != self.device:
-            raise UserError(
-                f"device={device}: the encoder is on {self.device}; "
-                f"SentenceEncoder.load(…, device={str(device)!r}) loads it there"
-            )
 
     def _rows(self, count: int) -> np.ndarray:
         return np.zeros([count, self.dimension], np.float32)
@@ -823,14 +818,6 @@ def _stacklevel() -> int:
     while frame.f_back is not None and frame.f_globals is globals():
         level, frame = level + 1, frame.f_back
     return level
-
-
-def _numbered(windows: Iterable[TokenRows]) -> Iterator[tuple[np.ndarray, TokenRows]]:
-    start = 0
-    for rows in windows:
-        count = len(rows.row_splits) - 1
-        yield np.arange(start, start + count), rows
-        start += count
 
 
 def _in_process(encoder: SentenceEncoder, name: str, *batch: np.ndarray) -> np.ndarray:
