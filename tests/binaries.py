@@ -13,12 +13,23 @@ from official_cmlm import cli
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("benchmarks", "data_prep", "experiments", "export", "official_cmlm")
-BINARIES = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
-    for package in PACKAGES
-    for path in (ROOT / package).rglob("*.py")
-    if "cli.run(" in path.read_text(encoding="utf-8") and path.name not in ("cli.py", "command.py")
-)
+
+
+def modules_with(code: str) -> list[str]:
+    """Returns the names for `python -m` of the modules that hold some code."""
+    return sorted(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if code in path.read_text(encoding="utf-8")
+    )
+
+
+BINARIES = [
+    name
+    for name in modules_with("cli.run(")
+    if name not in ("official_cmlm.cli", "official_cmlm.command")
+]
 
 
 def imported(module: str):

@@ -2,41 +2,30 @@
 
 import ast
 import functools
+import graphlib
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("official_cmlm", "data_prep", "experiments", "export", "benchmarks")
-TOP_FOLDERS = (*PACKAGES[1:], "examples")
+from tests.binaries import BINARIES, PACKAGES, ROOT
+from tests.source_files import files, imports_in, imports_of, name_of, tree_of, within
+
+TOP_FOLDERS = (*(name for name in PACKAGES if name != "official_cmlm"), "examples")
 # Folders that the wheel installs below `official_cmlm`, so that their modules have two names.
 INSTALLED_FOLDERS = ("data_prep", "experiments", "export")
 
-# (file, rule) -> reason. A new line here is a decision, not a way to make the test pass.
-EXCEPTIONS: dict[tuple[str, str], str] = {
-    (
-        "official_cmlm/evaluation/data/pickled_arrays.py",
-        "forbidden",
-    ): "its unpickler resolves only the names of NumPy's arrays",
-    (
-        "tests/evaluation/data/test_pickled_arrays.py",
-        "forbidden",
-    ): "writes pickles for that unpickler, and reads none by itself",
-    (
-        "experiments/demo/search.py",
-        "starts without TensorFlow",
-    ): "a stand-alone program as any TF-Hub user would write it",
-    (
-        "examples/classify_keras3.py",
-        "forbidden",
-    ): "shows how a Keras 3 program holds the exported model",
+# File with forbidden code -> reason. A new line is a decision, not a way to make the test pass.
+EXCEPTIONS = {
+    "official_cmlm/evaluation/data/pickled_arrays.py": (
+        "its unpickler resolves only the names of NumPy's arrays"
+    ),
+    "tests/evaluation/data/test_pickled_arrays.py": (
+        "writes pickles for that unpickler, and reads none by itself"
+    ),
+    "examples/classify_keras3.py": "shows how a Keras 3 program holds the exported model",
 }
-
-# Package -> packages from outside of the project that no file of it may import.
-FOREIGN = {"official_cmlm.evaluation": ("tensorflow", "tf_keras", "official")}
 
 
 @functools.cache
@@ -62,10 +51,14 @@ def _import_table():
 
 def _unit(name, table):
     """Returns the longest unit of the table that holds a module or name; None outside of all."""
-    path = name.removeprefix("official_cmlm.").replace(".", "/")
-    while path and path not in table:
-        path = path.rpartition("/")[0]
-    return path or None
+    return _holder(name.removeprefix("official_cmlm.").replace(".", "/"), table, "/")
+
+
+def _holder(name, known, separator="."):
+    """Returns the one of `known` that a name is, or that defines it; None without one."""
+    while name and name not in known:
+        name = name.rpartition(separator)[0]
+    return name or None
 
 
 def _allowed(unit, target, table):
@@ -83,80 +76,14 @@ def _within_path(unit, folder):
     return unit is not None and f"{unit}/".startswith(f"{folder}/")
 
 
-def _files(*packages):
-    """Returns the Python files of the packages, or of the whole repository."""
-    folders = [ROOT.joinpath(*package.split(".")) for package in packages] or [
-        *(ROOT / package for package in PACKAGES),
-        ROOT / "examples",
-        ROOT / "tests",
-    ]
-    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
-
-
-def _name(path):
-    return path.relative_to(ROOT).as_posix()
-
-
-def _tree(path):
-    """Returns a file's syntax tree, in which relative imports have their names in a checkout."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return _absolute(tree, path.relative_to(ROOT).parent.parts)
-
-
-def _absolute(tree, package):
-    """Gives the relative imports of a module in `package`, a tuple of names, their full names.
-
-    One that leaves the top-level folder becomes an import of a package called `OUTSIDE`: Python
-    refuses it in a checkout, and in an installed project it would be another module.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1] or ("OUTSIDE",)
-            node.module = ".".join([*base, *filter(None, [node.module])])
-            node.level = 0
-    return tree
-
-
-def _imports(tree):
-    """Yields the full names of all that a file imports, inside functions too."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-@functools.cache
-def _imports_of(path):
-    """Returns the full names of all that a file imports; each file is parsed once for all tests."""
-    return tuple(_imports(_tree(path)))
-
-
-def _within(name, *packages):
-    return any(name == package or name.startswith(f"{package}.") for package in packages)
-
-
-def _violations(rule, found):
-    """Returns violations of a rule without exceptions; an exception that nothing needs is one."""
-    found = set(found)
-    excepted = {name for name, of in EXCEPTIONS if of == rule}
-    stale = {(name, "is excepted for nothing") for name in excepted - {f for f, _ in found}}
-    return sorted((f, what) for f, what in found if f not in excepted) + sorted(stale)
-
-
-def _imported(package):
-    """Returns (file, imported name) of a whole package."""
-    return [(_name(path), name) for path in _files(package) for name in _imports_of(path)]
-
-
 def _project_imports():
     """Yields (file, its unit, imported name, its unit) of all imports within the project."""
     table = _import_table()
     return [
-        (_name(path), _unit(_module(path), table), name, _unit(name, table))
-        for path in _files(*TOP_FOLDERS, "official_cmlm")
-        for name in _imports_of(path)
-        if _within(name, "official_cmlm", *TOP_FOLDERS, "tests")
+        (name_of(path), _unit(_module(path), table), name, _unit(name, table))
+        for path in files(*TOP_FOLDERS, "official_cmlm")
+        for name in imports_of(path)
+        if within(name, "official_cmlm", *TOP_FOLDERS, "tests")
     ]
 
 
@@ -175,9 +102,7 @@ def test_the_table_has_no_stale_entries():
     """Every unit exists, and some file of a row makes each import that the row allows."""
     rows = _import_rows()
     made = [(unit, target) for _, unit, _, target in _project_imports()]
-    units = {
-        _unit(_module(path), _import_table()) for path in _files(*TOP_FOLDERS, "official_cmlm")
-    }
+    units = {_unit(_module(path), _import_table()) for path in files(*TOP_FOLDERS, "official_cmlm")}
     assert {unit for row, _ in rows for unit in row} <= units
     shared = {"all", "library", "basics", *rows[0][0]}
     stale = [
@@ -189,33 +114,20 @@ def test_the_table_has_no_stale_entries():
     assert stale == []
 
 
-@pytest.mark.parametrize("package", FOREIGN)
-def test_package_is_free_of(package):
-    """Evaluation takes anything that encodes, so it knows no framework."""
-    found = [(path, name) for path, name in _imported(package) if _within(name, *FOREIGN[package])]
-    assert _violations(package, found) == []
-
-
-@pytest.mark.parametrize(
-    ("statement", "imported"),
-    [
-        ("from . import x", "a.b.x"),
-        ("from .c import x", "a.b.c.x"),
-        ("from .. import x", "a.x"),
-        ("from ..c.d import x", "a.c.d.x"),
-        ("def f(): from ... import x", "OUTSIDE.x"),
-        ("from ...c import x", "OUTSIDE.c.x"),
-        ("from c import x", "c.x"),
-    ],
-)
-def test_relative_imports_are_resolved(statement, imported):
-    """As Python does it for a module of the package `a.b`."""
-    assert list(_imports(_absolute(ast.parse(statement), ("a", "b")))) == [imported]
+def test_evaluation_is_free_of_frameworks():
+    """Evaluation takes anything that encodes, so it knows none."""
+    found = [
+        (name_of(path), name)
+        for path in files("official_cmlm.evaluation")
+        for name in imports_of(path)
+        if within(name, "tensorflow", "tf_keras", "official")
+    ]
+    assert found == []
 
 
 def test_no_import_leaves_its_folder():
     """Python would refuse such an import in a checkout."""
-    found = [(_name(p), n) for p in _files() for n in _imports_of(p) if _within(n, "OUTSIDE")]
+    found = [(name_of(p), n) for p in files() for n in imports_of(p) if within(n, "OUTSIDE")]
     assert found == []
 
 
@@ -228,10 +140,10 @@ def test_installed_folders_import_themselves_relatively(folder):
     """
     both = [*INSTALLED_FOLDERS, *(f"official_cmlm.{name}" for name in INSTALLED_FOLDERS)]
     found = [
-        (_name(path), name)
-        for path in _files(folder)
-        for name in _imports(ast.parse(path.read_text(encoding="utf-8")))
-        if _within(name, *both)
+        (name_of(path), name)
+        for path in files(folder)
+        for name in imports_in(ast.parse(path.read_text(encoding="utf-8")))
+        if within(name, *both)
     ]
     assert found == []
 
@@ -248,20 +160,20 @@ def _dotted(node):
 def test_objectives_know_no_file_format():
     """Objectives get features; they neither open files nor parse records."""
     found = [
-        (_name(path), _dotted(node))
-        for path in _files("official_cmlm.objectives")
-        for node in ast.walk(_tree(path))
-        if _within(_dotted(node), "tf.io", "tensorflow.io", "tf.data.TFRecordDataset", "open")
+        (name_of(path), _dotted(node))
+        for path in files("official_cmlm.objectives")
+        for node in ast.walk(tree_of(path))
+        if within(_dotted(node), "tf.io", "tensorflow.io", "tf.data.TFRecordDataset", "open")
     ]
-    assert _violations("file formats", found) == []
+    assert found == []
 
 
 def test_jax_is_imported_in_two_files():
     """It is an extra; who does without it never meets it. A benchmark asks libtpu by it."""
     found = [
-        _name(path)
-        for path in _files(*PACKAGES)
-        if any(_within(name, "jax", "jaxlib") for name in _imports_of(path))
+        name_of(path)
+        for path in files(*PACKAGES)
+        if any(within(name, "jax", "jaxlib") for name in imports_of(path))
     ]
     assert sorted(found) == [
         "benchmarks/accelerators/compiling.py",
@@ -275,8 +187,8 @@ def _forbidden(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and any(_dotted(b) in safe_loaders for b in node.bases):
             safe_loaders.add(node.name)
-    for imported in _imports(tree):
-        if _within(imported, "keras", "tensorflow.keras", "pickle", "cPickle", "dill", "marshal"):
+    for imported in imports_in(tree):
+        if within(imported, "keras", "tensorflow.keras", "pickle", "cPickle", "dill", "marshal"):
             yield f"imports {imported}"
     for node in ast.walk(tree):
         name = _dotted(node)
@@ -298,12 +210,13 @@ def test_nothing_forbidden_is_used():
     # A file without any of these words holds nothing of it; most need not be parsed again.
     words = re.compile(r"\b(keras|pickle|cPickle|dill|marshal|eval|exec|yaml)\b")
     found = [
-        (_name(path), what)
-        for path in _files()
+        (name_of(path), what)
+        for path in files()
         if words.search(path.read_text(encoding="utf-8"))
-        for what in _forbidden(_tree(path))
+        for what in _forbidden(tree_of(path))
     ]
-    assert _violations("forbidden", found) == []
+    assert [(path, what) for path, what in found if path not in EXCEPTIONS] == []
+    assert EXCEPTIONS.keys() == EXCEPTIONS.keys() & {path for path, _ in found}
 
 
 FORBIDDEN = """\
@@ -338,31 +251,24 @@ def _module(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _import_cycles(imports):
-    """Cycles of a graph {module: names that it imports}; a name is the module that holds it."""
+def _import_cycle(imports):
+    """Returns a cycle of {module: names that it imports}; a name is the module that holds it."""
     graph = {
         module: {found for name in names if (found := _holder(name, imports)) and found != module}
         for module, names in imports.items()
     }
-    # A module that imports none of the rest is not in a cycle.
-    while free := [module for module, to in graph.items() if not to & graph.keys()]:
-        for module in free:
-            del graph[module]
-    return sorted(graph)
-
-
-def _holder(name, modules):
-    """Returns the one of `modules` that `name` is, or that defines it; None without one."""
-    while name and name not in modules:
-        name = name.rpartition(".")[0]
-    return name
+    assert any(graph.values())
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_import_cycles(package):
     """Neither at the top of files nor inside functions."""
-    imports = {_module(path): list(_imports_of(path)) for path in _files(package)}
-    assert _import_cycles(imports) == []
+    assert _import_cycle({_module(path): imports_of(path) for path in files(package)}) == []
 
 
 def test_packages_of_data_prep_have_no_cycles():
@@ -371,37 +277,17 @@ def test_packages_of_data_prep_have_no_cycles():
     A module outside of packages counts as a package of its own.
     """
     imports = {}
-    for path in _files("data_prep"):
+    for path in files("data_prep"):
         package = ".".join(_module(path).split(".")[:2])
-        imports.setdefault(package, []).extend(_imports(_tree(path)))
-    assert _import_cycles(imports) == []
-
-
-def test_import_cycles_are_seen():
-    """Over several files, and without what only imports a cycle's members from outside."""
-    imports = {"p": [], "p.a": ["p.b.x"], "p.b": ["p.c"], "p.c": ["p.a.y"], "p.d": ["os"]}
-    assert _import_cycles(imports) == ["p.a", "p.b", "p.c"]
-    assert _import_cycles(imports | {"p.c": ["p.d"]}) == []
-
-
-def _binaries():
-    """Files that are run with `python -m`: module name -> file."""
-    return {
-        _name(path).removesuffix(".py").replace("/", "."): _name(path)
-        for path in _files(*PACKAGES)
-        if "__main__" in path.read_text(encoding="utf-8")
-        and any(
-            isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
-            for node in _tree(path).body
-        )
-    }
+        imports.setdefault(package, []).extend(imports_of(path))
+    assert _import_cycle(imports) == []
 
 
 # Imports the modules of its arguments where TensorFlow cannot be had, defines the flags of
 # binaries, and prints the modules that ask for TensorFlow.
 _IMPORT_WITHOUT_TENSORFLOW = """
 import importlib, sys
-from tests.binaries import flags_of
+from tests.binaries import BINARIES, flags_of
 
 class Blocker:
     asked = False
@@ -416,8 +302,7 @@ sys.meta_path.insert(0, blocker)
 for name in sys.argv[1:]:
     blocker.asked = False
     try:
-        if hasattr(importlib.import_module(name), "define_flags"):
-            flags_of(name)
+        flags_of(name) if name in BINARIES else importlib.import_module(name)
     except ImportError:
         if not blocker.asked:
             raise
@@ -436,10 +321,9 @@ def _need_tensorflow(*modules):
 
 def test_binaries_start_without_tensorflow():
     """`--help` and mistakes in flags answer at once: TensorFlow is imported when it is needed."""
-    binaries = _binaries()
-    assert {"data_prep.create_documents", "experiments.train"} <= set(binaries)
-    found = [(binaries[name], "imports TensorFlow") for name in _need_tensorflow(*binaries)]
-    assert _violations("starts without TensorFlow", found) == []
+    # It is a stand-alone program as any TF-Hub user would write it.
+    alone = "experiments.demo.search"
+    assert _need_tensorflow(*BINARIES, "official_cmlm.command", alone) == [alone]
 
 
 def test_package_is_imported_without_tensorflow():

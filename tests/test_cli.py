@@ -6,23 +6,18 @@ import sys
 
 import pytest
 
-from tests.binaries import BINARIES, PACKAGES, ROOT, call, flags_of
+from tests.binaries import BINARIES, ROOT, call, flags_of, modules_with
 
 
-def run(*command):
+def run(*command, **options):
     return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, check=False, capture_output=True, text=True
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, **options
     )
 
 
 def test_binaries_are_those_that_start_by_cli():
     """A file with `__main__` that did not would show stack traces for mistakes."""
-    started = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
-    }
+    started = set(modules_with('if __name__ == "__main__"'))
     assert started - set(BINARIES) == {"experiments.demo.search", "official_cmlm.command"}
     assert {"data_prep.prepare", "experiments.train", "export.serve"} <= set(BINARIES)
 
@@ -33,14 +28,6 @@ def test_every_flag_is_described(module):
     known = flags_of(module)
     assert list(known)
     assert all(len(known[name].help) > 10 for name in known)
-
-
-def test_help_of_a_process():
-    """absl's `--help` exits with 1; the text has flags of other modules too."""
-    result = run("-m", "experiments.train", "--help")
-    assert (result.returncode, result.stderr) == (1, "")
-    assert "flags:" in result.stdout
-    assert all(f"\n  --{name}:" in result.stdout for name in ("import_module", "model_dir"))
 
 
 @pytest.mark.parametrize(
@@ -64,13 +51,6 @@ def test_mistakes_are_one_line_with_exit_status_1(module, arguments, message, ca
     assert line.startswith(message)
 
 
-def test_a_mistake_ends_a_process():
-    """As in this process: one line and the exit status."""
-    result = run("-m", "experiments.train", "--experiment=demo")
-    assert result.returncode == 1
-    assert result.stderr == "error: --model_dir is missing; name the folder for checkpoints\n"
-
-
 def test_a_question_mark_lists_the_experiments(capsys):
     assert call("experiments.train", "--experiment=?") == 0
     printed = capsys.readouterr().out
@@ -82,10 +62,7 @@ def test_python_programs_are_spared_the_notices_of_tensorflow(given, level):
     """As the binaries are; who sets the level keeps it."""
     kept = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
     program = "import os, official_cmlm; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=kept | given, capture_output=True, text=True
-    )
-    assert done.stdout == f"{level}\n"
+    assert run("-c", program, env=kept | given).stdout == f"{level}\n"
 
 
 # Runs a binary where the import of TensorFlow ends the process.
@@ -103,15 +80,14 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("kind", ["create_pairs", "prepare"])
-def test_the_import_of_tensorflow_is_announced(tmp_path, kind):
+@pytest.mark.parametrize("pairs", [True, False])
+def test_the_import_of_tensorflow_is_announced(tmp_path, pairs):
     """It takes ten seconds or more, so a line on standard error comes before."""
     (tmp_path / "a.txt").write_text("A cat sat.")
     (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     text = f"{tmp_path}/a.txt"
-    arguments = [f"--input={text},{text}", "--languages=en,de"]
-    if kind != "create_pairs":
-        arguments = [f"--input={text}"]
-    arguments += [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"]
-    result = run("-c", _STOP_AT_TENSORFLOW, f"data_prep.{kind}", *arguments)
+    given = [f"--input={text},{text}", "--languages=en,de"] if pairs else [f"--input={text}"]
+    given += [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"]
+    kind = "data_prep.create_pairs" if pairs else "data_prep.prepare"
+    result = run("-c", _STOP_AT_TENSORFLOW, kind, *given)
     assert (result.returncode, result.stderr) == (7, "importing TensorFlow …\n")

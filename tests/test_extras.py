@@ -6,7 +6,6 @@ import sys
 import tomllib
 from collections import Counter
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,11 @@ from data_prep.stages.language_id import identify
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.tokenization import BytePairVocabulary
+from tests.binaries import ROOT
+from tests.source_files import files, imports_of, name_of, tree_of
 
-ROOT = Path(__file__).parents[1]
+FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
+PROVIDERS = metadata.packages_distributions()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where they are present, and neither asked for nor needed by anything of the project.
 OTHERS = {"langchain_core", "llama_index", "mteb", "sentence_transformers", "torch"}
@@ -62,61 +64,38 @@ def test_a_missing_package_is_named_where_it_is_needed(monkeypatch, package, ext
         use()
 
 
-def _imports_and_checks():
-    """Yields (file, imported top-level package, packages and extras checked in that function)."""
-    for folder in ("official_cmlm", "data_prep", "experiments", "export"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            for function in ast.walk(tree):
-                if not isinstance(function, ast.FunctionDef | ast.Module):
-                    continue
-                nodes = list(ast.walk(function))
-                checked = {
-                    (node.args[0].value, argument.value)
-                    for node in nodes
-                    if isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id == "check_extra"
-                    for argument in node.args[1:]
-                }
-                for node in nodes:
-                    if isinstance(node, ast.Import):
-                        names = [alias.name for alias in node.names]
-                    elif isinstance(node, ast.ImportFrom) and not node.level:
-                        names = [node.module]
-                    else:
-                        continue
-                    for name in names:
-                        yield path.relative_to(ROOT).as_posix(), name.partition(".")[0], checked
+def brings(package, distributions):
+    """Whether one of some distributions brings a package, by the name that is imported."""
+    names = PROVIDERS.get(package, [package])
+    return not {name.lower().replace("_", "-") for name in names}.isdisjoint(distributions)
 
 
 def test_every_import_is_of_a_dependency_or_an_extra():
     """Nothing is imported that only some other package happens to bring."""
-    providers = metadata.packages_distributions()
-    core = {distribution(requirement) for requirement in PROJECT["dependencies"]}
-    extras = set().union(*(brought(e) for e in PROJECT["optional-dependencies"] if e != "dev"))
-    declared = core | extras
-    missing = set()
-    for path, package, _ in _imports_and_checks():
-        if package in sys.stdlib_module_names or package in OTHERS or package == "official_cmlm":
-            continue
-        found = providers.get(package, [package])
-        names = {name.lower().replace("_", "-") for name in found}
-        if not names & declared:
-            missing.add((path, package))
-    assert sorted(missing) == []
+    declared = {distribution(requirement) for requirement in PROJECT["dependencies"]}
+    declared |= set().union(*(brought(e) for e in PROJECT["optional-dependencies"] if e != "dev"))
+    known = {*sys.stdlib_module_names, *OTHERS, *FOLDERS}
+    used = {
+        (name.partition(".")[0], name_of(path))
+        for path in files(*FOLDERS)
+        for name in imports_of(path)
+    }
+    assert [row for row in used if row[0] not in known and not brings(row[0], declared)] == []
 
 
 def test_checked_packages_belong_to_the_extra_that_is_named():
-    providers = metadata.packages_distributions()
-    named = {check for _, _, checked in _imports_and_checks() for check in checked}
+    named = {
+        (node.args[0].value, argument.value)
+        for path in files(*FOLDERS)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_extra"
+        for argument in node.args[1:]
+    }
     assert {"beam", "data", "demo", "evaluate", "export", "report", "serve", "train"} == {
         extra for extra, _ in named
     }
     for extra, package in named:
-        found = providers.get(package, [package])
-        names = {name.lower().replace("_", "-") for name in found}
-        assert names & brought(extra), (extra, package)
+        assert brings(package, brought(extra)), (extra, package)
 
 
 def test_all_brings_every_extra_but_the_developers():

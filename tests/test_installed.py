@@ -23,22 +23,36 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 def run(*command, cwd, status=0):
     """Runs a program; returns its output, or fails with it."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True
+        list(map(str, command)), cwd=cwd, env=kept, capture_output=True, text=True
     )
     assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Builds it from a copy, as a build leaves files beside the sources."""
-    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory):
+    """Copies what is installed, as a build leaves files beside the sources."""
+    folder = tmp_path_factory.mktemp("source")
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md"):
-        shutil.copy(ROOT / name, source / name)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def environment(folder, *options):
+    """Makes a virtual environment; returns its Python and the folder of its packages."""
+    run(sys.executable, "-m", "venv", *options, folder, cwd=folder.parent)
+    python = folder / "bin" / "python"
+    found = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)
+    return python, Path(found[:-1])
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    output = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation"]
     run(*pip, f"--wheel-dir={output}", source, cwd=output)
     return next(output.glob("*.whl"))
@@ -48,11 +62,9 @@ def wheel(tmp_path_factory):
 def scripts(wheel, tmp_path_factory):
     """Makes an environment with the wheel and the tests' packages; returns its scripts' folder."""
     folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
-    python = folder / "bin" / "python"
+    python, site = environment(folder, "--without-pip")
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps"]
     run(*pip, wheel, cwd=folder)
-    site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)[:-1])
     assert {path.name.partition("-")[0] for path in site.iterdir()} == {"official_cmlm"}
     # Behind the installed project. What `.pth` files there name, such as a checkout, is not added.
     (site / "packages.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
@@ -157,23 +169,12 @@ def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
 
 
 @pytest.mark.long
-def test_the_base_install(tmp_path, real_weights):
+def test_the_base_install(source, tmp_path, real_weights):
     """Encodes, embeds, indexes, searches and serves without TensorFlow; needs a package index."""
     from official_cmlm import SentenceEncoder
 
-    run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
-    python = tmp_path / "environment" / "bin" / "python"
-    site = Path(
-        run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=tmp_path)[:-1]
-    )
+    python, site = environment(tmp_path / "environment")
     before = _megabytes(site)
-    # A copy, as a build leaves files beside the sources.
-    source = tmp_path / "source"
-    for name in ("official_cmlm", "data_prep", "experiments", "export"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, source / name, ignore=ignored)
-    for name in ("pyproject.toml", "setup.py", "README.md"):
-        shutil.copy(ROOT / name, source)
     done = subprocess.run(
         [python, "-m", "pip", "install", source], capture_output=True, text=True, cwd=tmp_path
     )
@@ -208,11 +209,9 @@ def test_the_base_install(tmp_path, real_weights):
         try:
             line = next(line for line in service.stderr if line.startswith("serving "))
             body = json.dumps({"model": "mini-en", "input": texts}).encode()
-            address, headers = (
-                f"{line.split()[-1]}/embeddings",
-                {"Content-Type": "application/json"},
-            )
-            with urlopen(Request(address, body, headers), timeout=60) as answer:
+            request = Request(f"{line.split()[-1]}/embeddings", body)
+            request.add_header("Content-Type", "application/json")
+            with urlopen(request, timeout=60) as answer:
                 assert len(json.load(answer)["data"]) == len(texts)
         finally:
             service.terminate()
