@@ -4,6 +4,7 @@ import fcntl
 import functools
 import gc
 import importlib.util
+import json
 import os
 import random
 import shutil
@@ -143,6 +144,11 @@ def mirrored_strategy():
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def change_json(path: Path, **values) -> None:
+    """Gives keys of a JSON file's object other values."""
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values))
 
 
 def make_documents(count: int, seed: int = 0):

@@ -22,14 +22,14 @@ def pair(
     return Pair((first, second), (left, right), label, "hand:1", negative)
 
 
+def _text(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
+
+
 def bitext(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
     """Rows of one pair each, of random texts of 2 to 9 words."""
     rng = random.Random(f"{languages} {seed}")
-
-    def text() -> str:
-        return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
-
-    return [(pair(text(), text(), languages),) for _ in range(count)]
+    return [(pair(_text(rng), _text(rng), languages),) for _ in range(count)]
 
 
 def triples(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
@@ -51,13 +51,9 @@ def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: in
     from official_cmlm.records.pairs import NLI_LABELS
 
     rng = random.Random(seed)
-
-    def text() -> str:
-        return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
-
     return [
         tuple(
-            pair(text(), text(), f"{language}-{language}", NLI_LABELS[i % 3])
+            pair(_text(rng), _text(rng), f"{language}-{language}", NLI_LABELS[i % 3])
             for language in languages
         )
         for i in range(count)
@@ -65,18 +61,10 @@ def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: in
 
 
 def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, keep_text: bool = False):
-    """Writes a folder of pairs records, in several shards.
+    """Writes a folder of pairs records, in several shards; returns its manifest.
 
-    Args:
-      folder: to write to; made if it is not there.
-      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the number of
-        each row's languages.
-      vocabulary: makes the ids.
-      shard_bytes: a shard that is larger is ended.
-      keep_text: whether the records hold the texts too.
-
-    Returns:
-      The manifest.
+    `rows` are tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the number of
+    each row's languages.
     """
     from data_prep.counts import Counts
     from data_prep.output.folder import ShardWriter

@@ -60,18 +60,6 @@ def test_one_bit_a_dimension():
 
 
 @pytest.mark.parametrize("precision", embeddings.PRECISIONS)
-def test_as_sentence_transformers_does_it(precision):
-    quantize_embeddings = pytest.importorskip(
-        "sentence_transformers.quantization", reason="sentence-transformers is not installed"
-    ).quantize_embeddings
-    ranges = Ranges.of(VECTORS)
-    theirs = quantize_embeddings(VECTORS, precision, np.stack([ranges.low, ranges.high]))
-    ours = quantize(VECTORS, precision, ranges)
-    assert ours.dtype == theirs.dtype
-    np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("precision", embeddings.PRECISIONS)
 def test_codes_are_decoded(precision):
     """Bytes to half a step off at most, a constant dimension to its value, bits to signs."""
     vectors = VECTORS.copy()

@@ -1,7 +1,6 @@
 """Encoders of every kind: the same embeddings, fingerprints that tell them apart, fine-tuning."""
 
 import dataclasses
-import json
 import shutil
 import sys
 import types
@@ -15,7 +14,7 @@ from official_cmlm.encoders import by_language, open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.conftest import write_encoder
+from tests.conftest import change_json, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "dog", "a bird flew under the tree slowly and then", ""]
 
@@ -144,19 +143,15 @@ def test_prompts_of_an_encoder_directory(encoder_dir, tmp_path):
     folder = tmp_path / "prompted"
     shutil.copytree(encoder_dir, folder)
     path = folder / "encoder_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": "the "}}))
+    change_json(path, prompts={"query": "the "})
     opened = open_encoder(str(folder))
     vectors = opened.roles["query"].encode(["dog"])
     assert np.array_equal(vectors, opened.encode(["the dog"]))
     assert opened.fingerprint != open_encoder(str(encoder_dir)).fingerprint
     assert opened.prompt == "" and opened.count_tokens(["dog"]).tolist() == [3]
-    values = json.loads(path.read_text()) | {"default_prompt_name": "query"}
-    path.write_text(json.dumps(values))
+    change_json(path, default_prompt_name="query")
     opened = open_encoder(str(folder))
     assert opened.prompt == "the " and opened.count_tokens(["dog"]).tolist() == [3]
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": 3}}))
-    with pytest.raises(UserError, match="encoder_config.json: prompts must be"):
-        open_encoder(str(folder))
 
 
 class _SentenceTransformer(list):
@@ -184,6 +179,15 @@ class _SentenceTransformer(list):
         return self.encode(texts, prompt_name or "document", **kwargs) * [1, 3]
 
 
+def _opened(folder, monkeypatch, values, max_seq_length=None):
+    """Opens a folder of that library, whose model has attributes of these values."""
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = type("SentenceTransformer", (_SentenceTransformer,), values)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (folder / "modules.json").write_text("[]")
+    return open_encoder(str(folder), max_seq_length)
+
+
 @pytest.mark.parametrize(
     ("values", "roles"),
     [
@@ -202,12 +206,7 @@ class _SentenceTransformer(list):
 )
 def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
     """The library's own methods are used if they differ from `encode`."""
-    model = type("SentenceTransformer", (_SentenceTransformer,), values)
-    library = types.ModuleType("sentence_transformers")
-    library.SentenceTransformer = model
-    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
-    (tmp_path / "modules.json").write_text("[]")
-    opened = open_encoder(str(tmp_path))
+    opened = _opened(tmp_path, monkeypatch, values)
     assert {name: role.prompt for name, role in opened.roles.items()} == roles
     assert opened.max_seq_length == 512
     assert opened.count_tokens(["a b c", "", "a"]).tolist() == [5, 2, 3]
@@ -219,11 +218,7 @@ def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
 
 def test_other_tokenizers_count_nothing(tmp_path, monkeypatch):
     """A sentence-transformers model may have one that cannot be asked."""
-    library = types.ModuleType("sentence_transformers")
-    library.SentenceTransformer = type("Bag", (_SentenceTransformer,), {"tokenizer": "none"})
-    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
-    (tmp_path / "modules.json").write_text("[]")
-    opened = open_encoder(str(tmp_path), max_seq_length=9)
+    opened = _opened(tmp_path, monkeypatch, {"tokenizer": "none"}, 9)
     assert opened.count_tokens is None and opened.max_seq_length == 9
 
 
@@ -263,15 +258,17 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     assert again.predict(texts).tolist() == labels.tolist()
     vectors = open_encoder(str(folder)).encode(texts)
     np.testing.assert_allclose(vectors, classifier.encoder.encode(texts), atol=1e-5)
-    with pytest.raises(UserError, match="holds a classifier already"):
-        classifier.save(folder)
+    for folder_there, overwrite, message in (
+        (folder, False, "holds a classifier already"),
+        (encoder_dir, True, "exists and holds no classifier"),
+    ):
+        with pytest.raises(UserError, match=message):
+            classifier.save(folder_there, overwrite)
     (folder / "classifier_labels.json").write_text('["yes"]')
     with pytest.raises(UserError, match="classifier_labels.json: is not a list of 2 names"):
         Classifier.load(folder)
     classifier.save(folder, overwrite=True)
     assert not Classifier.load(folder).label_names
-    with pytest.raises(UserError, match="exists and holds no classifier"):
-        classifier.save(encoder_dir, overwrite=True)
     with pytest.raises(UserError, match="holds no classifier"):
         Classifier.load(encoder_dir)
     np.save(folder / "classifier.npy", np.full([vectors.shape[1] + 1, 2], np.nan, np.float32))

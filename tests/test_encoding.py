@@ -1,10 +1,11 @@
-"""Tests of `encode` around the vectors: long texts, prompts, bits; with a toy backend.
+"""Tests of `encode` around the vectors: backends, long texts, prompts, bits; with a toy backend.
 
 Its vector of a text is the mean of sines of the ids, so that expected values can be computed.
 """
 
 import functools
-import json
+import sys
+import types
 import warnings
 from collections import deque
 
@@ -12,12 +13,15 @@ import numpy as np
 import pytest
 
 from export.service.embedder import Prompt, TextEmbedder, TokenEmbedder
+from official_cmlm import backends
 from official_cmlm.checkpoints.encoder_directory import (
+    NO_SETTINGS,
     EncoderDirectory,
     EncodingSettings,
     describe,
     write_settings,
 )
+from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.embeddings import EmbeddingId, Ranges
 from official_cmlm.encoders import _roles
 from official_cmlm.errors import UserError
@@ -25,10 +29,11 @@ from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.sentence_encoder import SentenceEncoder, TextCutWarning
 from official_cmlm.tokenization import load_vocabulary
 from tests.checkpoints.helpers import REFERENCES
-from tests.conftest import tiny_encoder_config
+from tests.conftest import change_json, tiny_encoder_config
 
 DIMENSION = 10
 FREQUENCIES = np.arange(1, DIMENSION + 1) / 7
+LONG = "the cat ran to the dog and a bird sat on the mat under the tree slowly"
 
 
 def vector(ids):
@@ -44,6 +49,8 @@ class Waves:
     batch_tokens, call_tokens, concurrent = 64, 8, 2
 
     def embed(self, word_ids, lengths):
+        assert word_ids.dtype == lengths.dtype == np.int32
+        assert len(word_ids) == 1 or word_ids.size <= self.batch_tokens
         rows = [vector(row[:length]) for row, length in zip(word_ids, lengths)]
         return np.array(rows, np.float32).reshape([-1, DIMENSION])
 
@@ -60,6 +67,27 @@ def expected(encoder, ids):
 
 def ids_of(encoder, text):
     return encoder.vocabulary.tokenizer().tokenize([text]).to_list()[0]
+
+
+def mean_of(encoder, ids, width, stride=None, prompt=()):
+    """Returns the mean over windows of ids, each with the prompt, weighted by their lengths."""
+    windows = [ids[start : start + width] for start in range(0, len(ids), stride or width)]
+    # No window holds only what the one before has.
+    while len(windows) > 1 and len(windows[-1]) <= width - (stride or width):
+        windows.pop()
+    vectors = [expected(encoder, [*prompt, *window]) for window in windows]
+    return np.average(vectors, axis=0, weights=[len(window) for window in windows])
+
+
+def test_a_backend_gets_padded_ids(encoder, vocabulary):
+    """Rows come back in the order of the texts; batches are as large as the backend wants."""
+    texts = ["the cat sat", "", "a dog", LONG, "a"]
+    rows = [expected(encoder, ids_of(encoder, text)[:10]) for text in texts]
+    np.testing.assert_allclose(encoder.encode(texts, on_long="ignore"), rows, atol=1e-6)
+    with pytest.raises(UserError, match="waves has no Keras model"):
+        _ = encoder.model
+    with pytest.raises(ValueError, match="3 to 64"):
+        SentenceEncoder(Waves(), vocabulary, 65)
 
 
 def test_few_texts_of_many_lengths_are_computed_with_little_padding(vocabulary):
@@ -80,24 +108,17 @@ def test_few_texts_of_many_lengths_are_computed_with_little_padding(vocabulary):
     np.testing.assert_array_equal(found, np.concatenate([encoder.encode([t]) for t in texts]))
 
 
-LONG = "the cat ran to the dog and a bird sat on the mat under the tree slowly"
-
-
 def test_texts_that_are_cut_are_counted_in_one_warning(encoder):
     counts = encoder.count_tokens([LONG, "cat " * 30, "a cat"])
     with pytest.warns(TextCutWarning) as caught:
-        found = encoder.encode([LONG, "a cat", "cat " * 30])
+        encoder.encode([LONG, "a cat", "cat " * 30])
     assert [str(one.message).partition(", which")[0] for one in caught] == [
         f"2 of 3 texts have more than 12 tokens, together {counts[0] + counts[1] - 24} too many"
     ]
     assert caught[0].filename == __file__
     lost = caught[0].message
     assert (lost.texts, lost.tokens) == (2, counts[0] + counts[1] - 24)
-    np.testing.assert_allclose(found[0], expected(encoder, ids_of(encoder, LONG)[:10]), atol=1e-6)
-
-
-def test_the_warning_names_the_callers_file(encoder):
-    for call in (encoder.encode, encoder.encode_query, encoder.encode_document):
+    for call in (encoder.encode_query, encoder.encode_document):
         with pytest.warns(TextCutWarning) as caught:
             call([LONG])
         assert caught[0].filename == __file__
@@ -124,8 +145,6 @@ def test_exactly_as_long_is_not_too_long(encoder):
     encoder.encode(["cat " * 10], on_long="error")
     with pytest.raises(UserError, match="1 of 1 texts have more than 12 tokens, together 1 too"):
         encoder.encode(["cat " * 11], on_long="error")
-    with pytest.raises(ValueError, match="on_long must be one of cut, error, ignore"):
-        encoder.encode(["a"], on_long="raise")
 
 
 def test_what_no_tokenizer_saw_is_counted_as_at_least():
@@ -139,14 +158,8 @@ def test_what_no_tokenizer_saw_is_counted_as_at_least():
 @pytest.mark.parametrize("overlap", [None, 0, 1, 4, 9])
 def test_long_texts_are_the_mean_over_windows(encoder, overlap):
     """The mean equals its definition, with and without overlap, over several batches."""
-    ids, width = ids_of(encoder, LONG), 10
-    stride = width - (1 if overlap is None else overlap)
-    windows = [ids[start : start + width] for start in range(0, len(ids), stride)]
-    # No window holds only what the one before has.
-    while len(windows) > 1 and len(windows[-1]) <= width - stride:
-        windows.pop()
-    vectors = [expected(encoder, window) for window in windows]
-    mean = np.average(vectors, axis=0, weights=[len(window) for window in windows])
+    stride = 10 - (1 if overlap is None else overlap)
+    mean = mean_of(encoder, ids_of(encoder, LONG), 10, stride)
     found = encoder.encode_long([LONG, "a cat", "", LONG], overlap=overlap, batch_size=2)
     np.testing.assert_allclose(found[[0, 3]], [mean, mean], atol=1e-6)
     np.testing.assert_array_equal(found[1:3], encoder.encode(["a cat", ""]))
@@ -157,10 +170,7 @@ def test_long_texts_are_the_mean_over_windows(encoder, overlap):
 def test_the_prompt_stands_before_every_window(encoder):
     encoder.prompts["query"] = "a dog . "
     prompt, ids = ids_of(encoder, "a dog ."), ids_of(encoder, LONG)
-    width = 10 - len(prompt)
-    windows = [ids[start : start + width] for start in range(0, len(ids), width)]
-    vectors = [expected(encoder, prompt + window) for window in windows]
-    mean = np.average(vectors, axis=0, weights=[len(window) for window in windows])
+    mean = mean_of(encoder, ids, 10 - len(prompt), prompt=prompt)
     found = encoder.encode_long([LONG, "a cat"], overlap=0, prompt_name="query")
     np.testing.assert_allclose(found[0], mean, atol=1e-6)
     np.testing.assert_array_equal(found[1], encoder.encode_query(["a cat"])[0])
@@ -177,11 +187,7 @@ def test_a_prompt_whose_end_is_joined_to_the_text():
     # The space is a token of its own where no word follows, and only there.
     head = alone[:-1]
     assert rows[0][: len(head)] == head and rows[0][len(head)] != alone[-1]
-    width = 10 - len(head)
-    behind = rows[0][len(head) :]
-    windows = [behind[start : start + width] for start in range(0, len(behind), width)]
-    vectors = [expected(encoder, head + window) for window in windows]
-    mean = np.average(vectors, axis=0, weights=[len(window) for window in windows])
+    mean = mean_of(encoder, rows[0][len(head) :], 10 - len(head), prompt=head)
     found = encoder.encode_long(texts, overlap=0, prompt=prompt)
     np.testing.assert_allclose(found[0], mean, atol=1e-6)
     np.testing.assert_array_equal(found[1:], encoder.encode(texts[1:], prompt=prompt))
@@ -240,14 +246,6 @@ def test_prompts_are_text_before_the_text(encoder):
     np.testing.assert_array_equal(encoder.encode_document(texts), plain("on "))
     with pytest.raises(UserError, match="no prompt 'question'; the encoder has document, other"):
         encoder.encode(texts, prompt_name="question")
-
-
-def test_the_default_prompt_is_for_texts_without_a_role(encoder):
-    bare = encoder.encode(["cat"], prompt="")
-    encoder.prompts["other"], encoder.default_prompt_name = "to ", "other"
-    for found in (encoder.encode_query(["cat"]), encoder.encode_document(["cat"])):
-        np.testing.assert_array_equal(found, bare)
-    np.testing.assert_array_equal(encoder.encode(["cat"]), encoder.encode(["to cat"], prompt=""))
 
 
 def test_tokens_are_counted_with_the_prompt(encoder):
@@ -333,9 +331,9 @@ def test_shortened_then_scaled_then_quantised(encoder):
             encoder.encode(texts, truncate_dim=bad)
 
 
-def test_eight_bits_need_ranges_and_do_not_depend_on_the_batch(encoder):
-    with pytest.raises(UserError, match="needs the range of each dimension"):
-        encoder.encode(["a cat"], precision="int8")
+def test_eight_bits_do_not_depend_on_the_batch(encoder, tmp_path):
+    with pytest.raises(ValueError, match="is one of embeddings: encode"):
+        SentenceEncoder.load(tmp_path, precision="ubinary")
     encoder.calibrate(["the cat", "a dog", "bird", "", LONG], on_long="ignore")
     both = encoder.encode(["a cat", "the dog"], precision="int8")
     assert both.dtype == np.int8 and both.shape == (2, DIMENSION)
@@ -344,25 +342,46 @@ def test_eight_bits_need_ranges_and_do_not_depend_on_the_batch(encoder):
         encoder.encode(["a cat"], precision="int8", normalize_embeddings=True)
 
 
-def test_the_two_precisions_point_to_each_other(encoder, tmp_path):
-    with pytest.raises(ValueError, match="is one of embeddings: encode"):
-        SentenceEncoder.load(tmp_path, precision="ubinary")
-    with pytest.raises(ValueError, match="that of the arithmetic is an argument of .*load"):
-        encoder.encode(["a cat"], precision="bfloat16")
-
-
 def test_similarity_is_the_encoders_own(encoder):
     a, b = encoder.encode(["a cat"]), encoder.encode(["a dog", "bird"])
     cosines = a @ b.T / np.outer(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
     np.testing.assert_allclose(encoder.similarity(a, b), cosines, atol=1e-6)
     encoder.similarity_fn_name = "dot"
     np.testing.assert_allclose(encoder.similarity(a, b), a @ b.T, atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity_pairwise(a, b[:1]), (a @ b.T)[0, :1], atol=1e-6)
 
 
 @pytest.fixture
 def folder(tmp_path, vocabulary):
-    describe(tmp_path, tiny_encoder_config(vocab_size=len(vocabulary), normalize=True), vocabulary)
+    config = tiny_encoder_config(vocab_size=len(vocabulary), normalize=True)
+    describe(tmp_path, config, vocabulary, 32)
     return tmp_path
+
+
+def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
+    asked = []
+
+    def open_folder(*arguments):
+        asked.append(arguments)
+        return backends.Opened(Waves(), vocabulary, arguments[1].max_seq_length, NO_SETTINGS)
+
+    monkeypatch.setitem(backends.BACKENDS, "waves", "waves")
+    monkeypatch.setitem(sys.modules, "waves", types.SimpleNamespace(open_folder=open_folder))
+    encoder = SentenceEncoder.load(folder, 9, "int8", "cls", backend="waves")
+    assert asked == [(folder, backends.Computation(9, "int8", VectorOverride("cls")))]
+    assert encoder.max_seq_length == 9 and encoder.backend.name == "waves"
+    with pytest.raises(UserError, match="'abacus': no such backend; take one of tensorflow"):
+        SentenceEncoder.load(folder, backend="abacus")
+
+
+def test_the_content_of_a_directory(folder, vocabulary):
+    found = EncoderDirectory.open(folder)
+    assert found.config == tiny_encoder_config(vocab_size=len(vocabulary), normalize=True)
+    assert found.max_seq_length == 32 and found.checkpoint is None
+    assert found.vocabulary.hash == vocabulary.hash
+    change_json(folder / "encoder_config.json", encoder={"hidden_size": "wide"})
+    with pytest.raises(UserError, match="encoder: hidden_size must be int"):
+        EncoderDirectory.open(folder)
 
 
 def test_settings_are_stored_in_the_directory(encoder, folder, vocabulary):
@@ -392,8 +411,7 @@ def test_settings_are_stored_in_the_directory(encoder, folder, vocabulary):
     ],
 )
 def test_settings_that_are_none_are_refused(folder, values, says):
-    path = folder / "encoder_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values), encoding="utf-8")
+    change_json(folder / "encoder_config.json", **values)
     with pytest.raises(UserError, match=says):
         _ = EncoderDirectory.open(folder).settings
     with pytest.raises(UserError, match=says):

@@ -25,6 +25,10 @@ from official_cmlm.files import (
 )
 
 
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_old_content_stays_until_the_end(tmp_path):
     """Until the block ends the path holds the old content; then the new one and nothing else."""
     path = tmp_path / "file"
@@ -36,32 +40,18 @@ def test_old_content_stays_until_the_end(tmp_path):
     assert path.read_text() == "new"
     atomic_write_text(path, "é\r\n")
     assert path.read_bytes() == "é\r\n".encode()
-    assert [found.name for found in tmp_path.iterdir()] == ["file"]
-
-
-def test_nothing_is_left_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "file") as file:
-        file.write(b"half")
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_writers_at_once(tmp_path):
-    """The later one wins, and neither sees the other's half."""
-    path = tmp_path / "file"
+    # The later one of two writers wins, and neither sees the other's half.
     with atomic_write(path) as one, atomic_write(path) as other:
         one.write(b"one")
         other.write(b"other")
     assert path.read_bytes() == b"one"
-    assert [found.name for found in tmp_path.iterdir()] == ["file"]
-
-
-def test_remove_unfinished(tmp_path):
-    """Files that a killed process left are removed; others stay."""
-    unfinished_path(tmp_path / "a").write_text("half")
-    (tmp_path / "b").write_text("whole")
+    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "second") as file:
+        file.write(b"half")
+        raise ZeroDivisionError
+    # A killed process leaves such a file.
+    unfinished_path(path).write_text("half")
     remove_unfinished(tmp_path)
-    assert [found.name for found in tmp_path.iterdir()] == ["b"]
+    assert names_in(tmp_path) == ["file"]
 
 
 def test_write_array(tmp_path):
@@ -115,18 +105,21 @@ def test_errors_of_writing(tmp_path, number):
             raise OSError(number, os.strerror(number))
 
 
-def test_errors_of_reading_are_not_blamed_on_the_output(tmp_path):
-    """Such as a damaged input that is copied inside the block."""
-    for error in (gzip.BadGzipFile("Not a gzipped file"), OSError(errno.EIO, "failed")):
-        with pytest.raises(OSError) as caught, atomic_write(tmp_path / "y"):
+@pytest.mark.parametrize(
+    "error",
+    [
+        gzip.BadGzipFile("Not a gzipped file"),
+        OSError(errno.EIO, "failed"),
+        PermissionError(errno.EACCES, "no"),
+        ZeroDivisionError(f"; {_FULL}"),
+    ],
+)
+def test_other_errors_pass(tmp_path, error):
+    """Such as that of a damaged input that is copied inside the block."""
+    with pytest.raises(type(error)) as caught:
+        with report_write_errors(tmp_path), atomic_write(tmp_path / "y"):
             raise error
-        assert caught.value is error and error.filename is None
-
-
-def test_other_errors_pass(tmp_path):
-    for error in (PermissionError(errno.EACCES, "no"), ZeroDivisionError("; " + _FULL)):
-        with pytest.raises(type(error)), report_write_errors(tmp_path):
-            raise error
+    assert caught.value is error and getattr(error, "filename", None) is None
 
 
 def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
@@ -141,21 +134,20 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
 
 
 def test_check_writable(tmp_path):
-    check_writable(tmp_path / "new" / "below")
-    check_writable("gs://bucket/whatever")
-    (tmp_path / "file").write_text("")
-    check_writable(tmp_path / "file")
-    with pytest.raises(UserError, match="file is not a folder"):
-        check_writable(tmp_path / "file" / "below")
-    with pytest.raises(UserError, match="^/.*xxx: cannot be written .File name too long"):
-        check_writable(tmp_path / ("x" * 300))
-    with pytest.raises(UserError, match="file: cannot be written .a file, not a folder"):
-        check_writable(tmp_path / "file", is_folder=True)
-    # These folders belong to the system: even root cannot write there.
-    with pytest.raises(UserError, match="^/proc/1: cannot be written .* for /proc.; name another"):
-        check_writable("/proc/1", replaced=True)
-    with pytest.raises(UserError, match=r"^/proc/1/x: cannot be written"):
-        check_writable("/proc/1/x")
+    file = tmp_path / "file"
+    file.write_text("")
+    for good in (tmp_path / "new" / "below", "gs://bucket/whatever", file):
+        check_writable(good)
+    # Folders of the system: even root cannot write there.
+    for path, options, says in (
+        (file / "below", {}, "file is not a folder"),
+        (tmp_path / ("x" * 300), {}, "^/.*xxx: cannot be written .File name too long"),
+        (file, {"is_folder": True}, "file: cannot be written .a file, not a folder"),
+        ("/proc/1", {"replaced": True}, "^/proc/1: cannot be written .* for /proc.; name another"),
+        ("/proc/1/x", {}, "^/proc/1/x: cannot be written"),
+    ):
+        with pytest.raises(UserError, match=says):
+            check_writable(path, **options)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +157,8 @@ def test_check_writable(tmp_path):
 def test_names_that_leave_the_folder(tmp_path, name):
     with pytest.raises(UserError, match="list: names .* only files of that folder"):
         inside(tmp_path, name, "list")
-
-
-def test_names_inside_the_folder(tmp_path):
-    for name in ("x.tfrecord", "a/b", "...", "a..b"):
-        assert inside(tmp_path, name, "list") == tmp_path / name
+    for good in ("x.tfrecord", "a/b", "...", "a..b"):
+        assert inside(tmp_path, good, "list") == tmp_path / good
 
 
 def test_read_text(tmp_path):
@@ -177,24 +166,21 @@ def test_read_text(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfa\r\n")
     assert read_text(path) == "a\r\n"
     path.write_bytes(b"ab\xff")
-    with pytest.raises(UserError, match=r"^/.*file: not UTF-8 at byte 2; look$"):
-        read_text(path, "look")
-    for name, what in (("missing", "no such file"), (".", "a folder, not a file")):
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate((1 << 28) + 1)
+    os.mkfifo(tmp_path / "pipe")
+    for name, what in (
+        ("file", "not UTF-8 at byte 2"),
+        ("missing", "no such file"),
+        (".", "a folder, not a file"),
+        ("large", "too large .*"),
+        ("pipe", "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+    ):
         with pytest.raises(UserError, match=f"^{tmp_path / name}: {what}; look$"):
             read_text(tmp_path / name, "look")
     with pytest.raises(UserError, match="cannot be read"):
         read_text("a\0b")
-    with path.open("wb") as file:
-        file.truncate((1 << 28) + 1)
-    with pytest.raises(UserError, match="too large"):
-        read_text(path)
-
-
-def test_a_pipe_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(UserError, match=f"^{path}: not a regular file; check the path$"):
-            read_text(path)
 
 
 @pytest.mark.parametrize(
@@ -235,17 +221,20 @@ def test_locked(tmp_path):
     assert (tmp_path / "victim").read_text() == "mine"
 
 
-@pytest.mark.parametrize("by_system", [True, False])
-def test_a_rename_never_replaces(tmp_path, monkeypatch, by_system):
-    """Files and folders, by the system's call and without it; a link to nothing counts too."""
-    if not by_system:
+@pytest.fixture(params=[True, False], ids=["by_system", "by_hand"])
+def renaming(request, monkeypatch):
+    """Renames by the system's call, and without it."""
+    if not request.param:
         monkeypatch.setattr(files, "_renamed_by_system", lambda source, target: False)
+
+
+def test_a_rename_never_replaces(tmp_path, renaming):
+    """Files and folders; a link to nothing counts too."""
     (tmp_path / "file").write_text("new")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "a").write_text("new")
     (tmp_path / "taken").write_text("mine")
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "b").write_text("mine")
+    for folder, content in (("folder", "new"), ("full", "mine")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text(content)
     (tmp_path / "link").symlink_to("nothing")
     for source in ("file", "folder"):
         for target in ("taken", "full", "link"):
@@ -253,34 +242,28 @@ def test_a_rename_never_replaces(tmp_path, monkeypatch, by_system):
                 files.rename_new(tmp_path / source, tmp_path / target)
         files.rename_new(tmp_path / source, tmp_path / f"{source}2")
     assert (tmp_path / "file2").read_text() == (tmp_path / "folder2" / "a").read_text() == "new"
-    assert (tmp_path / "taken").read_text() == (tmp_path / "full" / "b").read_text() == "mine"
+    assert (tmp_path / "taken").read_text() == (tmp_path / "full" / "a").read_text() == "mine"
     assert not (tmp_path / "file").exists() and not (tmp_path / "folder").exists()
 
 
 def test_what_takes_the_name_of_a_folder_meanwhile_is_kept(tmp_path):
     """A folder that appears, and one that is exchanged for the one to replace."""
-    final = tmp_path / "out"
-    with pytest.raises(UserError, match="out: has appeared meanwhile"):
-        with files.staged_folder(final) as partial:
-            (partial / "a").write_text("new")
-            final.mkdir()
-            (final / "mine").write_text("mine")
-    with pytest.raises(UserError, match="out: another one has taken its place"):
-        with files.staged_folder(final) as partial:
-            (partial / "a").write_text("new")
-            final.rename(tmp_path / "before")
-            final.mkdir()
-            (final / "mine").write_text("other")
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["before", "out"]
+    final, before = tmp_path / "out", tmp_path / "before"
+    for content, message in (("mine", "has appeared meanwhile"), ("other", "has taken its place")):
+        with pytest.raises(UserError, match=f"out: .*{message}"):
+            with files.staged_folder(final) as partial:
+                (partial / "a").write_text("new")
+                if final.exists():
+                    final.rename(before)
+                final.mkdir()
+                (final / "mine").write_text(content)
+    assert names_in(tmp_path) == ["before", "out"]
     assert (final / "mine").read_text() == "other"
-    assert (tmp_path / "before" / "mine").read_text() == "mine"
+    assert (before / "mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("by_system", [True, False])
-def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, monkeypatch, by_system):
+def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, renaming):
     """Licences; a README, unless the last export has written it."""
-    if not by_system:
-        monkeypatch.setattr(files, "_renamed_by_system", lambda source, target: False)
     final = tmp_path / "out"
     for round in range(3):
         with files.staged_folder(final) as partial:
@@ -291,7 +274,7 @@ def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, monkeyp
         if round == 1:
             assert (final / "README.md").read_text().startswith("card 1")
             (final / "README.md").write_text("my words")
-    assert sorted(path.name for path in final.iterdir()) == ["2.bin", "LICENSE", "README.md"]
+    assert names_in(final) == ["2.bin", "LICENSE", "README.md"]
     assert (final / "README.md").read_text() == "my words"
     assert (final / "LICENSE").read_text() == "mine"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert names_in(tmp_path) == ["out"]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from official_cmlm.backends.tensorflow import TensorFlowBackend
-from official_cmlm.embeddings import SIMILARITIES, similarity, similarity_pairwise
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
 from official_cmlm.sentence_encoder import SentenceEncoder, TextCutWarning
@@ -89,16 +88,6 @@ def test_a_backend_without_embeddings_of_tokens(encoder):
         encoder.encode(TEXTS, output_value="token_embeddings")
 
 
-@pytest.mark.parametrize("name", SIMILARITIES)
-def test_similarity_of_pairs_is_the_diagonal(encoder, name):
-    encoder.similarity_fn_name = name
-    a, b = encoder.encode(TEXTS[:3]), encoder.encode(TEXTS[2:])
-    diagonal = np.diagonal(similarity(a, b, name))
-    np.testing.assert_allclose(encoder.similarity_pairwise(a, b), diagonal, atol=1e-5)
-    with pytest.raises(ValueError, match="as many rows, got 3 and 2"):
-        similarity_pairwise(a, b[:2], name)
-
-
 @pytest.mark.parametrize("window", [1, 4, 1000])
 def test_a_stream_gives_the_rows_of_encode(encoder, monkeypatch, window):
     from official_cmlm import token_batches
@@ -161,30 +150,17 @@ def test_processes_compute_the_same(loaded):
 # BERTopic, bertopic/backend/_sentencetransformers.py and KeyBERT,
 # keybert/backend/_sentencetransformers.py, `SentenceTransformerBackend.embed`. Both libraries take
 # an object of another class only as a subclass of their `BaseEmbedder`, which has this method.
-def test_calls_of_bertopic_and_keybert(encoder):
-    for verbose in (False, True):
-        embeddings = encoder.encode(TEXTS, show_progress_bar=verbose)
-        assert isinstance(embeddings, np.ndarray) and embeddings.shape == (5, DIMENSION)
+# SetFit, src/setfit/modeling.py: `SetFitModel.fit` with a head of scikit-learn, `encode`,
+# `device` and `create_model_card`'s length.
+def test_calls_of_other_libraries(encoder):
+    plain = encoder.encode(TEXTS)
+    assert isinstance(plain, np.ndarray) and plain.shape == (5, DIMENSION)
+    for options in (
+        {"show_progress_bar": True},
+        {"batch_size": 32, "convert_to_tensor": False, "show_progress_bar": None},
+    ):
+        np.testing.assert_array_equal(encoder.encode(TEXTS, **options), plain)
     # KeyBERT's words of a document come as an array of NumPy strings (`get_feature_names_out`).
     words = np.array(["cat", "dog"], dtype=object)
     np.testing.assert_array_equal(encoder.encode(words), encoder.encode(list(words)))
-
-
-# SetFit, src/setfit/modeling.py: `SetFitModel.fit` with a head of scikit-learn, `encode`,
-# `predict_proba`, `device` and `create_model_card`'s length.
-def test_calls_of_setfit(encoder):
-    from sklearn.linear_model import LogisticRegression
-
-    labels = [0, 1, 0, 0, 1]
-    model_body, model_head = encoder, LogisticRegression()
-    model_head.fit(model_body.encode(TEXTS, normalize_embeddings=True), labels)
-    found = model_body.encode(
-        TEXTS,
-        batch_size=32,
-        normalize_embeddings=True,
-        convert_to_tensor=False,
-        show_progress_bar=None,
-    )
-    assert model_head.predict_proba(found).shape == (5, 2)
-    assert model_body.device and model_body.get_sentence_embedding_dimension() == found.shape[1]
-    assert model_body.max_seq_length == 12
+    assert encoder.device and encoder.max_seq_length == 12

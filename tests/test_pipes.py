@@ -74,22 +74,20 @@ def test_a_reader_refuses_a_pipe(tmp_path, name):
     refused(path, lambda: READERS[name](path))
 
 
-@pytest.mark.parametrize("name", ["checkpoint", "ckpt-1.index", "ckpt-1.data-00000-of-00001"])
-def test_pipes_of_a_training(exported, tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["checkpoint", "ckpt-1.index", "ckpt-1.data-00000-of-00001", "weights.safetensors"]
+)
+def test_pipes_of_an_encoder_directory(exported, tmp_path, name):
     folder = shutil.copytree(exported[0], tmp_path / "model")
+    if name == "weights.safetensors":
+        for path in [folder / "checkpoint", *folder.glob("ckpt-*")]:
+            path.unlink()
     path = pipe(folder / name)
     refused(path, lambda: SentenceEncoder.load(folder, backend="onnx"))
-    if "data" not in name:
+    if name == "weights.safetensors":
+        refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
+    elif "data" not in name:
         refused(path, lambda: latest_good_checkpoint(folder))
-
-
-def test_a_pipe_as_weights_of_an_encoder_directory(exported, tmp_path):
-    folder = shutil.copytree(
-        exported[0], tmp_path / "model", ignore=shutil.ignore_patterns("ckpt-*", "checkpoint")
-    )
-    path = pipe(folder / "weights.safetensors")
-    refused(path, lambda: SentenceEncoder.load(folder, backend="onnx"))
-    refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
 
 
 @pytest.mark.parametrize("verify", [True, False])

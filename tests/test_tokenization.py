@@ -47,36 +47,38 @@ def test_entries_and_ids(tmp_path):
     assert load_vocabulary(path, lower_case=False).tokens == tuple(entries)
 
 
-@pytest.mark.parametrize("missing", SPECIALS)
-def test_missing_special_token(tmp_path, missing):
-    """It is named."""
-    entries = [token for token in SPECIALS if token != missing]
-    _refused(_write(tmp_path, entries), rf"4 entries but no \{missing[:-1]}\]; add a line")
-
-
-def test_no_special_tokens_at_all(tmp_path):
-    """All five are named, also for an empty file."""
-    for entries, count in ((["a", "b"], 2), ([], 0)):
-        _refused(_write(tmp_path, entries), rf"{count} entries but no \[PAD\] .*\[MASK\]")
-    (tmp_path / "vocab.txt").write_bytes(b"")
-    _refused(tmp_path / "vocab.txt", "0 entries")
-
-
-def test_duplicate_and_empty_lines(tmp_path):
-    """Line numbers count from one; of a duplicate both are named."""
-    _refused(_write(tmp_path, [*SPECIALS, "x", "y", "x"]), "'x' stands on lines 6 and 8")
-    _refused(_write(tmp_path, [*SPECIALS, "", "y"]), "line 6 is empty")
-    _refused(_write(tmp_path, [*SPECIALS, "y", ""]), "line 7 is empty")
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        *(
+            ([token for token in SPECIALS if token != missing],
+             rf"4 entries but no \{missing[:-1]}\]; add a line")
+            for missing in SPECIALS
+        ),
+        (["a", "b"], r"2 entries but no \[PAD\] .*\[MASK\]"),
+        ([], r"0 entries but no \[PAD\] .*\[MASK\]"),
+        ([*SPECIALS, "x", "y", "x"], "'x' stands on lines 6 and 8"),
+        ([*SPECIALS, "", "y"], "line 6 is empty"),
+        ([*SPECIALS, "y", ""], "line 7 is empty"),
+    ],
+)  # fmt: skip
+def test_entries_that_are_no_vocabulary(tmp_path, entries, message):
+    """Missing tokens are named; line numbers count from one, of a duplicate both are named."""
+    _refused(_write(tmp_path, entries), message)
 
 
 def test_files_that_are_no_vocabulary(tmp_path):
-    """Not UTF-8, and not there."""
+    """Not UTF-8, empty, and not there."""
     path = tmp_path / "vocab.txt"
-    path.write_bytes(b"[PAD]\n\xff\n")
-    _refused(path, "not UTF-8 at byte 6")
-    _refused(
-        tmp_path / "none.txt", "no such file; name a vocabulary; python -m data_prep.build_vocab"
-    )
+    advice = "name a vocabulary; python -m data_prep.build_vocab"
+    for content, message in (
+        (None, f"no such file; {advice}"),
+        (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
+        (b"", "0 entries"),
+    ):
+        if content is not None:
+            path.write_bytes(content)
+        _refused(path, message)
 
 
 def test_casing(tmp_path):
@@ -134,16 +136,10 @@ def test_long_words():
     # 60 Thai letters of three bytes each.
     clause = "กขค" * 20
     tokens = (*SPECIALS, "ก", "##ก", "##ข", "##ค", "ok")
-    ids = {
-        n: _ids(WordPieceVocabulary(tokens, False, n), [f"ok {clause} ok"])[0] for n in (100, 1000)
-    }
-    assert ids[100] == [9, 1, 9]
-    assert ids[1000] == [9, 5, *([7, 8, 6] * 20)[:59], 9]
     # The limit itself is still allowed.
-    assert [_ids(WordPieceVocabulary(tokens, False, n), [clause])[0][0] for n in (179, 180)] == [
-        1,
-        5,
-    ]
+    for most, pieces in ((100, [1]), (179, [1]), (180, [5, *([7, 8, 6] * 20)[:59]])):
+        found = _ids(WordPieceVocabulary(tokens, False, most), [f"ok {clause} ok"])
+        assert found == [[9, *pieces, 9]]
 
 
 def _ids(vocabulary, lines):

@@ -24,9 +24,11 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.search import Index
 from official_cmlm.text_files import Reading, read_rows
 from tests.checkpoints.helpers import REFERENCES
+from tests.evaluation.toy import write_beir
 from tests.search.toy_encoder import WIDTH, Words
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+NANO = "train-00000-of-00001.parquet"
 TEXTS = ["a cat", "zwei Wörter", "五个 字符", 'a "quoted" text']
 ROWS = [{"id": number, "text": text} for number, text in enumerate(TEXTS, 10)]
 
@@ -194,17 +196,12 @@ def _read_results(folder, name):
 
 
 def _write_collections(folder):
-    documents = [{"_id": f"d{number}", "text": text} for number, text in enumerate(TEXTS)]
-    queries = [{"_id": "q1", "text": "Who?"}]
-    for name, rows in (("corpus", documents), ("queries", queries)):
-        (folder / f"beir/{name}.jsonl").parent.mkdir(exist_ok=True)
-        (folder / f"beir/{name}.jsonl").write_bytes(_json_lines(rows))
-        columns = {key: [row[key] for row in rows] for key in rows[0]}
-        _parquet(folder / f"nano/{name}/train-00000-of-00001.parquet", columns)
-    (folder / "beir/qrels").mkdir()
-    (folder / "beir/qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td0\t1\n")
+    texts = {f"d{number}": text for number, text in enumerate(TEXTS)}
+    write_beir(folder / "beir", texts, {"q1": "Who?"}, ["q1\td0\t1"])
+    for name, rows in (("corpus", texts), ("queries", {"q1": "Who?"})):
+        _parquet(folder / "nano" / name / NANO, {"_id": list(rows), "text": list(rows.values())})
     judged = {"query-id": ["q1"], "corpus-id": ["d0"], "score": [1]}
-    _parquet(folder / "nano/qrels/train-00000-of-00001.parquet", judged)
+    _parquet(folder / "nano/qrels" / NANO, judged)
 
 
 def _read_collection(folder, name):
@@ -214,7 +211,6 @@ def _read_collection(folder, name):
     return list(found.documents.values())
 
 
-NANO = "train-00000-of-00001.parquet"
 # Reader -> (writer of good files, reader, the files that are damaged).
 READERS = {
     "embed": (

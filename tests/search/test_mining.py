@@ -128,23 +128,22 @@ def test_wrong_arguments_are_refused(call, message):
         call()
 
 
-def test_pairs_that_are_not_wanted_take_no_memory():
-    """All vectors are equal, so every pair is near; ties are ordered by row."""
+def _peak(call, vectors, *arguments, **options):
+    """Returns the result of a call, and the most bytes that it holds at once."""
+    call(vectors[:10])
+    tracemalloc.start()
+    found = call(vectors, *arguments, **options)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found, peak
+
+
+def test_memory():
+    """All vectors are equal, so every pair is near; those that are not wanted take none."""
     vectors, block = np.tile(np.eye(1, 8, dtype=np.float32), (1500, 1)), 1 << 22
-    paraphrases(vectors[:10])
-    tracemalloc.start()
-    pairs, _ = paraphrases(vectors, 0.7, most=2000, block_bytes=block)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    (pairs, _), peak = _peak(paraphrases, vectors, 0.7, most=2000, block_bytes=block)
     assert peak < 4 * block
+    # Ties are ordered by row.
     assert pairs.tolist() == [[0, i] for i in range(1, 1500)] + [[1, i] for i in range(2, 503)]
-
-
-def test_memory_of_groups():
-    vectors = np.tile(np.eye(1, 8, dtype=np.float32), (1000, 1))
-    groups(vectors[:10])
-    tracemalloc.start()
-    assert (groups(vectors, 0.7, block_bytes=1 << 20) == 0).all()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 130 * (1000 * 999 // 2)
+    found, peak = _peak(groups, vectors[:1000], 0.7, block_bytes=1 << 20)
+    assert (found == 0).all() and peak < 130 * (1000 * 999 // 2)

@@ -3,11 +3,14 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from official_cmlm.embeddings import Ranges, quantize
 from official_cmlm.errors import UserError
 from official_cmlm.search import Index
+from tests.conftest import change_json
 from tests.search.toy_encoder import WIDTH, Words
 
 TEXTS = [f"sentence number {i} about thing {i * i}" for i in range(50)]
@@ -23,30 +26,21 @@ def _written(folder, precision="float32", form="npy", ids=None):
         ranges.save(folder)
     shards = []
     for number, start in enumerate(range(0, len(TEXTS), 20)):
-        part = slice(start, start + 20)
-        rows = codes[part]
+        numbers = list(map(str, range(len(TEXTS))))
+        rows, names, texts = (one[start : start + 20] for one in (codes, ids or numbers, TEXTS))
         entry = {"file": f"embeddings-{number:05d}.{form}", "rows": len(rows)}
-        names = (ids or [str(i) for i in range(len(TEXTS))])[part]
-        if form == "npy":
+        if form == "parquet":
+            entry["text"] = "body"
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), rows.shape[1])
+            topics = [f"t{i}" for i in range(len(names))]
+            columns = {"id": names, "body": texts, "topic": topics, "embedding": vectors}
+            pq.write_table(pa.table(columns), folder / entry["file"])
+        else:
             np.save(folder / entry["file"], rows)
             if ids:
                 entry["ids"] = f"ids-{number:05d}.jsonl"
                 lines = "".join(json.dumps(one) + "\n" for one in names)
                 (folder / entry["ids"]).write_text(lines)
-        else:
-            import pyarrow as pa
-            import pyarrow.parquet as pq
-
-            columns = {
-                "id": names,
-                "body": TEXTS[part],
-                "topic": [f"t{i}" for i in range(len(names))],
-                "embedding": pa.FixedSizeListArray.from_arrays(
-                    pa.array(rows.reshape(-1)), rows.shape[1]
-                ),
-            }
-            entry["text"] = "body"
-            pq.write_table(pa.table(columns), folder / entry["file"])
         shards.append(entry)
     manifest = {"rows": len(TEXTS), "columns": codes.shape[1], "precision": precision}
     (folder / "manifest.json").write_text(json.dumps(manifest | {"shards": shards}))
@@ -56,8 +50,6 @@ def _written(folder, precision="float32", form="npy", ids=None):
 @pytest.mark.parametrize("form", ["npy", "parquet"])
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
 def test_embeddings_become_an_index(tmp_path, precision, form):
-    if form == "parquet":
-        pytest.importorskip("pyarrow")
     names = [f"n{i}" for i in range(len(TEXTS))]
     folder = _written(tmp_path / "vectors", precision, form, names)
     kept = "bits" if "binary" in precision else "float32"
@@ -74,18 +66,17 @@ def test_embeddings_become_an_index(tmp_path, precision, form):
         assert (hit.text, hit.metadata) == (TEXTS[7], {"topic": "t7"})
 
 
-def test_numbers_are_the_ids_of_embeddings_without_ids(tmp_path):
+def test_ids_are_numbers_or_all_different(tmp_path):
     index = Index.from_embeddings(_written(tmp_path / "vectors"), Words(), "int8", True)
     assert index.ids == [str(i) for i in range(len(TEXTS))]
     assert index.search(TEXTS[33], 1)[0].id == "33"
+    folder = _written(tmp_path / "equal", ids=["same"] * len(TEXTS))
+    with pytest.raises(UserError, match="'same' is there twice"):
+        Index.from_embeddings(folder, Words())
 
 
 def _manifest(**values):
-    def change(folder):
-        path = folder / "manifest.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-    return change
+    return lambda folder: change_json(folder / "manifest.json", **values)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +99,3 @@ def test_damaged_embeddings_are_one_line(tmp_path, damage, message):
     with pytest.raises(UserError, match=message) as caught:
         Index.from_embeddings(folder, Words())
     assert "\n" not in str(caught.value)
-
-
-def test_an_id_twice_is_refused(tmp_path):
-    folder = _written(tmp_path / "vectors", ids=["same"] * len(TEXTS))
-    with pytest.raises(UserError, match="'same' is there twice"):
-        Index.from_embeddings(folder, Words())
