@@ -52,14 +52,7 @@ class Classifier:
         return self.probabilities(self.encoder.encode(texts))
 
     def probabilities(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns the probability of each label of texts with these vectors of the encoder.
-
-        Args:
-          vectors: float32 `[…, dim]`.
-
-        Returns:
-          float32 `[…, classes]`.
-        """
+        """Returns `predict_proba` of vectors: float32 `[…, dim]` to float32 `[…, classes]`."""
         logits = vectors @ self.kernel + self.bias
         powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return powers / powers.sum(axis=-1, keepdims=True)
@@ -69,13 +62,10 @@ class Classifier:
 
         All that takes an encoder directory takes the folder: it is evaluated, exported and served.
 
-        Args:
-          folder: the folder to write.
-          overwrite: whether a folder that holds a classifier already may be replaced.
-
         Raises:
-          UserError: if the folder holds something else, or the encoder's vector is computed by
-            weights outside of the encoder, or of a backend without a Keras model.
+          UserError: if the folder holds something else than a classifier, or one without
+            `overwrite`; if the encoder's vector is computed by weights outside of the encoder, or
+            of a backend without a Keras model.
         """
         import tensorflow as tf
 
@@ -102,11 +92,7 @@ class Classifier:
 
     @classmethod
     def load(cls, folder: str | os.PathLike, **options: Any) -> "Classifier":
-        """Loads a folder that `save` has written.
-
-        Args:
-          folder: the folder.
-          **options: of `SentenceEncoder.load`, such as `backend`.
+        """Loads a folder that `save` has written, with options of `SentenceEncoder.load`.
 
         Raises:
           UserError: if the folder holds no classifier, or a damaged one.

@@ -121,11 +121,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
 
 
 def define_export(cuts: bool = True) -> None:
-    """Defines what exporters have in common.
-
-    Args:
-      cuts: whether there is a `--seq_length` that texts are cut to.
-    """
+    """Defines what exporters have in common; `--seq_length` if they cut texts."""
     define_model_name()
     flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
     if cuts:
@@ -314,12 +310,8 @@ def import_modules() -> list[str]:
 def import_user_module(name: str, hint: str) -> types.ModuleType:
     """Imports a module of the user's own, looked up from the current folder as `python -m` does.
 
-    Args:
-      name: e.g. `my_package.my_objective`.
-      hint: what to do if it cannot be imported, for the message.
-
     Raises:
-      UserError: if it cannot be imported; a user's module may raise anything.
+      UserError: if it cannot be imported, with the hint; a user's module may raise anything.
     """
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -249,14 +249,7 @@ def similarity(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray
 
 
 def similarity_pairwise(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray:
-    """Computes the similarity of each row of `a` with the same row of `b`.
-
-    Args:
-      a, b: float `[n, dim]`.
-      name: see `similarity`.
-
-    Returns:
-      float32 `[n]`.
+    """Computes the similarity of each row of `a` with the same row of `b`: float32 `[n]`.
 
     Raises:
       ValueError: as `similarity`, and for different numbers of rows.

@@ -162,9 +162,7 @@ def model_settings() -> dict[str, Any]:
 def load_model(workload: str, settings: dict[str, Any] | None = None) -> "SentenceEncoder":
     """Loads an encoder by the backend and device of the flags; see `SentenceEncoder.load`.
 
-    Args:
-      workload: see there.
-      settings: see `model_settings`. Default: those of the flags.
+    The settings are `model_settings`; by default those of the flags.
     """
     from official_cmlm.sentence_encoder import SentenceEncoder
 

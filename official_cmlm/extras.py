@@ -9,14 +9,8 @@ from official_cmlm.errors import UserError
 def check_extra(extra: str, *packages: str) -> None:
     """Raises `UserError` unless packages are installed. Call it before importing them.
 
-    It takes less than a microsecond for packages that are imported already.
-
-    Args:
-      extra: the extra of this project that brings them, such as `data`.
-      *packages: top-level names, as they are imported.
-
-    Raises:
-      UserError: one is missing; the message says how to install it.
+    It takes less than a microsecond for packages that are imported already. The message says how
+    to install the extra of this project, such as `data`, that brings them.
     """
     for package in packages:
         if not is_installed(package):

@@ -335,7 +335,7 @@ def check_writable(
     is known of remote paths such as `gs://bucket/name`.
 
     Args:
-      path: what will be written.
+      path: a file or a folder.
       is_folder: refuse an existing file too.
       replaced: a folder that is built beside its final name, as `staged_folder` does.
     """
@@ -450,11 +450,8 @@ def output_folder(
 def check_own(folder: Path, own: str) -> None:
     """Raises `UserError` if a folder that is to be replaced holds files of somebody else.
 
-    Hand-written READMEs, licences and notices are none, as `replace_folder` keeps them.
-
-    Args:
-      folder: the folder.
-      own: regular expression of the relative paths that this program writes there.
+    Hand-written READMEs, licences and notices are none, as `replace_folder` keeps them; `own` is a
+    regular expression of the relative paths that this program writes there.
     """
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(folder).as_posix() for path in paths)
@@ -467,12 +464,7 @@ def check_own(folder: Path, own: str) -> None:
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
-    """Returns the path of a file that another file names, which must lie in the folder.
-
-    Args:
-      folder: where the file must be, at any depth.
-      name: its relative path, as `source` says.
-      source: the file that names it, for the message.
+    """Returns the path of a file that another one, `source`, names; it must lie in the folder.
 
     Raises:
       UserError: for absolute paths and paths that lead out of the folder.
@@ -635,13 +627,9 @@ def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = 
     existing folder, `README.md`, licences and notices stay, unless `partial` has a file of that
     name; a `README.md` that was not `GENERATED` stays in any case.
 
-    Args:
-      partial: the new folder.
-      final: its name.
-      before: the `identity` of the folder that is replaced. Default: that of the present one.
-
     Raises:
-      UserError: another folder or file has taken the name meanwhile; it stays as it is.
+      UserError: another folder or file than the one with the `identity` before, by default the
+        present one, has taken the name meanwhile; it stays as it is.
     """
     before = before or identity(final)
     if before is None:

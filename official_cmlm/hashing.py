@@ -26,12 +26,8 @@ def unmix(words: np.ndarray) -> np.ndarray:
 def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
     """Returns polynomial hashes of every `size` consecutive words, modulo 2^64.
 
-    Args:
-      words: [words] uint64, a hash of each.
-      size: words of an n-gram.
-
-    Returns:
-      [max(0, words - size + 1)] uint64. Their low bits depend on the low bits of `words` alone.
+    The words are uint64 `[words]`, a hash of each; so is the result, `[max(0, words - size + 1)]`,
+    whose low bits depend on the low bits of `words` alone.
     """
     count = max(0, len(words) - size + 1)
     hashes = np.zeros(count, np.uint64)

@@ -18,9 +18,7 @@ def langchain_embeddings(encoder: SentenceEncoder, **options: Any) -> Any:
 
     >>> store = InMemoryVectorStore(langchain_embeddings(encoder))    # doctest: +SKIP
 
-    Args:
-      encoder: embeds the texts.
-      **options: of `encode`, such as `normalize_embeddings`.
+    Options are those of `encode`, such as `normalize_embeddings`.
 
     Raises:
       UserError: if `langchain-core` is not installed.
@@ -48,10 +46,7 @@ def llama_index_embedding(encoder: SentenceEncoder, batch_size: int = 64, **opti
     >>> VectorStoreIndex.from_documents(                              # doctest: +SKIP
     ...     documents, embed_model=llama_index_embedding(encoder))
 
-    Args:
-      encoder: embeds the texts.
-      batch_size: texts that LlamaIndex gives at a time, 1 to 2048.
-      **options: of `encode`, such as `normalize_embeddings`.
+    LlamaIndex gives `batch_size` texts at a time, 1 to 2048. Options are those of `encode`.
 
     Raises:
       UserError: if `llama-index-core` is not installed.
@@ -88,10 +83,7 @@ def mteb_model(encoder: SentenceEncoder, name: str = "own/encoder", **options: A
 
     >>> mteb.evaluate(mteb_model(encoder), mteb.get_tasks(tasks=["STS12"]))    # doctest: +SKIP
 
-    Args:
-      encoder: embeds the texts.
-      name: of the model in mteb's results, as `org/name`.
-      **options: of `encode`, such as `normalize_embeddings`.
+    The name, as `org/name`, is that of mteb's results. Options are those of `encode`.
     """
     from official_cmlm.evaluation.suites.mteb import MtebEncoder, description_of
 

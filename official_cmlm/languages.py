@@ -46,14 +46,10 @@ def no_language(tag: str) -> str:
 
 
 def check_language_tag(tag: str, where: str) -> str:
-    """Returns the tag if it is one.
-
-    Args:
-      tag: a language tag, as a flag or a file gives it.
-      where: what the message begins with, such as `--language` or `a.jsonl:3`.
+    """Returns the tag if it is well-formed.
 
     Raises:
-      UserError: it is not well-formed.
+      UserError: it is not; the message begins with `where`, such as `--language` or `a.jsonl:3`.
     """
     if not is_language_tag(tag):
         raise UserError(f"{where}: {no_language(tag)}")

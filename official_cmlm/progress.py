@@ -12,13 +12,9 @@ _drawn: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
-    """Returns a tqdm bar on standard error.
+    """Returns a tqdm bar on standard error; `kwargs` are further arguments of `tqdm.tqdm`.
 
-    Args:
-      total: how many `unit`s there are; None if that is not known yet.
-      unit: what is counted, e.g. `B`, `step`.
-      description: name of the stage.
-      **kwargs: further arguments of `tqdm.tqdm`.
+    The total is None if it is not known yet; a unit is e.g. `B` or `step`.
     """
     from tqdm import tqdm
 

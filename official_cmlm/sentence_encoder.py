@@ -243,17 +243,9 @@ class SentenceEncoder:
     ) -> TokenRows:
         """Returns the ids of each sentence after its prompt, for `encode_rows`.
 
-        They are not cut and lack the special tokens, so ids from elsewhere can take their place.
-
-        Args:
-          sentences, prompt_name, prompt: see `encode`.
-          role: `query` or `document`: the prompt of `encode_query` or `encode_document`.
-
-        Returns:
-          int32 ids, a row for each sentence.
-
-        Raises:
-          TypeError, UserError: as `encode`.
+        They are int32, not cut, and lack the special tokens, so ids from elsewhere can take their
+        place. A role, `query` or `document`, has the prompt of `encode_query` or `encode_document`;
+        other arguments and errors are those of `encode`.
         """
         if role is not None:
             names = {"query": _QUERY, "document": _DOCUMENT}[role]
@@ -261,18 +253,10 @@ class SentenceEncoder:
         return joined(self._reader(prompt_name, prompt).whole(_checked_list(sentences)))
 
     def encode_rows(self, rows: TokenRows, batch_size: int = 64) -> np.ndarray:
-        """Embeds rows of ids, each cut to `max_seq_length` with its special tokens.
-
-        Args:
-          rows: ids of the vocabulary without special tokens, see `token_rows`.
-          batch_size: see `encode`.
+        """Embeds rows of `token_rows`, each cut to `max_seq_length` with its special tokens.
 
         Returns:
-          float32 `[n, dimension]`, as `encode` without options.
-
-        Raises:
-          ValueError: if `batch_size` is below 1.
-          UserError: if an embedding is not finite.
+          float32 `[n, dimension]`, as `encode` without options, whose errors are raised too.
         """
         cut = cut_rows(rows, self.max_seq_length - 2)
         return self._collected(self._computed([cut], batch_size), len(rows.row_splits) - 1)
@@ -580,16 +564,11 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Counts the tokens of each sentence before it is cut, special ones and prompt included.
 
-        Sentences with more than `max_seq_length` are cut by `encode`.
-
-        Args:
-          sentences, prompt_name, prompt: see `encode`.
+        Sentences with more than `max_seq_length` are cut by `encode`, whose arguments and errors
+        these are.
 
         Returns:
           int64 `[n]`.
-
-        Raises:
-          TypeError, UserError: as `encode`.
         """
         windows = self._reader(prompt_name, prompt).whole(_checked_list(sentences))
         return np.concatenate([np.zeros([0], np.int64), *map(lengths_of, windows)])
@@ -600,9 +579,6 @@ class SentenceEncoder:
         Returns:
           `input_ids`, `attention_mask` and `token_type_ids`, int64 `[n, longest]`, as the method of
           sentence-transformers of this name, with arrays in place of tensors.
-
-        Raises:
-          TypeError: as `encode`.
         """
         ids, mask = self._ids_and_mask(texts)
         return {
@@ -617,9 +593,6 @@ class SentenceEncoder:
         Returns:
           `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`; `[0, 2]` for
           an empty list.
-
-        Raises:
-          TypeError: as `encode`.
         """
         import tensorflow as tf
 

@@ -28,10 +28,8 @@ class Processes:
     ) -> None:
         """Starts processes when they are first needed.
 
-        Args:
-          workers: their number.
-          make: makes the encoder; a function that another process can import.
-          arguments: its arguments in each process.
+        `make`, a function that other processes can import, makes the encoder of its arguments in
+        each of them.
         """
         context = multiprocessing.get_context("spawn")
         self.workers = workers
@@ -48,11 +46,7 @@ class Processes:
         return self._waited(self._pool.submit(_with_made, function, *arguments).result)
 
     def map(self, function: Callable, items: Iterable[Any]) -> list[Any]:
-        """Returns `function(encoder, item)` of each item.
-
-        Raises:
-          UserError: if a process has died.
-        """
+        """Returns `function(encoder, item)` of each item; raises as `call`."""
         found = [self._pool.submit(_with_made, function, item) for item in items]
         return self._waited(lambda: [one.result() for one in found])
 

@@ -46,12 +46,7 @@ class Texts:
     """
 
     def __init__(self, data: np.ndarray, ends: np.ndarray) -> None:
-        """Takes arrays without a copy.
-
-        Args:
-          data: uint8 `[bytes]`, the texts one after the other.
-          ends: int64 `[n]`, where each one ends.
-        """
+        """Takes uint8 `[bytes]`, all texts, and int64 `[n]`, where each ends, without a copy."""
         self._data, self._ends = GrowingArray(data), GrowingArray(ends)
 
     @classmethod
