@@ -1,7 +1,7 @@
 """The exceptions that the command line shows without a stack trace."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # Longer messages lose their middle: what they quote may be a file of any size.
 _MOST_CHARACTERS = 800
@@ -56,3 +56,9 @@ def one_line(text: object) -> str:
     if joined.isprintable():
         return joined
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
+def named(names: Sequence[str], shown: int = 3) -> str:
+    """Returns the first names and the number of the others, for messages."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more

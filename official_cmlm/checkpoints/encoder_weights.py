@@ -18,7 +18,7 @@ from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.checkpoints.published_files import read_tensors
 from official_cmlm.checkpoints.tensor_bundle import TensorBundle
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, named
 from official_cmlm.files import atomic_write
 from official_cmlm.validation import check_fields
 
@@ -95,15 +95,7 @@ def read_weights(
     """
     stored = _open(directory, prefix)
     config, owner = _overridden(directory, override, stored, max_seq_length)
-    shapes = encoder_shapes(config)
-    if config.dense_size:
-        shapes |= {
-            "dense/kernel": (config.hidden_size, config.dense_size),
-            "dense/bias": (config.dense_size,),
-        }
-    if config.pooled_by.weighted:
-        shapes["token_weights/embeddings"] = (config.vocab_size, 1)
-    encoder = stored.read("encoder", shapes)
+    encoder = stored.read("encoder", encoder_shapes(config))
     layers = stored.read_projection(owner) if config.num_projections else []
     # The names are for the message only.
     flat = {
@@ -217,7 +209,7 @@ class _Checkpoint:
         found = {}
         for name in self._bundle.children(_OBJECTIVES):
             keys = self._projection_keys((*_OBJECTIVES, name), "kernel")
-            found |= {name: [self._bundle.entries[key].shape for key in keys]} if keys else {}
+            found |= {name: [*map(self._bundle.shape, keys)]} if keys else {}
         return found
 
     def read_projection(self, owner: str | None) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -269,12 +261,6 @@ def _check_shapes(
             f"{where}: cannot be read into this encoder ({named(wrong)}); it was written for "
             "another architecture"
         )
-
-
-def named(names: list[str], shown: int = 3) -> str:
-    """Returns the first names and the number of the others, for messages."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
 
 
 def _check_finite(directory: EncoderDirectory, arrays: Tensors) -> None:

@@ -6,7 +6,6 @@ come from `bert_config.json`, from an experiment's `params.yaml`, or from a run 
 """
 
 import dataclasses
-import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,11 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
     check_vocabulary_size,
 )
-from official_cmlm.checkpoints.huggingface_tensors import (
-    encoder_shapes,
-    flat_shape,
-    head_shapes,
-)
+from official_cmlm.checkpoints.huggingface_tensors import encoder_shapes, flat_shape, head_shapes
 from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
 from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
 from official_cmlm.checkpoints.published_files import read_json
+from official_cmlm.checkpoints.tensor_bundle import VALUE
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig
 from official_cmlm.configs.yaml_loading import read_yaml
@@ -62,7 +58,6 @@ _NAME = re.compile(
     r"|relative_attention_bias/embeddings"
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
-_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # The tokenizers of these releases limit a word to 100 or 200 characters; `huggingface_tokenizer`
 # explains the factor.
 _MAX_BYTES_PER_WORD = 300
@@ -110,11 +105,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
     if config.num_projections:
         raise UserError(f"{path}: modules with projected sentence vectors cannot be imported")
     config = config.replace(pooling=options.pooling or config.pooling)
-    shapes = encoder_shapes(config)
-    if config.dense_size:
-        shapes["dense/kernel"] = (config.hidden_size, config.dense_size)
-        shapes["dense/bias"] = (config.dense_size,)
-    encoder = _take(prefix, weights, shapes)
+    encoder = _take(prefix, weights, encoder_shapes(config))
     has_head = "transform/dense/kernel" in weights and not options.drop_head
     head = _take(prefix, weights, head_shapes(config)) if has_head else None
     vocabulary = (
@@ -239,7 +230,7 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
 
 def _told_lower_case(prefix: str) -> bool | None:
     """Reads the casing that a TF-Hub module stores as a variable; None if it stores none."""
-    reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case/{_VALUE}"
+    reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case{VALUE}"
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
 
 
@@ -313,9 +304,7 @@ def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEnc
             "must map input_word_ids, input_mask and input_type_ids to sequence_output"
         ) from None
     differences = {}
-    for activation in dict.fromkeys(
-        itertools.chain([imported.config.hidden_activation], ACTIVATIONS)
-    ):
+    for activation in dict.fromkeys([imported.config.hidden_activation, *ACTIVATIONS]):
         config = imported.config.replace(hidden_activation=activation)
         candidate = dataclasses.replace(imported, config=config, head=None)
         got = build(candidate)[0](inputs)["sequence_output"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +144,6 @@ _PARAMETERS = {
     "beta": "bias",
     "embeddings": "weight",
 }
-
-
 _BLOCK_VECTORS = (
     "self_attention/attention_output/bias",
     "self_attention_layer_norm/gamma",
@@ -157,12 +155,8 @@ _BLOCK_VECTORS = (
 
 
 def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each encoder weight by name, pooler included."""
-    hidden, heads, inner = (
-        config.hidden_size,
-        config.num_attention_heads,
-        config.intermediate_size,
-    )
+    """Returns the shape of each encoder weight by name, but CMLM's projection; pooler included."""
+    hidden, heads, inner = config.hidden_size, config.num_attention_heads, config.intermediate_size
     split, width = (heads, hidden // heads), config.token_width
     shapes: dict[str, tuple[int, ...]] = {
         "word_embeddings/embeddings": (config.vocab_size, width),
@@ -189,6 +183,11 @@ def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         shapes["relative_attention_bias/embeddings"] = table
     shapes["pooler_transform/kernel"] = (hidden, hidden)
     shapes["pooler_transform/bias"] = (hidden,)
+    if config.dense_size:
+        shapes["dense/kernel"] = (hidden, config.dense_size)
+        shapes["dense/bias"] = (config.dense_size,)
+    if config.pooled_by.weighted:
+        shapes["token_weights/embeddings"] = (config.vocab_size, 1)
     return shapes
 
 
@@ -297,12 +296,7 @@ def from_huggingface(
     has_head = any(theirs in tensors for theirs in heads.values())
     expected = {*names.values(), *(heads.values() if has_head else ())}
     found = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
-    _check_same_names(
-        where,
-        expected,
-        found,
-        "pass --drop_surplus to import the encoder without them, if they belong to another task",
-    )
+    _check_same_names(where, expected, found)
     encoder = {
         name: _take(where, tensors, theirs, name, shapes[name]) for name, theirs in names.items()
     }
@@ -326,24 +320,20 @@ def from_huggingface(
     return encoder, head
 
 
-def _check_same_names(where: str, expected: set[str], found: set[str], surplus_help: str) -> None:
+def _check_same_names(where: str, expected: set[str], found: set[str]) -> None:
     """Raises `UserError` that lists missing and surplus tensors."""
     missing, surplus = sorted(expected - found), sorted(found - expected)
     if missing:
         raise UserError(
-            f"{where}: {len(missing)} tensor(s) missing: {_few(missing)}; the checkpoint is "
+            f"{where}: {len(missing)} tensor(s) missing: {named(missing, 8)}; the checkpoint is "
             "incomplete or of another architecture than its configuration says"
         )
     if surplus:
         raise UserError(
             f"{where}: {len(surplus)} tensor(s) that the encoder has no place for: "
-            f"{_few(surplus)}; {surplus_help}"
+            f"{named(surplus, 8)}; pass --drop_surplus to import the encoder without them, if they "
+            "belong to another task"
         )
-
-
-def _few(names: list[str], most: int = 8) -> str:
-    listed = ", ".join(names[:most])
-    return listed + (f", … ({len(names) - most} more)" if len(names) > most else "")
 
 
 def _take(

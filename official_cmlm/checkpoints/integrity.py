@@ -16,13 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import checkpoints_among
+from official_cmlm.checkpoints.tensor_bundle import VALUE, damaged
 from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special, unfinished_path
 
 # As `tf.train.CheckpointManager` names them.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
-# TensorFlow's suffix of the key of a variable's value.
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
 
@@ -43,7 +42,7 @@ def damage(prefix: str) -> str | None:
             if kind == "V":
                 value = value.astype(np.float32)
             if kind in "fV" and not np.isfinite(value).all():
-                return f"{name.removesuffix(_VALUE)} holds non-finite values"
+                return f"{name.removesuffix(VALUE)} holds non-finite values"
     except tf.errors.NotFoundError:
         return "a data file is missing"
     except (tf.errors.OpError, ValueError, IndexError) as error:
@@ -164,8 +163,4 @@ def refuse_damage(prefix: str) -> None:
     """Raises `UserError` if a checkpoint that is to be used is damaged."""
     wrong = damage(prefix)
     if wrong is not None:
-        folder = Path(prefix).parent
-        raise UserError(
-            f"{prefix}: damaged ({wrong}); copy it again, or resume the training in {folder}, "
-            "which starts from the checkpoint before it"
-        )
+        raise damaged(prefix, wrong)

@@ -12,45 +12,49 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special
+from official_cmlm.protobuf_messages import message_class
 
 # Key of the message `TrackableObjectGraph`: which object holds which others, and their variables.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow's suffix of the key of a variable's value.
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
 # Number of a type in `DataType` -> its name in NumPy; bfloat16 is read as 16-bit integers.
 _TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 14: "<u2", 19: "<f2"}
 _BFLOAT16 = 14
+# Messages of tensor_bundle.proto, tensor_shape.proto and trackable_object_graph.proto.
+_MESSAGES = {
+    "BundleHeaderProto": {"num_shards": (1, "int32", None)},
+    "Dimension": {"size": (1, "int64", None)},
+    "Shape": {"dim": (2, "Dimension", [])},
+    "BundleEntryProto": {
+        "dtype": (1, "int32", None),
+        "shape": (2, "Shape", None),
+        "shard_id": (3, "int32", None),
+        "offset": (4, "int64", None),
+        "size": (5, "int64", None),
+        # It is masked, see `_masked`.
+        "crc32c": (6, "fixed32", None),
+    },
+    "ObjectReference": {"node_id": (1, "int32", None), "local_name": (2, "string", None)},
+    "SerializedTensor": {"checkpoint_key": (3, "string", None)},
+    "TrackableObject": {
+        "children": (1, "ObjectReference", []),
+        "attributes": (2, "SerializedTensor", []),
+    },
+    "TrackableObjectGraph": {"nodes": (1, "TrackableObject", [])},
+}
 
 
 class Damaged(Exception):
     """Damage of a checkpoint's files; the message says which."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """The place of a tensor.
-
-    Attributes:
-      dtype: number of its type in TensorFlow's `DataType`.
-      shape: its dimensions.
-      shard: number of its data file.
-      offset, size: of its bytes in that file.
-      crc: masked CRC-32C of its bytes.
-    """
-
-    dtype: int
-    shape: tuple[int, ...]
-    shard: int
-    offset: int
-    size: int
-    crc: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,12 +63,12 @@ class TensorBundle:
 
     Attributes:
       prefix: of the checkpoint's files.
-      entries: key -> place, of all tensors.
+      entries: key -> `BundleEntryProto`, of all tensors.
       shards: number of data files.
     """
 
     prefix: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Any]
     shards: int
 
     @classmethod
@@ -77,13 +81,13 @@ class TensorBundle:
         refuse_special(f"{prefix}.index")
         try:
             rows = dict(_table(Path(f"{prefix}.index").read_bytes()))
-            header = _message(rows.pop(b"", b""))
-            entries = {key.decode(): _entry(value) for key, value in rows.items()}
-            return cls(prefix, entries, _number(header, 1))
+            header = _message("BundleHeaderProto", rows.pop(b"", b""))
+            entries = {k.decode(): _message("BundleEntryProto", v) for k, v in rows.items()}
+            return cls(prefix, entries, header.num_shards)
         except FileNotFoundError:
             raise UserError(f"{prefix}: no checkpoint there; name another folder") from None
         except (Damaged, IndexError, ValueError, struct.error) as error:
-            raise _damaged(prefix, f"its index cannot be read: {error}") from None
+            raise damaged(prefix, f"its index cannot be read: {error}") from None
 
     @functools.cached_property
     def _objects(self) -> list[tuple[dict[str, int], str | None]]:
@@ -93,17 +97,16 @@ class TensorBundle:
             entry = self.entries[_GRAPH]
             data = self._bytes(entry)
             length, at = _varint(data, 0)
-            text = data[at + 4 : at + 4 + length]
-            objects = []
-            for node in _all(_message(text), 1):
-                fields = _message(node)
-                children = [_message(child) for child in _all(fields, 1)]
-                values = [_message(value) for value in _all(fields, 2)]
-                names = {_text(child, 2): _number(child, 1) for child in children}
-                objects.append((names, _text(values[0], 3) if values else None))
-            return objects
+            graph = _message("TrackableObjectGraph", data[at + 4 : at + 4 + length])
+            return [
+                (
+                    {child.local_name: child.node_id for child in node.children},
+                    node.attributes[0].checkpoint_key if node.attributes else None,
+                )
+                for node in graph.nodes
+            ]
         except (Damaged, KeyError, IndexError, ValueError, struct.error) as error:
-            raise _damaged(self.prefix, f"its object graph cannot be read: {error}") from None
+            raise damaged(self.prefix, f"its object graph cannot be read: {error}") from None
 
     def children(self, path: Sequence[str]) -> list[str]:
         """Lists the names of the objects that the object at `path` holds; empty without one."""
@@ -120,18 +123,22 @@ class TensorBundle:
         node = objects[0] if objects else None
         for name in path:
             number = node[0].get(name) if node is not None else None
-            node = objects[number] if number is not None and number < len(objects) else None
+            node = objects[number] if number in range(len(objects)) else None
         return node
 
-    def _bytes(self, entry: Entry) -> bytes:
-        path = f"{self.prefix}.data-{entry.shard:05d}-of-{self.shards:05d}"
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor."""
+        return tuple(dimension.size for dimension in self.entries[key].shape.dim)
+
+    def _bytes(self, entry: Any) -> bytes:
+        path = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.shards:05d}"
         refuse_special(path)
         try:
             with open(path, "rb") as file:
                 file.seek(entry.offset)
                 return file.read(entry.size)
         except FileNotFoundError:
-            raise _damaged(self.prefix, "a data file is missing") from None
+            raise damaged(self.prefix, "a data file is missing") from None
 
     def read(self, key: str) -> np.ndarray:
         """Reads a tensor and compares it with its checksum; bfloat16 becomes float32.
@@ -140,21 +147,22 @@ class TensorBundle:
           UserError: if the data file is missing or damaged, or the tensor is not of numbers.
         """
         entry = self.entries[key]
-        name = key.removesuffix(_VALUE)
+        name, shape = key.removesuffix(VALUE), self.shape(key)
         dtype = np.dtype(_TYPES.get(entry.dtype, "V1"))
-        if entry.dtype not in _TYPES or math.prod(entry.shape) * dtype.itemsize != entry.size:
-            raise _damaged(self.prefix, f"{name} is of an unknown type")
+        if entry.dtype not in _TYPES or math.prod(shape) * dtype.itemsize != entry.size:
+            raise damaged(self.prefix, f"{name} is of an unknown type")
         data = self._bytes(entry)
-        if len(data) != entry.size or _masked(google_crc32c.value(data)) != entry.crc:
-            raise _damaged(self.prefix, f"{name} does not have its checksum")
-        array = np.frombuffer(data, dtype).reshape(entry.shape)
+        if len(data) != entry.size or _masked(google_crc32c.value(data)) != entry.crc32c:
+            raise damaged(self.prefix, f"{name} does not have its checksum")
+        array = np.frombuffer(data, dtype).reshape(shape)
         if entry.dtype == _BFLOAT16:
             # These are the upper halves of float32 numbers.
             return (array.astype(np.uint32) << 16).view(np.float32)
         return array
 
 
-def _damaged(prefix: str, why: str) -> UserError:
+def damaged(prefix: str, why: str) -> UserError:
+    """Returns the error for a checkpoint that is damaged and was to be used."""
     return UserError(
         f"{prefix}: damaged ({why}); copy it again, or resume the training in "
         f"{Path(prefix).parent}, which starts from the checkpoint before it"
@@ -210,46 +218,14 @@ def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[at - length : at]
 
 
-_Field = tuple[int, int | bytes]
+_message_class = functools.cache(functools.partial(message_class, "official_cmlm", _MESSAGES))
 
 
-def _message(data: bytes) -> list[_Field]:
-    """Returns the fields of a protobuf message: number, and an integer or bytes."""
-    fields: list[_Field] = []
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        kind = tag & 7
-        if kind == 0:
-            value, at = _varint(data, at)
-        elif kind == 2:
-            length, at = _varint(data, at)
-            value, at = data[at : at + length], at + length
-        elif kind == 5:
-            (value,) = struct.unpack_from("<I", data, at)
-            at += 4
-        else:
-            raise Damaged("a message has an unknown field")
-        fields.append((tag >> 3, value))
-    return fields
+def _message(name: str, data: bytes) -> Any:
+    """Parses a message."""
+    from google.protobuf.message import DecodeError
 
-
-def _number(fields: list[_Field], number: int) -> int:
-    found = [value for key, value in fields if key == number]
-    return int(found[-1]) if found and isinstance(found[-1], int) else 0
-
-
-def _all(fields: list[_Field], number: int) -> list[bytes]:
-    return [value for key, value in fields if key == number and isinstance(value, bytes)]
-
-
-def _text(fields: list[_Field], number: int) -> str:
-    return b"".join(_all(fields, number)[-1:]).decode()
-
-
-def _entry(value: bytes) -> Entry:
-    """Reads a `BundleEntryProto`."""
-    fields = _message(value)
-    shape = b"".join(_all(fields, 2)[-1:])
-    dimensions = tuple(_number(_message(size), 1) for size in _all(_message(shape), 2))
-    return Entry(_number(fields, 1), dimensions, *(_number(fields, n) for n in (3, 4, 5, 6)))
+    try:
+        return _message_class(name).FromString(data)
+    except DecodeError:
+        raise Damaged(f"no {name}") from None

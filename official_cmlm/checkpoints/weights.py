@@ -122,7 +122,12 @@ def load_head(
     directory: EncoderDirectory, encoder: SentenceEncoderModel
 ) -> tf_keras.layers.Layer | None:
     """Loads a directory's language-model head, tied to `encoder`; None if it has none."""
-    tensors = read_head(directory)
+    return _head_of(encoder, read_head(directory))
+
+
+def _head_of(
+    encoder: SentenceEncoderModel, tensors: Tensors | None
+) -> tf_keras.layers.Layer | None:
     if tensors is None:
         return None
     head = build_language_model_head(encoder)
@@ -192,11 +197,7 @@ def restore_objectives(
 def build(imported: ImportedEncoder) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
     """Builds the encoder and, if the import has one, its language-model head, from arrays."""
     model = model_of(EncoderWeights(imported.config, imported.encoder, []))
-    if imported.head is None:
-        return model, None
-    head = build_language_model_head(model)
-    _assign(head_variables(head), imported.head)
-    return model, head
+    return model, _head_of(model, imported.head)
 
 
 def _assign(variables: dict[str, tf.Variable], tensors: Tensors) -> None:

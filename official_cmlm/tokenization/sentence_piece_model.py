@@ -1,20 +1,19 @@
 """The part of SentencePiece's file format, `sentencepiece_model.proto`, that is used here.
 
 The package `sentencepiece` has generated code for it, but only for newer releases of protobuf than
-TensorFlow allows. Fields that are not listed are kept unchanged; the numbers from 200 on are free
-for users of the format.
+TensorFlow allows. The numbers from 200 on are free for users of the format.
 """
 
 import functools
 from typing import Any
+
+from official_cmlm.protobuf_messages import message_class
 
 # Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 # `trainer_spec.model_type`.
 UNIGRAM = 1
 
-_PACKAGE = "official_cmlm.sentencepiece"
-# Message -> field -> (number, type, default); enums are encoded as integers.
 _MESSAGES = {
     "Piece": {
         "piece": (1, "string", None),
@@ -54,25 +53,7 @@ _MESSAGES = {
 
 @functools.cache
 def _model_class() -> type:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(
-        name="official_cmlm/sentencepiece_model.proto", package=_PACKAGE, syntax="proto2"
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind, default) in fields.items():
-            described = message.field.add(name=field, number=number)
-            repeated = isinstance(default, list)
-            described.label = described.LABEL_REPEATED if repeated else described.LABEL_OPTIONAL
-            described.type = getattr(described, f"TYPE_{kind.upper()}", described.TYPE_MESSAGE)
-            if described.type == described.TYPE_MESSAGE:
-                described.type_name = f".{_PACKAGE}.{kind}"
-            elif default is not None:
-                described.default_value = default
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Model"))
+    return message_class("official_cmlm.sentencepiece", _MESSAGES, "Model")
 
 
 def new_model() -> Any:

@@ -17,8 +17,8 @@ import tensorflow as tf
 from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
 
-from official_cmlm.checkpoints.encoder_weights import named
 from official_cmlm.checkpoints.weights import non_finite
+from official_cmlm.errors import named
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.non_finite import Failure
