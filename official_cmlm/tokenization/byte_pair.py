@@ -17,6 +17,7 @@ from official_cmlm.tokenization.vocabulary import (
     ROLES,
     AfterSpace,
     GraphTokenizer,
+    Tokenizer,
     TokenRows,
     Vocabulary,
     check_unicode,
@@ -83,7 +84,7 @@ class BytePairVocabulary(Vocabulary):
         # An entry has one character for each byte.
         return tokens * max(map(len, self.tokens))
 
-    def tokenizer(self, tensorflow: bool = True) -> "_FastBytePair":
+    def tokenizer(self, tensorflow: bool = True) -> Tokenizer:
         del tensorflow
         return _FastBytePair(self)
 
@@ -94,7 +95,7 @@ class BytePairVocabulary(Vocabulary):
         return GraphBytePair(self.tokens, self.merges, self.add_prefix_space)
 
 
-class _FastBytePair:
+class _FastBytePair(Tokenizer):
     """Byte-level BPE by the Rust library `tokenizers`."""
 
     def __init__(self, vocabulary: BytePairVocabulary) -> None:

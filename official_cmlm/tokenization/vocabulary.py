@@ -61,8 +61,11 @@ class Tokenizer(Protocol):
 
         Neither the texts nor the other text begin or end with white space. So texts joined by
         single spaces have the ids of the first one, followed for each of the others by its
-        replaced first ids and the rest of its ids. None means that ids never change.
+        replaced first ids and the rest of its ids. None means that ids never change, as those of
+        most tokenizers.
         """
+        del texts
+        return None
 
 
 class GraphTokenizer(Protocol):
@@ -175,18 +178,14 @@ def token_rows(rows: list[list[int]]) -> TokenRows:
     return TokenRows(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-class FromGraph:
+class FromGraph(Tokenizer):
     """A graph tokenizer called from Python, of a vocabulary without `space_changes_ids`."""
 
     def __init__(self, graph: GraphTokenizer) -> None:
         self._graph = graph
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
-        """See `Tokenizer.tokenize`."""
         import tensorflow as tf
 
         ragged = self._graph.tokenize(tf.constant(utf8(texts), tf.string))
         return TokenRows(ragged.values.numpy(), ragged.row_splits.numpy())
-
-    def after_space(self, texts: Sequence[str]) -> None:
-        """Returns None: a space before a text changes none of its ids."""

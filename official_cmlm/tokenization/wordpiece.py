@@ -16,6 +16,7 @@ from official_cmlm.tokenization.vocabulary import (
     ROLES,
     FromGraph,
     GraphTokenizer,
+    Tokenizer,
     TokenRows,
     Vocabulary,
     check_unicode,
@@ -82,13 +83,8 @@ class WordPieceVocabulary(Vocabulary):
 
     @functools.cached_property
     def hash(self) -> str:
-        digest = hashlib.sha256("\n".join(self.tokens).encode())
-        digest.update(f"\n{self.lower_case}\n{self.max_bytes_per_word}".encode())
-        if self.normalization != NORMALIZATIONS[0]:
-            digest.update(f"\n{self.normalization}".encode())
-        if self.markers != "bert":
-            digest.update(f"\n{self.markers}".encode())
-        return digest.hexdigest()[:16]
+        parts = [*self.tokens, *map(str, self.settings().values())]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     def settings(self) -> dict[str, bool | int | str]:
         settings = {"lower_case": self.lower_case, "max_bytes_per_word": self.max_bytes_per_word}
@@ -104,7 +100,7 @@ class WordPieceVocabulary(Vocabulary):
         atomic_write_text(path.with_suffix(".json"), json.dumps(self.settings()) + "\n")
         return ["vocab.txt", "vocab.json"]
 
-    def tokenizer(self, tensorflow: bool = True) -> "FromGraph | RustWordPiece":
+    def tokenizer(self, tensorflow: bool = True) -> Tokenizer:
         return FromGraph(self.graph_tokenizer()) if tensorflow else RustWordPiece(self)
 
     def graph_tokenizer(self) -> GraphTokenizer:
@@ -191,15 +187,10 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
     saved = read_object(path, "delete it or write it again")
     if not isinstance(saved.get("lower_case", True), bool):
         raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
-    if saved.get("normalization", NORMALIZATIONS[0]) not in NORMALIZATIONS:
-        raise UserError(
-            f"{path}: normalization must be one of {', '.join(NORMALIZATIONS)}, "
-            f"got {saved['normalization']!r}"
-        )
-    if saved.get("markers", "bert") not in MARKERS:
-        raise UserError(
-            f"{path}: markers must be one of {', '.join(MARKERS)}, got {saved['markers']!r}"
-        )
+    # A tuple compares; a dict would hash what the file holds, which may be a list.
+    for key, known in (("normalization", NORMALIZATIONS), ("markers", tuple(MARKERS))):
+        if saved.get(key, known[0]) not in known:
+            raise UserError(f"{path}: {key} must be one of {', '.join(known)}, got {saved[key]!r}")
     longest = saved.get("max_bytes_per_word", 1000)
     if type(longest) is not int or longest < 1:
         raise UserError(f"{path}: max_bytes_per_word must be a positive integer, got {longest!r}")
@@ -226,8 +217,8 @@ def check_wordpiece(path: Path, tokens: tuple[str, ...], markers: str = "bert") 
         seen[token] = line
 
 
-class RustWordPiece:
-    """A `tokenization.Tokenizer` of a WordPiece vocabulary, without TensorFlow.
+class RustWordPiece(Tokenizer):
+    """A tokenizer of a WordPiece vocabulary, without TensorFlow.
 
     Its ids equal those of `WordPieceVocabulary.tokenizer` with one exception: under the
     normalisation `tensorflow_text`, uncased Cherokee and nine letters of Church Slavonic keep
@@ -243,7 +234,6 @@ class RustWordPiece:
         self._run = re.compile(rf"[^ \t\n\r]{{{self._most // _MOST_BYTES + 1},}}")
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
-        """See `tokenization.Tokenizer`."""
         valid = [text.decode("utf-8") for text in utf8(texts)]
         encoded = self._tokenizer.encode_batch_fast(valid, add_special_tokens=False)
         rows = [encoding.ids for encoding in encoded]
@@ -267,9 +257,6 @@ class RustWordPiece:
         if self._too_long(word):
             return [self._unknown]
         return [token.id for token in self._tokenizer.model.tokenize(word)]
-
-    def after_space(self, texts: Sequence[str]) -> None:
-        """Returns None: words are split at white space, so a space before a text changes no id."""
 
 
 def bare_wordpiece(vocabulary: WordPieceVocabulary, longest: int) -> Any:
