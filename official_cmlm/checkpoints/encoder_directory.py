@@ -136,15 +136,11 @@ class EncodingSettings:
 
     def values(self) -> dict[str, Any]:
         """Returns the JSON object that `of_values` reads, without what has its default."""
-        values = {
-            "prompts": {name: prompt for name, prompt in self.prompts.items() if prompt},
-            "default_prompt_name": self.default_prompt_name,
-            "similarity_fn_name": self.similarity_fn_name,
-        }
-        if self.default_prompt_name is not None:
-            values["prompts"][self.default_prompt_name] = self.prompts[self.default_prompt_name]
-        absent = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
-        return {name: value for name, value in values.items() if value != absent[name]}
+        prompts = self.prompts.items()
+        used = {name: text for name, text in prompts if text or name == self.default_prompt_name}
+        written = dataclasses.replace(self, prompts=used)
+        values = {name: getattr(written, name) for name in _SETTINGS}
+        return {k: value for k, value in values.items() if value != getattr(NO_SETTINGS, k)}
 
 
 NO_SETTINGS = EncodingSettings()
@@ -282,6 +278,12 @@ class EncoderDirectory:
                 f"{self.path}: holds an imported encoder; train in another --model_dir and start "
                 "from this one by task.init_checkpoint"
             )
+
+
+def output_directory(path: str | os.PathLike, overwrite: bool) -> Path:
+    """Returns the absolute path of an encoder directory to write; see `files.output_folder`."""
+    is_ours = EncoderDirectory.is_at
+    return files.output_folder(path, overwrite, is_ours, OWN_FILES, "encoder", "output_dir")
 
 
 def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) -> str:
@@ -474,11 +476,6 @@ def read_published_settings(folder: Path, normalize: bool) -> EncodingSettings:
 
 def write_published_settings(folder: Path, settings: EncodingSettings) -> None:
     """Writes what `read_published_settings` reads."""
-    values = {
-        "prompts": dict(settings.prompts),
-        "default_prompt_name": settings.default_prompt_name,
-        "similarity_fn_name": settings.similarity_fn_name,
-    }
-    files.write_json(folder / PROMPTS, values)
+    files.write_json(folder / PROMPTS, {name: getattr(settings, name) for name in _SETTINGS})
     if settings.ranges is not None:
         settings.ranges.save(folder)

@@ -53,17 +53,17 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
             f"{name}: a folder here and an encoder that is installed; write ./{name} for the "
             f"folder, {package} for the other"
         )
-    is_hub_name = not folder.exists() and package is None and bool(_HUB_NAME.fullmatch(name))
-    if revision is not None and not is_hub_name:
-        raise UserError(f"revision {revision}: only names org/model of the hub have one")
-    if is_hub_name:
+    found = folder if folder.exists() else package
+    if found is None and _HUB_NAME.fullmatch(name):
         return _from_hub(name, revision)
-    if package is None and not folder.exists():
+    if revision is not None:
+        raise UserError(f"revision {revision}: only names org/model of the hub have one")
+    if found is None:
         raise UserError(
             f"{name}: no folder, encoder that ships ({', '.join(shipped()) or 'none does'}), "
             "installed package of weights or name org/model of the Hugging Face hub; check the path"
         )
-    return folder if package is None else package
+    return found
 
 
 def encoder_directory_of(folder: Path) -> EncoderDirectory:

@@ -294,13 +294,11 @@ def _pooling(path: Path) -> str:
             key for key, on in values.items() if key.startswith("pooling_mode_") and on is True
         ]
     modes = modes if isinstance(modes, list) else [modes]
-    if (
-        len(modes) != 1
-        or not isinstance(modes[0], str)
-        or _POOLINGS.get(modes[0], modes[0]) not in _POOLINGS.values()
-    ):
+    only = modes[0] if len(modes) == 1 and isinstance(modes[0], str) else ""
+    pooling = _POOLINGS.get(only, only)
+    if pooling not in _POOLINGS.values():
         raise UserError(
             f"{path}: pooling {', '.join(map(str, modes)) or 'none'} cannot be represented; one of "
             f"{', '.join(sorted(_POOLINGS.values()))} can"
         )
-    return _POOLINGS.get(modes[0], modes[0])
+    return pooling

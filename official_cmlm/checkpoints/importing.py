@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
 from official_cmlm.checkpoints.encoder_weights import write_weights
 from official_cmlm.checkpoints.huggingface import read_huggingface
 from official_cmlm.checkpoints.imported_encoder import (
@@ -14,7 +14,7 @@ from official_cmlm.checkpoints.imported_encoder import (
 )
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import output_folder, staged_folder
+from official_cmlm.files import staged_folder
 
 
 def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
@@ -46,20 +46,15 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
         if all((local / part / "saved_model.pb").exists() for part in ("preprocess", "encoder")):
             # The pair of a TF-Hub export: one of its modules has the weights.
             local /= "encoder"
-        if (local / "saved_model.pb").exists() or list(local.glob("*.index")):
-            return _google_bert(local, options)
-        return read_huggingface(local, options)
-    if index.exists():
-        return _google_bert(local, options)
-    raise UserError(f"{local}: no such folder or checkpoint; check --source")
-
-
-def _google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
+        if not (local / "saved_model.pb").exists() and not list(local.glob("*.index")):
+            return read_huggingface(local, options)
+    elif not index.exists():
+        raise UserError(f"{local}: no such folder or checkpoint; check --source")
     # This source alone needs TensorFlow.
     check_extra("train", "tensorflow")
     from official_cmlm.checkpoints.google_bert import read_google_bert
 
-    return read_google_bert(path, options)
+    return read_google_bert(local, options)
 
 
 def import_checkpoint(
@@ -80,9 +75,7 @@ def import_checkpoint(
       UserError: if the source cannot be imported, or the output folder exists already.
     """
     path = os.fspath(path)
-    output = output_folder(
-        output_dir, overwrite, EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir"
-    )
+    output = output_directory(output_dir, overwrite)
     imported = read_source(path, options or ImportOptions())
     check_finite(path, imported)
     with staged_folder(output) as partial:

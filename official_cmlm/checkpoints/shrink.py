@@ -7,13 +7,14 @@ teacher is the larger encoder: some of its blocks, a narrower table, fewer entri
 
 import dataclasses
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import describe, output_directory
 from official_cmlm.checkpoints.encoder_weights import (
     WEIGHT_FORMS,
     read_head,
@@ -21,10 +22,11 @@ from official_cmlm.checkpoints.encoder_weights import (
     write_weights,
 )
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+from official_cmlm.checkpoints.huggingface_tensors import encoder_shapes
 from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, output_folder, staged_folder
+from official_cmlm.files import check_writable, staged_folder
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.text_files import Reading, read_rows
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
@@ -134,22 +136,14 @@ class Small:
 
     def with_blocks(self, kept: Sequence[int]) -> "Small":
         """Returns it with these Transformer blocks alone, in this order."""
-        encoder = {
-            name: array
-            for name, array in self.encoder.items()
-            if not name.startswith("transformer/")
-        }
-        for new, old in enumerate(kept):
-            scope = f"transformer/layer_{old}/"
-            encoder |= {
-                f"transformer/layer_{new}/{name.removeprefix(scope)}": array
-                for name, array in self.encoder.items()
-                if name.startswith(scope)
-            }
         config = self.config.replace(num_layers=len(kept))
         if not kept:
             config = config.replace(relative_position_buckets=0)
-            encoder.pop("relative_attention_bias/embeddings", None)
+
+        def old_name(name: str) -> str:
+            return re.sub(r"(?<=^transformer/layer_)\d+", lambda new: str(kept[int(new[0])]), name)
+
+        encoder = {name: self.encoder[old_name(name)] for name in encoder_shapes(config)}
         return dataclasses.replace(self, config=config, encoder=encoder)
 
     def with_components(self, width: int) -> "Small":
@@ -158,16 +152,10 @@ class Small:
         config = self.config.replace(
             hidden_size=width, embedding_width=0, num_attention_heads=1, dense_size=0
         )
-        encoder = {
-            _WORDS: table * (_TABLE_DEVIATION / table.std()),
-            "position_embedding/embeddings": np.zeros((config.max_position_embeddings, width)),
-            "type_embeddings/embeddings": np.zeros((max(config.type_vocab_size, 1), width)),
-            "embeddings/layer_norm/gamma": np.ones(width),
-            "embeddings/layer_norm/beta": np.zeros(width),
-            "pooler_transform/kernel": np.zeros((width, width)),
-            "pooler_transform/bias": np.zeros(width),
-        }
-        encoder |= {name: self.encoder[name] for name in self._tables() - {_WORDS}}
+        encoder = {name: np.zeros(shape) for name, shape in encoder_shapes(config).items()}
+        encoder |= {name: self.encoder[name] for name in self._tables()}
+        encoder[_WORDS] = table * (_TABLE_DEVIATION / table.std())
+        encoder["embeddings/layer_norm/gamma"] = np.ones(width)
         return Small(config, self.vocabulary, encoder, None)
 
     def with_embedding_width(self, width: int) -> "Small":
@@ -341,14 +329,7 @@ def main(argv: list[str]) -> None:
     del argv
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.announce(f"reading {FLAGS.model} …")
-    output = output_folder(
-        FLAGS.output_dir,
-        FLAGS.overwrite,
-        EncoderDirectory.is_at,
-        OWN_FILES,
-        "encoder",
-        "output_dir",
-    )
+    output = output_directory(FLAGS.output_dir, FLAGS.overwrite)
     directory = encoder_directory_of(find_encoder(FLAGS.model))
     layers = _layers(FLAGS.layers, directory.config.num_layers)
     _check(directory.config, directory.vocabulary, layers)
