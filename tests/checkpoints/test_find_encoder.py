@@ -85,15 +85,6 @@ def test_an_import_that_is_damaged_or_not_used_for_long(tmp_path):
     assert not first.exists() and not digest.exists()
 
 
-def test_an_unknown_module_is_refused_by_name(real_weights, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(real_weights, folder)
-    modules = folder / "modules.json"
-    modules.write_text(modules.read_text().replace("models.Normalize", "models.LSTM"))
-    with pytest.raises(UserError, match=r"modules\.json: modules .*LSTM"):
-        SentenceEncoder.load(folder)
-
-
 def test_a_folder_hides_no_package(real_weights, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("all-MiniLM-L6-v2").mkdir()
@@ -149,15 +140,6 @@ def test_a_device_that_is_not_there(real_weights):
     with pytest.raises(UserError, match=r"device cuda:1: TensorFlow has CPU:0"):
         SentenceEncoder.load(real_weights, backend="tensorflow", device="cuda:1")
     assert SentenceEncoder.load(real_weights, device="cpu").encode(TEXTS[:1]).shape == (1, 384)
-
-
-@pytest.mark.long
-def test_a_layer_with_both_backends(real_weights):
-    found = [
-        SentenceEncoder.load(real_weights, layer=3, backend=name).encode(TEXTS[:2])
-        for name in ("onnx", "tensorflow")
-    ]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
 
 
 def test_an_onnx_folder_of_another_project(real_weights, tmp_path, capsys):

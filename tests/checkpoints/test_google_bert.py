@@ -9,13 +9,13 @@ import tensorflow as tf
 import tf_keras
 from official.legacy.bert import configs as legacy_configs
 from official.nlp.modeling import models, networks
-from official.nlp.tools import export_tfhub_lib, tf2_bert_encoder_checkpoint_converter
+from official.nlp.tools import export_tfhub_lib
 
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES
-from tests.checkpoints.helpers import REFERENCES, assert_outputs, expected, inputs
+from tests.checkpoints.helpers import REFERENCES, assert_logits, assert_outputs, expected, inputs
 from tests.modeling.helpers import randomize
 
 BERT_CONFIG = {
@@ -96,39 +96,15 @@ def _like_model_garden(source, encoder):
     assert_outputs(build(source)[0], arrays)
 
 
-@pytest.mark.parametrize("named", ["folder", "prefix", "index"])
-def test_tf1_release(tf1_dir, named):
+@pytest.mark.parametrize("name", ["", "bert_model.ckpt", "bert_model.ckpt.index"])
+def test_tf1_release(tf1_dir, name):
     """Weights, approximate GELU, dropout and head; casing from the entries of the vocabulary."""
-    path = {
-        "folder": tf1_dir,
-        "prefix": tf1_dir / "bert_model.ckpt",
-        "index": tf1_dir / "bert_model.ckpt.index",
-    }[named]
-    source = read_source(str(path), ImportOptions())
+    source = read_source(str(tf1_dir / name), ImportOptions())
     assert_outputs(build(source)[0], expected("bert_tanh"))
     assert source.config.hidden_activation == "gelu"
     assert (source.config.dropout_rate, source.config.attention_dropout_rate) == (0.2, 0.15)
     assert source.vocabulary.lower_case is True
-    model, head = build(source)
-    arrays = expected("bert_tanh")
-    rows, length = arrays["input_word_ids"].shape
-    positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
-    logits = head(model(inputs(arrays))["sequence_output"], masked_positions=positions).numpy()
-    real = arrays["input_mask"] > 0
-    np.testing.assert_allclose(logits[real], arrays["logits"][real], atol=1e-5, rtol=0)
-
-
-def test_tf1_equals_model_gardens_own_conversion(tf1_dir, tmp_path):
-    """Model Garden's converter reads the same TF1 checkpoint to the same outputs."""
-    config = legacy_configs.BertConfig.from_json_file(str(tf1_dir / "bert_config.json"))
-    prefix = str(tf1_dir / "bert_model.ckpt")
-    tf2_bert_encoder_checkpoint_converter.convert_checkpoint(
-        config, str(tmp_path / "bert_model.ckpt"), prefix
-    )
-    shutil.copy(tf1_dir / "bert_config.json", tmp_path)
-    shutil.copy(tf1_dir / "vocab.txt", tmp_path)
-    source = read_source(str(tmp_path), ImportOptions())
-    assert_outputs(build(source)[0], expected("bert_tanh"))
+    assert_logits(*build(source), expected("bert_tanh"))
 
 
 @pytest.mark.parametrize(

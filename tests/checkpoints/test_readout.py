@@ -12,10 +12,7 @@ from absl.testing import flagsaver
 
 from experiments import evaluate
 from export import export_sentence_transformers, export_tfhub, tfhub
-from export.preprocessing import Preprocess
-from export.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
-from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
@@ -225,15 +222,6 @@ def test_unknown_names(field):
         SentenceEncoder.load(TRAINED, **{field: "sum"})
 
 
-def test_of_a_damaged_checkpoint(tmp_path):
-    """The search for P in it raises a `UserError`."""
-    folder = shutil.copytree(TRAINED, tmp_path / "model")
-    index = folder / "ckpt-3.index"
-    index.write_bytes(index.read_bytes()[:100])
-    with pytest.raises(UserError, match="ckpt-3"):
-        SentenceEncoder.load(folder, sentence_vector="projected_mean")
-
-
 def test_opened_for_evaluation(own, tmp_path):
     """Name and fingerprint tell the readouts apart; nothing changes where none is asked for."""
     asked = [{}, {"pooling": "max"}, {"sentence_vector": "projected_mean"}]
@@ -256,29 +244,6 @@ def test_fine_tuned_with_another_vector():
     config = FineTuningConfig(1, 2, 0.01, override=VectorOverride("cls", "projected_mean"))
     predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config).predict
     assert predict(TEXTS).shape == (4,)
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        VectorOverride(None, "projected_mean"),
-        *(
-            pytest.param(VectorOverride(pooling), marks=pytest.mark.long)
-            for pooling in ("cls", "mean_padded")
-        ),
-    ],
-    ids=str,
-)
-def test_exported_modules_give_the_vector(override):
-    """Here the serving model, before it is saved; the pair is the encoder itself."""
-    expected = SentenceEncoder.load(
-        TRAINED, pooling=override.pooling, sentence_vector=override.sentence_vector
-    ).encode(TEXTS)
-    directory, encoder, length = load_for_export(TRAINED, override, None)
-    preprocess = Preprocess(directory.vocabulary, length, encoder.config.max_seq_length, {})
-    serving = Serving(preprocess, encoder)
-    got = serving.serve(tf.constant(TEXTS))["default"]
-    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def _main(binary, **values):
@@ -313,10 +278,6 @@ def test_flags_of_the_exports(tmp_path, monkeypatch):
     length = json.loads((tmp_path / "st" / "sentence_bert_config.json").read_text())
     assert length["max_seq_length"] == 12
     assert json.loads((folder / "encoder_config.json").read_text()) == described
-    with pytest.raises(UserError, match="--seq_length must be 3 to 48"):
-        export_sentence_transformers.export(
-            str(folder), str(tmp_path / "new"), False, None, False, 49
-        )
 
 
 def test_flags_of_the_evaluation(tmp_path, monkeypatch):

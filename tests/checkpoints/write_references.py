@@ -3,8 +3,14 @@
     .venv-bench/bin/python tests/checkpoints/write_references.py
 
 The tests read what it wrote and need neither PyTorch nor transformers. Random weights from a fixed
-seed; every tensor is random, so that no bias is zero and no mix-up goes unseen. Vocabularies that
-are there already are kept: among equally frequent pieces their trainers choose by chance.
+seed; every tensor is random, so that no bias is zero and no mix-up goes unseen.
+
+The vocabularies are not written again, as among equally frequent pieces their trainers choose by
+chance. The library `tokenizers` learnt `bert/vocab.txt` (90 entries) and `roberta/vocab.json` with
+`merges.txt` (300), SentencePiece learnt `sentencepiece.model` (80) and `albert/spiece.model` (140),
+from `TEXTS`, `ALBERT_TEXTS` and three times the line "small birds walk slowly under the large red
+tree; the river was green.", with few rules of normalisation instead of all of NFKC, for small
+files. A rule of ALBERT's puts three parts of Hangul together.
 """
 
 import importlib.util
@@ -12,14 +18,17 @@ import json
 import shutil
 import sys
 import tempfile
-import unicodedata
 from pathlib import Path
 
 import numpy as np
-import tokenizers
+import sentencepiece
 import torch
 import transformers
-from tokenizers import models, normalizers, pre_tokenizers, trainers
+from transformers.utils import sentencepiece_model_pb2_new
+
+# The package's own needs a newer protobuf than TensorFlow allows.
+sys.modules["sentencepiece.sentencepiece_model_pb2"] = sentencepiece_model_pb2_new
+sentencepiece.sentencepiece_model_pb2 = sentencepiece_model_pb2_new
 
 FOLDER = Path(__file__).parent / "references"
 TEXTS = [
@@ -47,7 +56,6 @@ ALBERT_TEXTS = [
     "\tone\u3000two\u200bthree\ufeff \x07 four▁five ｆｕｌｌ ㎏ ﷺ",
     "",
 ]
-CORPUS = [*TEXTS, "small birds walk slowly under the large red tree; the river was green. " * 3]
 SHAPE = {
     "vocab_size": 0,
     "hidden_size": 16,
@@ -61,18 +69,8 @@ SHAPE = {
 def wordpiece(folder: Path) -> int:
     """Writes an uncased WordPiece tokenizer; returns the number of its entries."""
     path = folder / "vocab.txt"
-    if not path.exists():
-        tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=90, special_tokens=special, continuing_subword_prefix="##"
-        )
-        tokenizer.train_from_iterator(CORPUS, trainer)
-        entries = tokenizer.get_vocab()
-        path.write_text("".join(f"{token}\n" for token in sorted(entries, key=entries.get)))
-    entries = path.read_text()
+    entries = (FOLDER / "bert" / "vocab.txt").read_text()
+    path.write_text(entries)
     transformers.BertTokenizerFast(
         vocab=str(path), vocab_file=str(path), do_lower_case=True
     ).save_pretrained(folder)
@@ -82,13 +80,6 @@ def wordpiece(folder: Path) -> int:
 
 def byte_pair(folder: Path) -> int:
     """Writes a byte-level BPE tokenizer; returns the number of its entries."""
-    if not (folder / "vocab.json").exists():
-        tokenizer = tokenizers.ByteLevelBPETokenizer()
-        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        tokenizer.train_from_iterator(
-            CORPUS, vocab_size=300, special_tokens=special, min_frequency=1
-        )
-        tokenizer.save_model(str(folder))
     vocab = json.loads((folder / "vocab.json").read_text())
     merges = [
         tuple(line.split(" "))
@@ -99,53 +90,15 @@ def byte_pair(folder: Path) -> int:
     return len(vocab)
 
 
-def train_sentence_piece(
-    path: Path, texts: list[str], rules: str, entries: int, **options: object
-) -> None:
-    """Writes a SentencePiece model unless it exists.
-
-    Args:
-      path: its file.
-      texts: what it is learnt from.
-      rules: of normalisation, a line each: code points, a tab, code points.
-      entries: of the vocabulary, at most.
-      **options: further ones of the trainer.
-    """
-    import sentencepiece
-    from transformers.utils import sentencepiece_model_pb2_new
-
-    # The package's own needs a newer protobuf than TensorFlow allows.
-    sys.modules["sentencepiece.sentencepiece_model_pb2"] = sentencepiece_model_pb2_new
-    sentencepiece.sentencepiece_model_pb2 = sentencepiece_model_pb2_new
-    if path.exists():
-        return
-    with tempfile.TemporaryDirectory() as scratch:
-        (Path(scratch) / "rules.tsv").write_text(rules)
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts * 20),
-            model_prefix=f"{scratch}/model",
-            vocab_size=entries,
-            character_coverage=1.0,
-            hard_vocab_limit=False,
-            normalization_rule_tsv=f"{scratch}/rules.tsv",
-            minloglevel=2,
-            **options,
-        )
-        shutil.copy(f"{scratch}/model.model", path)
-
-
 def sentence_piece(folder: Path, name: str) -> int:
     """Writes a tokenizer that transformers has converted; returns the number of its entries.
 
     Args:
-      folder: folder to write; an existing `spiece.model` is kept.
+      folder: folder to write.
       name: class of the tokenizer.
     """
-    path = FOLDER / "sentencepiece.model"
-    # Few normalisation rules instead of all of NFKC, for a small file.
-    train_sentence_piece(path, CORPUS, "9\t20\nA\t20\nA0\t20\n2026\t2E 2E 2E\nFF01\t21\n", 80)
     with tempfile.TemporaryDirectory() as scratch:
-        shutil.copy(path, Path(scratch) / "sentencepiece.bpe.model")
+        shutil.copy(FOLDER / "sentencepiece.model", Path(scratch) / "sentencepiece.bpe.model")
         tokenizer = getattr(transformers, name).from_pretrained(scratch)
     tokenizer.save_pretrained(folder)
     return len(tokenizer)
@@ -215,11 +168,10 @@ def write_real(sentences: list[str]) -> None:
 def main() -> None:
     folders = ("bert", "bert_tanh", "roberta", "distilbert", "minilm")
     for name in folders:
-        (FOLDER / name).mkdir(parents=True, exist_ok=True)
+        (FOLDER / name).mkdir(exist_ok=True)
     (FOLDER / "texts.json").write_text(json.dumps(TEXTS, indent=1) + "\n")
     bert = SHAPE | {"vocab_size": wordpiece(FOLDER / "bert"), "max_position_embeddings": 40}
     for name in ("bert_tanh", "distilbert", "minilm"):
-        shutil.copy(FOLDER / "bert" / "vocab.txt", FOLDER / name)
         wordpiece(FOLDER / name)
     roberta = SHAPE | {"vocab_size": byte_pair(FOLDER / "roberta"), "max_position_embeddings": 42}
     write("bert", transformers.BertConfig(**bert), transformers.BertForMaskedLM)
@@ -269,21 +221,6 @@ def write_mpnet() -> None:
 def write_albert() -> None:
     """Writes ALBERTs: with ALBERT's tokenizer, and with BERT's and two groups of blocks."""
     folder = FOLDER / "albert"
-    folder.mkdir(exist_ok=True)
-    parts = [unicodedata.normalize("NFKD", text) for text in (*CORPUS, *ALBERT_TEXTS)]
-    texts = ["".join(c for c in text if unicodedata.category(c)[0] != "M") for text in parts]
-    train_sentence_piece(
-        folder / "spiece.model",
-        [text.lower() for text in texts],
-        # The last one puts three parts of Hangul together.
-        "7\t\n9\t20\n200B\t20\nFEFF\t20\n2581\t20\n1112 1161 11AB\tD55C\n",
-        140,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-    )
     tokenizer = transformers.AlbertTokenizer.from_pretrained(folder)
     tokenizer.save_pretrained(folder)
     ids = tokenizer(ALBERT_TEXTS)["input_ids"]
@@ -293,7 +230,6 @@ def write_albert() -> None:
     write("albert", config, transformers.AlbertForMaskedLM)
     folder = FOLDER / "albert_groups"
     folder.mkdir(exist_ok=True)
-    shutil.copy(FOLDER / "bert" / "vocab.txt", folder)
     shape |= {"vocab_size": wordpiece(folder), "num_hidden_layers": 3, "num_hidden_groups": 2}
     write("albert_groups", transformers.AlbertConfig(**shape), transformers.AlbertModel)
 

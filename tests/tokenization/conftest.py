@@ -1,8 +1,17 @@
-"""Real lines, and vocabularies that SentencePiece learns from them."""
+"""Real lines, vocabularies that SentencePiece learns from them, and a small one of RoBERTa's."""
 
 import io
 
 import pytest
+
+from official_cmlm.tokenization import load_vocabulary
+from tests.checkpoints.helpers import REFERENCES
+
+
+@pytest.fixture(scope="session")
+def small():
+    """Loads 256 bytes, five special tokens and 39 merges."""
+    return load_vocabulary(REFERENCES / "roberta")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """Ids behind a space: sentences joined by their ids are the ids of the joined sentences."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,21 +10,12 @@ from data_prep.counts import DropCounter
 from data_prep.readers import Counts, ReadOptions, read_documents
 from data_prep.sentences import split_paragraphs
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
-from official_cmlm.tokenization.byte_pair import _HEAD
-
-FOLDER = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 
 # Contractions, digits, marks, several spaces, rare white space, and a lone surrogate.
 _PARTS = ("'s", "'", "'ve", "the", "The", "é", "語", "7", "!", "…", '"', " ", "  ", "\t", "\x1c")
 _PARTS += ("\u00a0", "\u3000", "\u0301", "\ud800", "\n")
 _TEXT = st.lists(st.sampled_from(_PARTS), min_size=1, max_size=6).map("".join).map(str.strip)
 _RUNS = st.lists(_TEXT.filter(bool), min_size=1, max_size=5)
-
-
-@pytest.fixture(scope="module")
-def small():
-    """Loads 256 bytes, five special tokens and 39 merges."""
-    return load_vocabulary(FOLDER)
 
 
 def _joined(tokenizer, sentences):
@@ -94,32 +84,20 @@ def test_what_is_remembered_is_bounded(small, monkeypatch):
         assert all(len(head) <= 32 for head in tokenizer._heads)
 
 
-def test_head_without_text():
-    """Only white space has no head."""
-    assert _HEAD.match(" \t") is None and _HEAD.match("a\t  b c").group() == "a\t  b"
-
-
 @pytest.mark.parametrize(
-    ("name", "language"),
+    ("name", "language", "settings"),
     [
-        ("roberta", "en"),
-        pytest.param("roberta", "de", marks=pytest.mark.long),
-        ("bert_uncased.txt", "en"),
-        pytest.param("bert_multilingual_cased.txt", "de", marks=pytest.mark.long),
-        pytest.param("bert_multilingual_cased.txt", "fr", marks=pytest.mark.long),
+        ("roberta", "en", {}),
+        ("bert_uncased.txt", "en", {"lower_case": True}),
+        pytest.param("roberta", "de", {}, marks=pytest.mark.long),
+        pytest.param(
+            "bert_multilingual_cased.txt", "de", {"lower_case": False}, marks=pytest.mark.long
+        ),
     ],
 )
-@pytest.mark.parametrize(
-    "normalization", ["tensorflow_text", pytest.param("bert", marks=pytest.mark.long)]
-)
-def test_real_text(data_dir, name, language, normalization):
+def test_real_text(data_dir, name, language, settings):
     """Sentences of books: pairs, longer runs, and everything from some sentence on."""
-    casing = {"lower_case": "uncased" in name} if name.endswith(".txt") else {}
-    vocabulary = load_vocabulary(data_dir / "vocab" / name, **casing)
-    if casing:
-        vocabulary = dataclasses.replace(vocabulary, normalization=normalization)
-    elif normalization == "bert":
-        pytest.skip("byte-level BPE normalises nothing")
+    vocabulary = load_vocabulary(data_dir / "vocab" / name, **settings)
     tokenizer = build_tokenizer(vocabulary)
     files = sorted((data_dir / "text" / language).glob("*.txt"))[:3]
     options = ReadOptions(documents_by="file")

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +16,10 @@ from official_cmlm.tokenization import (
     build_tokenizer,
     load_vocabulary,
 )
-from tests.tokenization.texts import HAND_MADE
+from tests.checkpoints.helpers import REFERENCES
+from tests.tokenization.texts import HAND_MADE, check_graphs, ids_of
 
-FOLDER = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
-
-
-@pytest.fixture(scope="module")
-def small():
-    """Loads 256 bytes, five special tokens and 39 merges."""
-    return load_vocabulary(FOLDER)
+FOLDER = REFERENCES / "roberta"
 
 
 @pytest.fixture
@@ -37,8 +31,7 @@ def files(tmp_path):
 
 
 def _entries(vocabulary, texts):
-    rows = build_tokenizer(vocabulary).tokenize(texts).to_list()
-    return [[vocabulary.tokens[i] for i in row] for row in rows]
+    return [[vocabulary.tokens[i] for i in row] for row in ids_of(vocabulary, texts)]
 
 
 # Tracing a graph takes seconds.
@@ -60,20 +53,15 @@ def test_what_is_saved_is_read_back(small, tmp_path, add_prefix_space):
         assert loaded.settings() == {"add_prefix_space": add_prefix_space}
 
 
-def test_files_of_others_are_read(small):
-    """Ids come from the file in any order; the header does not count as a merge."""
-    ids = json.loads((FOLDER / "vocab.json").read_text("utf-8"))
-    merges = (FOLDER / "merges.txt").read_text("utf-8").splitlines()[1:]
-    assert {token: i for i, token in enumerate(small.tokens)} == ids
-    assert list(small.merges) == merges and not small.add_prefix_space
-
-
 def test_line_ends_and_order_do_not_matter(small, files):
+    """Ids come from the file in any order; the header does not count as a merge."""
     merges = (files / "merges.txt").read_bytes()
     (files / "merges.txt").write_bytes(merges.replace(b"\n", b"\r\n"))
     ids = json.loads((files / "vocab.json").read_text("utf-8"))
     (files / "vocab.json").write_text(json.dumps(dict(reversed(ids.items()))))
-    assert load_vocabulary(files) == small
+    assert {token: i for i, token in enumerate(small.tokens)} == ids
+    assert load_vocabulary(files) == small and not small.add_prefix_space
+    assert list(small.merges) == merges.decode().splitlines()[1:]
 
 
 def test_special_ids_go_by_role(small, files):
@@ -174,7 +162,7 @@ def test_empty_texts_and_lone_surrogates(small):
 def test_names_of_special_tokens_are_plain_text(small):
     texts = ["<mask>", "a</s> <s>b", "<pad><unk>"]
     assert _entries(small, texts[:1]) == [["<", "m", "as", "k", ">"]]
-    for ids in (build_tokenizer(small).tokenize(texts).to_list(), _graph_ids(small, texts)):
+    for ids in (ids_of(small, texts), _graph_ids(small, texts)):
         assert not set(small.special_ids.values()) & {i for row in ids for i in row}
 
 
@@ -182,19 +170,7 @@ def test_names_of_special_tokens_are_plain_text(small):
 def test_graph_works_in_tf_data_and_saved(small, tmp_path):
     """As Python's tokenizer, also without what built it."""
     texts = [*HAND_MADE, "the three birds were walking under the larger green tree"]
-    expected = build_tokenizer(small).tokenize(texts).to_list()
-    module = tf.Module()
-    module.tokenizer = build_graph_tokenizer(small)
-    module.ids = tf.function(
-        module.tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-    data = tf.data.Dataset.from_tensor_slices(texts).batch(7).map(module.tokenizer.tokenize)
-    assert [row for batch in data for row in batch.to_list()] == expected
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    for ids in (loaded.ids, loaded.tokenizer.tokenize):
-        assert ids(tf.constant(texts)).to_list() == expected
-        assert ids(tf.constant(texts)).dtype == tf.int32
+    check_graphs(small, texts, tmp_path)
 
 
 def test_prefix_space(small):
@@ -202,13 +178,9 @@ def test_prefix_space(small):
     spaced = dataclasses.replace(small, add_prefix_space=True)
     assert _entries(spaced, ["tree", "the tree"]) == [["Ġtree"], ["Ġthe", "Ġtree"]]
     texts = [text for text in HAND_MADE if text and text[0] != " "]
-    assert _graph_ids(spaced, texts) == build_tokenizer(spaced).tokenize(texts).to_list()
-
-
-@pytest.mark.parametrize("text", ["", " tree", "  "])
-def test_prefix_space_is_not_added_to_a_space_or_to_nothing(small, text):
-    spaced = dataclasses.replace(small, add_prefix_space=True)
-    assert _graph_ids(spaced, [text]) == build_tokenizer(spaced).tokenize([text]).to_list()
+    # No space is put before another one, nor before nothing.
+    texts += ["", " tree", "  "]
+    assert _graph_ids(spaced, texts) == ids_of(spaced, texts)
 
 
 @pytest.mark.parametrize("texts", ["a cat", [["a", "cat"]], []])
@@ -230,8 +202,8 @@ def test_graph_cuts_words_that_would_take_too_long(small, monkeypatch):
     word = "thethethere"
     parts = [word[:8], word[8:]]
     (found,) = _graph_ids(small, [word], build_graph_tokenizer)
-    assert found == [i for row in build_tokenizer(small).tokenize(parts).to_list() for i in row]
-    assert found != build_tokenizer(small).tokenize([word]).to_list()[0] or len(word) <= 8
+    assert found == [i for row in ids_of(small, parts) for i in row]
+    assert found != ids_of(small, [word])[0] or len(word) <= 8
 
 
 def test_bytes_that_decide_the_first_tokens(small):
@@ -248,4 +220,4 @@ def test_bytes_that_decide_the_first_tokens(small):
 def test_graph_takes_overlapping_pairs_from_the_left(small):
     """`aaa` has the pair `aa` twice, of which only the first can be joined."""
     same = [letter * count for letter in "aeolt " for count in range(1, 9)]
-    assert _graph_ids(small, same) == build_tokenizer(small).tokenize(same).to_list()
+    assert _graph_ids(small, same) == ids_of(small, same)

@@ -1,27 +1,32 @@
 """SentencePiece vocabularies: their ids against two libraries, their files, their refusals."""
 
 import dataclasses
-import json
 import re
 import unicodedata
 
 import pytest
-import tensorflow as tf
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
 from export.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, load_vocabulary
+from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.tokenization.sentence_piece import (
     RustSentencePiece,
     parse,
     read_sentence_piece,
     sentence_piece_vocabulary,
 )
-from tests.checkpoints.helpers import REFERENCES
-from tests.tokenization.texts import HAND_MADE, LONG
+from tests.checkpoints.helpers import REFERENCES, read_changed
+from tests.tokenization.texts import (
+    HAND_MADE,
+    LONG,
+    check_graphs,
+    check_joined,
+    different,
+    ids_of,
+)
 
 # Cause -> text whose ids differ from Hugging Face's; see the test.
 HUGGING_FACE_DIFFERENCES = {
@@ -54,10 +59,6 @@ def vocabulary(trained):
     return sentence_piece_vocabulary(trained, entries, set(), charsmap)
 
 
-def _ids(vocabulary, texts):
-    return build_tokenizer(vocabulary).tokenize(texts).to_list()
-
-
 def _hugging_face(trained, texts):
     """Returns the ids of the library, mapped as transformers does for XLM-R."""
     entries, charsmap = _entries(trained)
@@ -68,17 +69,13 @@ def _hugging_face(trained, texts):
     return [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def different(texts, ours, theirs):
-    return [text for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
-
-
 def test_ids_are_those_of_sentencepiece_itself(trained, vocabulary, news):
     """In the order of the encoder: the model as it was trained, its ids moved by one."""
     sentencepiece = pytest.importorskip("sentencepiece")
     library = sentencepiece.SentencePieceProcessor(model_file=str(trained))
     texts = [*news, *HAND_MADE, *LONG]
     theirs = [[i + 1 if i else 3 for i in row] for row in library.encode(texts)]
-    ours = _ids(vocabulary, texts)
+    ours = ids_of(vocabulary, texts)
     # Equal sums of scores are added in another order.
     assert len(different(texts, ours, theirs)) <= len(texts) // 5000
 
@@ -86,7 +83,7 @@ def test_ids_are_those_of_sentencepiece_itself(trained, vocabulary, news):
 def test_ids_are_hugging_faces(trained, vocabulary, news):
     """On lines of ten languages, and on hand-made texts but those of the table."""
     texts = [*news[::7], *{*HAND_MADE, *HUGGING_FACE_DIFFERENCES.values()}]
-    unequal = different(texts, _ids(vocabulary, texts), _hugging_face(trained, texts))
+    unequal = different(texts, ids_of(vocabulary, texts), _hugging_face(trained, texts))
     listed = set(HUGGING_FACE_DIFFERENCES.values())
     assert listed <= set(unequal)
     assert len(set(unequal) - listed) <= len(texts) // 1000
@@ -105,7 +102,7 @@ def test_ids_without_tensorflow(vocabulary, news):
     uncomposed = "cafe\u0301 e\u0301\u0302 \u0301x"
     for entries in (vocabulary, vocabulary.padded(len(vocabulary) + 7)):
         ours = RustSentencePiece(entries).tokenize(texts).to_list()
-        unequal = different(texts, ours, _ids(vocabulary, texts))
+        unequal = different(texts, ours, ids_of(vocabulary, texts))
         assert len(set(unequal) - {uncomposed}) <= len(texts) // 1000, unequal
         assert literal not in unequal and vietnamese not in unequal
 
@@ -115,49 +112,24 @@ def test_without_rules_of_normalisation(tmp_path):
     source = read_vocabulary(REFERENCES / "xlm_roberta", None)
     vocabulary = dataclasses.replace(source, charsmap=b"")
     texts = ["a b", "  a   b  ", "a\u00a0b", "a\u3000 b", "a\u2028b", "", " ", "a </s> <mask>"]
-    expected = _ids(vocabulary, texts)
+    expected = ids_of(vocabulary, texts)
     assert expected[0] == expected[1] != expected[2]
     assert RustSentencePiece(vocabulary).tokenize(texts).to_list() == expected
     write_tokenizer(tmp_path, vocabulary, "xlm-roberta", 64)
     assert read_vocabulary(tmp_path, None).hash == vocabulary.hash
 
 
-def check_graphs(vocabulary, texts, expected, folder):
-    """Ids in tf.data and in a SavedModel are the expected ones; those of invalid bytes are ids."""
-    tokenizer = build_graph_tokenizer(vocabulary)
-    rows = tf.data.Dataset.from_tensors(texts).map(tokenizer.tokenize).get_single_element()
-    assert rows.to_list() == expected and rows.row_splits.dtype == tf.int64
-    module = tf.Module()
-    module.tokenizer = tokenizer
-    module.run = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-    tf.saved_model.save(module, str(folder))
-    run = tf.saved_model.load(str(folder)).run
-    assert run(tf.constant(texts)).to_list() == expected
-    invalid = run(tf.constant([b"\xff\xfe", b"a\xc3", b"\xed\xa0\x80 b", b""])).to_list()
-    assert invalid[-1] == [] and all(0 <= i < len(vocabulary) for row in invalid for i in row)
-
-
 def test_graphs_give_the_same_ids(vocabulary, tmp_path, news):
-    texts = [*news[:200], *HAND_MADE]
-    check_graphs(vocabulary, texts, _ids(vocabulary, texts), tmp_path)
+    check_graphs(vocabulary, [*news[:200], *HAND_MADE], tmp_path)
 
 
 def test_texts_joined_by_spaces_keep_their_ids(vocabulary, news):
-    """So records need no second set of ids."""
-    check_joined(vocabulary, [" ".join(text.split()) for text in news[:400]])
-
-
-def check_joined(vocabulary, texts):
-    assert not vocabulary.space_changes_ids
-    joined = [f"{a} {b}" for a, b in zip(texts[::2], texts[1::2])]
-    rows = _ids(vocabulary, texts)
-    apart = [a + b for a, b in zip(rows[::2], rows[1::2])]
-    assert different(joined, _ids(vocabulary, joined), apart) == []
+    check_joined(vocabulary, news[:400])
 
 
 def test_no_text_becomes_a_special_token(vocabulary):
     special = vocabulary.special_ids
-    rows = _ids(vocabulary, ["<s> </s> <pad> <mask> <s>", "a<mask>"])
+    rows = ids_of(vocabulary, ["<s> </s> <pad> <mask> <s>", "a<mask>"])
     assert not {special[r] for r in ("cls", "sep", "pad", "mask")} & set(sum(rows, []))
     assert [special[r] for r in ("cls", "pad", "sep", "unknown")] == [0, 1, 2, 3]
     assert special["mask"] == len(vocabulary) - 1
@@ -178,15 +150,7 @@ def test_it_survives_its_files(vocabulary, tmp_path):
     write_tokenizer(folder, padded, "xlm-roberta", 512)
     assert read_vocabulary(folder, None).hash == vocabulary.hash
     texts = ["Ein Satz…  mit\tZeichen！", "猫 sits."]
-    assert _ids(padded, texts) == _ids(vocabulary, texts)
-
-
-def _changed(tmp_path, change):
-    """Writes the tokenizer of a reference, its JSON changed by a function."""
-    values = json.loads((REFERENCES / "xlm_roberta" / "tokenizer.json").read_text())
-    change(values)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
-    return tmp_path
+    assert ids_of(padded, texts) == ids_of(vocabulary, texts)
 
 
 NEVER_SPLIT = {"id": 9, "content": "er", "special": False}
@@ -206,7 +170,7 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
         steps = [values["normalizer"], {"type": "Strip", "strip_right": True}, SEVERAL_SPACES]
         values["normalizer"] = {"type": "Sequence", "normalizers": steps}
 
-    assert read_vocabulary(_changed(tmp_path, change), None).hash == expected
+    assert read_changed(tmp_path, "xlm_roberta", change).hash == expected
 
 
 @pytest.mark.parametrize(
@@ -236,7 +200,7 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
 )
 def test_what_cannot_be_represented_is_refused(tmp_path, change, says):
     with pytest.raises(UserError, match=re.escape(says)):
-        read_vocabulary(_changed(tmp_path, change), None)
+        read_changed(tmp_path, "xlm_roberta", change)
 
 
 def test_models_that_are_none_are_refused(tmp_path, trained):

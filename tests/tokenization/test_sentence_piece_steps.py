@@ -1,7 +1,6 @@
 """ALBERT's tokenizer: what it does before SentencePiece's rules, and these rules rewritten."""
 
 import base64
-import json
 import re
 import sys
 import unicodedata
@@ -15,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from export.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization import build_tokenizer, load_vocabulary
+from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.tokenization.sentence_piece import (
     RustSentencePiece,
     parse,
@@ -28,9 +27,15 @@ from official_cmlm.tokenization.sentence_piece_rules import (
     rules_for_single_characters,
     write_rules,
 )
-from tests.checkpoints.helpers import REFERENCES
-from tests.tokenization.test_sentence_piece import check_graphs, check_joined, different
-from tests.tokenization.texts import HAND_MADE, LONG
+from tests.checkpoints.helpers import REFERENCES, read_changed
+from tests.tokenization.texts import (
+    HAND_MADE,
+    LONG,
+    check_graphs,
+    check_joined,
+    different,
+    ids_of,
+)
 
 STEPS = "quotes accents lower_case"
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]"]
@@ -99,7 +104,7 @@ def test_ids_are_hugging_faces(folder, vocabulary, news):
     assert vocabulary.steps == STEPS
     texts = [*news[::7], *[unicodedata.normalize("NFD", line) for line in news[:400]]]
     texts += [*HAND_MADE, *LONG, "한국어 한 구", "`` '' ''' `a'", "ΣΊΣΥΦΟΣ ẞ ŉ Ǆ İ ſ"]
-    ours = build_tokenizer(vocabulary).tokenize(texts).to_list()
+    ours = ids_of(vocabulary, texts)
     # Literal special tokens are text here.
     special = {"<mask> </s> [MASK]"}
     assert set(different(texts, ours, _library(folder, texts))) <= special
@@ -110,20 +115,15 @@ def test_ids_are_hugging_faces(folder, vocabulary, news):
 def test_ids_without_tensorflow(vocabulary, news):
     texts = [*news[::7], *HAND_MADE, *LONG, "한국어 한 구", "[cls] [CLS] <pad>"]
     ours = RustSentencePiece(vocabulary).tokenize(texts).to_list()
-    assert different(texts, ours, build_tokenizer(vocabulary).tokenize(texts).to_list()) == []
+    assert different(texts, ours, ids_of(vocabulary, texts)) == []
 
 
 def test_graphs_give_the_same_ids(vocabulary, tmp_path, news):
-    texts = [*news[:200], *HAND_MADE]
-    expected = build_tokenizer(vocabulary).tokenize(texts).to_list()
-    check_graphs(vocabulary, texts, expected, tmp_path)
+    check_graphs(vocabulary, [*news[:200], *HAND_MADE], tmp_path)
 
 
 def test_texts_joined_by_spaces_keep_their_ids(vocabulary, news):
-    texts = [
-        " ".join(text.split()) for text in (*news[:400], "a'", "'b", "x`", "`y", "Σ", "\u0301e")
-    ]
-    check_joined(vocabulary, texts)
+    check_joined(vocabulary, [*news[:400], "a'", "'b", "x`", "`y", "Σ", "\u0301e"])
 
 
 def test_it_survives_its_files(vocabulary, tmp_path):
@@ -208,16 +208,17 @@ def test_rules_are_written_as_they_are_read():
 @pytest.mark.parametrize("cut", [0, 3, 4, 7, 500, 1026, -1])
 def test_damaged_rules_are_refused(tmp_path, cut):
     """Cut off anywhere; and with bytes that lead anywhere."""
-    values = json.loads((REFERENCES / "albert" / "tokenizer.json").read_text())
-    (rules,) = (s for s in values["normalizer"]["normalizers"] if s["type"] == "Precompiled")
-    charsmap = base64.b64decode(rules["precompiled_charsmap"])
-    rules["precompiled_charsmap"] = base64.b64encode(charsmap[:cut]).decode()
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+
+    def change(steps, _):
+        (rules,) = (step for step in steps if step["type"] == "Precompiled")
+        charsmap = base64.b64decode(rules["precompiled_charsmap"])
+        rules["precompiled_charsmap"] = base64.b64encode(charsmap[:cut]).decode()
+
     if cut:
         with pytest.raises(UserError, match="precompiled_charsmap is damaged; fetch it again"):
-            read_vocabulary(tmp_path, None)
+            _read_changed(tmp_path, change)
     else:
-        assert read_vocabulary(tmp_path, None).steps == STEPS
+        assert _read_changed(tmp_path, change).steps == STEPS
 
 
 def test_bytes_that_lead_anywhere_end():
@@ -233,11 +234,10 @@ def test_bytes_that_lead_anywhere_end():
             pass
 
 
-def _changed(tmp_path, change):
-    values = json.loads((REFERENCES / "albert" / "tokenizer.json").read_text())
-    change(values["normalizer"]["normalizers"], values)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
-    return tmp_path
+def _read_changed(tmp_path, change):
+    return read_changed(
+        tmp_path, "albert", lambda values: change(values["normalizer"]["normalizers"], values)
+    )
 
 
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
@@ -246,23 +246,20 @@ SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 def test_older_spellings_are_read(tmp_path):
     """Several spaces made one, as transformers 4 has it; ALBERT's steps in parts."""
     expected = read_vocabulary(REFERENCES / "albert", None)
-    assert read_vocabulary(_changed(tmp_path, lambda s, _: s.append(SPACES)), None).hash == (
-        expected.hash
-    )
+    assert _read_changed(tmp_path, lambda s, _: s.append(SPACES)).hash == expected.hash
     for name, left in (("quotes", (0, 2)), ("accents", (2, 4)), ("lower_case", (4, 5))):
         cut = slice(*left)
-        vocabulary = read_vocabulary(_changed(tmp_path, lambda s, _, c=cut: s.__delitem__(c)), None)
+        vocabulary = _read_changed(tmp_path, lambda s, _, c=cut: s.__delitem__(c))
         assert vocabulary.steps.split() == [step for step in STEPS.split() if step != name]
 
 
 def test_all_white_space_splits_without_rules(tmp_path):
     """As the library does, whose split knows every space of Unicode."""
-    folder = _changed(tmp_path, lambda steps, _: steps.pop())
-    vocabulary = read_vocabulary(folder, None)
+    vocabulary = _read_changed(tmp_path, lambda steps, _: steps.pop())
     assert read_rules(vocabulary.charsmap) == dict.fromkeys(WHITE_SPACE, " ")
     texts = [f"the{space}cat" for space in WHITE_SPACE] + ["a\u200bcat", " cat\u2028 "]
-    expected = _library(folder, texts)
-    assert build_tokenizer(vocabulary).tokenize(texts).to_list() == expected
+    expected = _library(tmp_path, texts)
+    assert ids_of(vocabulary, texts) == expected
     assert RustSentencePiece(vocabulary).tokenize(texts).to_list() == expected
 
 
@@ -284,7 +281,7 @@ def test_all_white_space_splits_without_rules(tmp_path):
 )
 def test_other_steps_are_refused(tmp_path, change, says):
     with pytest.raises(UserError, match=re.escape(says)):
-        read_vocabulary(_changed(tmp_path, change), None)
+        _read_changed(tmp_path, change)
 
 
 def test_a_file_of_another_release_is_refused(tmp_path):

@@ -1,4 +1,8 @@
-"""Texts that are hard to tokenise."""
+"""Texts that are hard to tokenise, and what several tests do with texts and ids."""
+
+import tensorflow as tf
+
+from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer
 
 HAND_MADE = [
     *("", " ", "   ", "a", " a", "a ", "two  spaces", "   many     spaces   ", "trailing   "),
@@ -47,3 +51,39 @@ HAND_MADE = [
     *("#version: 0.2", "supercalifragilistic" * 4),
 ]
 LONG = ["a" * 1000, "ab" * 1000 + " c", "ไทย" * 300, "!" * 500, "9" * 500, "👩‍👧" * 100, "é" * 999]
+
+
+def ids_of(vocabulary, texts):
+    """Returns the ids of Python's tokenizer."""
+    return build_tokenizer(vocabulary).tokenize(texts).to_list()
+
+
+def different(texts, ours, theirs):
+    """Lists the texts whose ids differ."""
+    return [text for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+
+
+def check_graphs(vocabulary, texts, folder):
+    """Ids in tf.data and in a SavedModel are Python's; invalid bytes have ids of entries."""
+    tokenizer, expected = build_graph_tokenizer(vocabulary), ids_of(vocabulary, texts)
+    rows = tf.data.Dataset.from_tensors(texts).map(tokenizer.tokenize).get_single_element()
+    assert rows.to_list() == expected
+    assert (rows.dtype, rows.row_splits.dtype) == (tf.int32, tf.int64)
+    module = tf.Module()
+    module.tokenizer = tokenizer
+    module.run = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
+    tf.saved_model.save(module, str(folder))
+    run = tf.saved_model.load(str(folder)).run
+    assert run(tf.constant(texts)).to_list() == expected
+    invalid = run(tf.constant([b"\xff\xfe", b"a\xc3", b"\xed\xa0\x80 b", b""])).to_list()
+    assert invalid[-1] == [] and all(0 <= i < len(vocabulary) for row in invalid for i in row)
+
+
+def check_joined(vocabulary, texts):
+    """Ids of texts joined by a space are those of the texts, so records need no second set."""
+    assert not vocabulary.space_changes_ids
+    texts = [" ".join(text.split()) for text in texts]
+    joined = [f"{a} {b}" for a, b in zip(texts[::2], texts[1::2])]
+    rows = ids_of(vocabulary, texts)
+    apart = [a + b for a, b in zip(rows[::2], rows[1::2])]
+    assert different(joined, ids_of(vocabulary, joined), apart) == []
