@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from official_cmlm.backends.onnx_messages import (
+    ELEMENT_TYPES,
+    message,
+    node_of,
+    tensor_of,
+    value_info,
+)
 from official_cmlm.backends.onnx_session import IDS, MASK, TYPES
 from official_cmlm.checkpoints.encoder_weights import EncoderWeights
 from official_cmlm.configs.encoder import EncoderConfig, buckets_of_distances
 from official_cmlm.errors import UserError
 
 if TYPE_CHECKING:
-    import onnx
-
     from official_cmlm.tokenization import Vocabulary
 
 # Version of ONNX's operators, and the oldest version of the format that has them all.
@@ -30,8 +35,7 @@ _CONTRIB = "com.microsoft"
 _MOST_BYTES = (1 << 31) - (1 << 20)
 # A lower bound of GELU.
 _LOWEST_GELU = -0.17
-# Element types have these numbers in `onnx.TensorProto.DataType`.
-_FLOAT, _INT32, _INT64 = 1, 6, 7
+_FLOAT, _INT32 = ELEMENT_TYPES["float32"], ELEMENT_TYPES["int32"]
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
 # Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"
@@ -98,11 +102,8 @@ def graph_of(
       token_types: whether the graph takes token types; otherwise each is 0.
 
     Raises:
-      UserError: if the package `onnx` is missing, for an encoder beyond 2 GiB, or for one with a
-        weight that the graph does not read.
+      UserError: for an encoder beyond 2 GiB, or one with a weight that the graph does not read.
     """
-    from onnx import helper
-
     config = encoder.config
     description = GraphDescription(
         dimension=config.embedding_size,
@@ -132,8 +133,12 @@ def graph_of(
             f"an ONNX file holds 2 GiB, this encoder's weights are {size / 2**30:.1f} GiB; take "
             "the backend tensorflow, or export it with export.export_tfhub"
         )
-    model = helper.make_model(
-        graph.finished(
+    described = json.dumps(dataclasses.asdict(description))
+    model = message(
+        "ModelProto",
+        ir_version=_IR_VERSION,
+        producer_name="official_cmlm",
+        graph=graph.finished(
             {name: ["batch", "seq"] for name in names},
             # Programs that know outputs by their place, such as FastEmbed, take the first one.
             {
@@ -141,11 +146,9 @@ def graph_of(
                 TOKENS: ["batch", "seq", config.hidden_size],
             },
         ),
-        producer_name="official_cmlm",
-        ir_version=_IR_VERSION,
-        opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)],
+        opset_import=[{"domain": "", "version": _OPSET}, {"domain": _CONTRIB, "version": 1}],
+        metadata_props=[{"key": METADATA, "value": described}],
     )
-    helper.set_model_props(model, {METADATA: json.dumps(dataclasses.asdict(description))})
     return model.SerializeToString()
 
 
@@ -169,16 +172,14 @@ class _Graph:
     """An ONNX graph under construction; its methods take and return names of tensors."""
 
     def __init__(self, largest: int | None) -> None:
-        self.tensors: list[onnx.TensorProto] = []
-        self._nodes: list[onnx.NodeProto] = []
+        self.tensors: list[Any] = []
+        self._nodes: list[Any] = []
         self._constants: dict[tuple, str] = {}
         self._largest = largest
 
     def tensor(self, name: str, array: np.ndarray) -> str:
         """Adds a weight or another constant."""
-        from onnx import numpy_helper
-
-        self.tensors.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        self.tensors.append(tensor_of(name, array))
         return name
 
     @property
@@ -205,11 +206,9 @@ class _Graph:
         self, kind: str, *inputs: str, domain: str = "", output: str = "", **attributes: Any
     ) -> str:
         """Adds a node and returns its first output; an omitted input is an empty string."""
-        from onnx import helper
-
         name = output or f"{kind}_{len(self._nodes)}"
-        node = helper.make_node(kind, list(inputs), [name], name=f"{name}/node", **attributes)
-        node.domain = domain
+        node = node_of(kind, inputs, [name], **attributes)
+        node.name, node.domain = f"{name}/node", domain
         self._nodes.append(node)
         return name
 
@@ -219,9 +218,7 @@ class _Graph:
 
     def several(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
         """Adds a node with several outputs of given names."""
-        from onnx import helper
-
-        self._nodes.append(helper.make_node(kind, inputs, outputs, **attributes))
+        self._nodes.append(node_of(kind, inputs, outputs, **attributes))
 
     def product(self, values: str, name: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
         """Adds `values · kernel (+ bias)`, an integer product if the weights are integers."""
@@ -256,17 +253,16 @@ class _Graph:
             self.tensor(f"{name}/kernel_scale", scale.astype(np.float32)),
         )
 
-    def finished(
-        self, inputs: Mapping[str, list], outputs: Mapping[str, list]
-    ) -> "onnx.GraphProto":
+    def finished(self, inputs: Mapping[str, list], outputs: Mapping[str, list]) -> Any:
         """Returns the graph, with inputs of int64 and outputs of float32 by name and shape."""
-        from onnx import helper
-
-        described = (
-            [helper.make_tensor_value_info(name, kind, shape) for name, shape in values.items()]
-            for kind, values in ((_INT64, inputs), (_FLOAT, outputs))
+        return message(
+            "GraphProto",
+            node=self._nodes,
+            name="sentence_encoder",
+            initializer=self.tensors,
+            input=[value_info(name, "int64", shape) for name, shape in inputs.items()],
+            output=[value_info(name, "float32", shape) for name, shape in outputs.items()],
         )
-        return helper.make_graph(self._nodes, "sentence_encoder", *described, self.tensors)
 
 
 class _Encoder:

@@ -19,7 +19,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special
-from official_cmlm.protobuf_messages import message_class
+from official_cmlm.protobuf_messages import Messages
 
 # Key of the message `TrackableObjectGraph`: which object holds which others, and their variables.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -30,27 +30,30 @@ _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
 _TYPES = {1: "<f4", 2: "<f8", 3: "<i4", 9: "<i8", 14: "<u2", 19: "<f2"}
 _BFLOAT16 = 14
 # Messages of tensor_bundle.proto, tensor_shape.proto and trackable_object_graph.proto.
-_MESSAGES = {
-    "BundleHeaderProto": {"num_shards": (1, "int32", None)},
-    "Dimension": {"size": (1, "int64", None)},
-    "Shape": {"dim": (2, "Dimension", [])},
-    "BundleEntryProto": {
-        "dtype": (1, "int32", None),
-        "shape": (2, "Shape", None),
-        "shard_id": (3, "int32", None),
-        "offset": (4, "int64", None),
-        "size": (5, "int64", None),
-        # It is masked, see `_masked`.
-        "crc32c": (6, "fixed32", None),
+_MESSAGES = Messages(
+    "official_cmlm.checkpoints",
+    {
+        "BundleHeaderProto": {"num_shards": (1, "int32", None)},
+        "Dimension": {"size": (1, "int64", None)},
+        "Shape": {"dim": (2, "Dimension", [])},
+        "BundleEntryProto": {
+            "dtype": (1, "int32", None),
+            "shape": (2, "Shape", None),
+            "shard_id": (3, "int32", None),
+            "offset": (4, "int64", None),
+            "size": (5, "int64", None),
+            # It is masked, see `_masked`.
+            "crc32c": (6, "fixed32", None),
+        },
+        "ObjectReference": {"node_id": (1, "int32", None), "local_name": (2, "string", None)},
+        "SerializedTensor": {"checkpoint_key": (3, "string", None)},
+        "TrackableObject": {
+            "children": (1, "ObjectReference", []),
+            "attributes": (2, "SerializedTensor", []),
+        },
+        "TrackableObjectGraph": {"nodes": (1, "TrackableObject", [])},
     },
-    "ObjectReference": {"node_id": (1, "int32", None), "local_name": (2, "string", None)},
-    "SerializedTensor": {"checkpoint_key": (3, "string", None)},
-    "TrackableObject": {
-        "children": (1, "ObjectReference", []),
-        "attributes": (2, "SerializedTensor", []),
-    },
-    "TrackableObjectGraph": {"nodes": (1, "TrackableObject", [])},
-}
+)
 
 
 class Damaged(Exception):
@@ -218,14 +221,11 @@ def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[at - length : at]
 
 
-_message_class = functools.cache(functools.partial(message_class, "official_cmlm", _MESSAGES))
-
-
 def _message(name: str, data: bytes) -> Any:
     """Parses a message."""
     from google.protobuf.message import DecodeError
 
     try:
-        return _message_class(name).FromString(data)
+        return _MESSAGES.parse(name, data)
     except DecodeError:
         raise Damaged(f"no {name}") from None
