@@ -29,6 +29,14 @@ def _vectors(texts):
     return _Encoder()(texts).astype(np.float32)
 
 
+def _encoded(folder, texts):
+    """Returns what a run on a folder encodes; it answers rightly."""
+    encoder = _Encoder()
+    with contextlib.closing(CachedEncoder(encoder, folder)) as cached:
+        assert np.array_equal(cached(texts), _vectors(texts))
+    return encoder.seen
+
+
 @settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["", "a", "b", "aa", "\ud800"]), max_size=6), max_size=6))
 def test_never_twice(requests):
@@ -44,42 +52,28 @@ def test_never_twice(requests):
 
 
 def test_never_twice_across_runs(tmp_path):
-    """A second run with the same folder encodes what is new and answers with the same numbers."""
-    first = CachedEncoder(_Encoder(), tmp_path)(["a", "bb", "a"])
-    encoder = _Encoder()
-    cached = CachedEncoder(encoder, tmp_path)
-    assert np.array_equal(cached(["a", "bb", "a"]), first) and encoder.seen == []
-    assert np.array_equal(cached(["ccc", "bb"]), _vectors(["ccc", "bb"]))
-    assert encoder.seen == ["ccc"]
-    cached.close()
-    third = _Encoder()
-    assert np.array_equal(CachedEncoder(third, tmp_path)(["ccc", "a"]), _vectors(["ccc", "a"]))
-    assert third.seen == []
+    """A later run with the same folder encodes only what is new."""
+    for texts, new in (("a bb a", "bb a"), ("a bb a", ""), ("ccc bb", "ccc"), ("ccc a", "")):
+        assert _encoded(tmp_path, texts.split()) == new.split()
 
 
 @pytest.mark.parametrize("name", ["vectors.f32", "names.bin", "width"])
 def test_survives_a_kill_at_any_byte(tmp_path, name):
-    """Cut anywhere, a file costs work but no right answer, then and in the run after."""
-    texts = ["a", "bb", "ccc"]
-    whole = tmp_path / "whole"
-    CachedEncoder(_Encoder(), whole)(texts)
-    size = (whole / name).stat().st_size
-    for left in range(size + 1):
+    """Cut anywhere or lost, a file costs work but no right answer, then and in the run after."""
+    texts, whole = ["a", "bb", "ccc"], tmp_path / "whole"
+    _encoded(whole, texts)
+    content = (whole / name).read_bytes()
+    # An empty width is told; see below.
+    for left in (None, *range(name == "width", len(content) + 1)):
         folder = tmp_path / f"{left}"
         shutil.copytree(whole, folder)
-        (folder / name).write_bytes((whole / name).read_bytes()[:left])
-        if name == "width" and left == 0:
-            # Half a number would be another width; none at all is told.
-            with pytest.raises(UserError, match="delete the folder"):
-                CachedEncoder(_Encoder(), folder)
-            continue
-        encoder = _Encoder()
-        assert np.array_equal(CachedEncoder(encoder, folder)(texts), _vectors(texts)), left
-        rows = left // (size // 3) if size > 3 else 3
-        assert len(encoder.seen) == 3 - rows, left
-        after = _Encoder()
-        assert np.array_equal(CachedEncoder(after, folder)(texts), _vectors(texts)), left
-        assert after.seen == [], left
+        if left is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content[:left])
+        kept = 3 * (left or 0) // len(content)
+        assert len(_encoded(folder, texts)) == 3 - kept, left
+        assert _encoded(folder, texts) == [], left
 
 
 def test_killed_while_encoding(tmp_path, monkeypatch):
@@ -94,9 +88,17 @@ def test_killed_while_encoding(tmp_path, monkeypatch):
 
     with contextlib.suppress(KeyboardInterrupt):
         CachedEncoder(failing, tmp_path)(texts)
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == ["cc", "d"]
+    assert _encoded(tmp_path, texts) == ["cc", "d"]
+
+
+def test_a_write_that_failed_halfway(tmp_path):
+    """Bytes that a full disk left after the known rows are written over."""
+    with contextlib.closing(CachedEncoder(_Encoder(), tmp_path)) as cached:
+        cached(["a", "bb"])
+        with (tmp_path / "vectors.f32").open("ab") as file:
+            file.write(b"12345")
+        cached(["ccc"])
+    assert _encoded(tmp_path, ["ccc", "a", "bb"]) == []
 
 
 def test_longest_first_in_chunks(monkeypatch):
@@ -129,12 +131,10 @@ def test_empty_list(tmp_path):
 
 def test_another_width_than_stored(tmp_path):
     """A folder of another encoder is told and left as it is."""
-    CachedEncoder(_Encoder(), tmp_path)(["a"])
+    _encoded(tmp_path, ["a"])
     with pytest.raises(EncoderError, match="delete the stored embeddings"):
         CachedEncoder(lambda texts: np.ones([len(texts), 2]), tmp_path)(["b"])
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(["a"]), _vectors(["a"]))
-    assert encoder.seen == []
+    assert _encoded(tmp_path, ["a"]) == []
 
 
 def test_roles_are_kept_apart(tmp_path):
@@ -161,17 +161,6 @@ def test_roles_are_kept_apart(tmp_path):
         cached.close()
 
 
-@pytest.mark.parametrize("name", ["width", "names.bin", "vectors.f32"])
-def test_a_lost_file_starts_anew(tmp_path, name):
-    """Without one of its files a store is empty, and right afterwards."""
-    CachedEncoder(_Encoder(), tmp_path)(["a", "bb"])
-    (tmp_path / name).unlink()
-    for encoded in (2, 0):
-        encoder = _Encoder()
-        assert np.array_equal(CachedEncoder(encoder, tmp_path)(["bb", "a"]), _vectors(["bb", "a"]))
-        assert len(encoder.seen) == encoded
-
-
 def test_an_encoder_may_use_its_buffer_again(tmp_path):
     """Earlier answers stay, in memory and in the folder."""
     buffer = np.zeros([4, 1])
@@ -195,20 +184,6 @@ def test_one_run_at_a_time(tmp_path):
         CachedEncoder(_Encoder(), tmp_path)
     first.close()
     CachedEncoder(_Encoder(), tmp_path).close()
-
-
-def test_a_write_that_failed_halfway(tmp_path):
-    """Bytes that a full disk left after the known rows are written over."""
-    cached = CachedEncoder(_Encoder(), tmp_path)
-    cached(["a", "bb"])
-    with (tmp_path / "vectors.f32").open("ab") as file:
-        file.write(b"12345")
-    cached(["ccc"])
-    cached.close()
-    encoder = _Encoder()
-    texts = ["ccc", "a", "bb"]
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == []
 
 
 @pytest.mark.parametrize("width", ["", "0", "many", "9" * 5000])

@@ -33,33 +33,30 @@ def test_non_finite_values(tmp_path, bad):
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "message"),
     [
-        np.ones([3, 2]),
-        np.ones(2),
-        np.ones([2, 2, 1]),
-        np.array([["a"], ["b"]]),
-        np.ones([2, 1]) * 1j,
-        None,
+        (np.ones([3, 2]), "an array of shape .3, 2. for 2 texts"),
+        (np.ones(2), "an array of shape .2. for"),
+        (np.ones([2, 2, 1]), "an array of shape .2, 2, 1. for"),
+        (np.array([["a"], ["b"]]), "<U1; expected real numbers"),
+        (np.ones([2, 1]) * 1j, "complex128; expected real numbers"),
+        (None, "an array of shape .. for"),
+        (np.zeros([2, 0]), "vectors of width 0"),
+        (np.full([2, 2], 1e200), "NaN or infinity .in float32."),
     ],
 )
-def test_answers_of_another_shape_or_type(answer):
-    """Wrong rows, wrong rank, letters, complex numbers, nothing."""
-    with pytest.raises(EncoderError, match="the encoder returned"):
-        CachedEncoder(lambda texts: answer)(["a", "b"])
+def test_other_answers(answer, message):
+    """Wrong rows, wrong rank, letters, complex numbers, nothing, values beyond float32."""
+    with pytest.raises(EncoderError, match=f"the encoder returned {message}"):
+        checked(lambda texts: answer)(["a", "b"])
 
 
 def test_changing_width():
-    """Within a run it is told by the check."""
-    encode = checked(lambda texts: np.ones([len(texts), len(texts[0])]))
-    assert encode(["ab"]).shape == (1, 2)
+    """Within a run it is told by the check; whole numbers become floats."""
+    encode = checked(lambda texts: np.ones([len(texts), len(texts[0])], int))
+    assert encode(["ab"]).shape == (1, 2) and encode(["ab"]).dtype == np.float32
     with pytest.raises(EncoderError, match="width 3 after vectors of width 2"):
         encode(["abc"])
-
-
-def test_integers_become_floats():
-    """An encoder of whole numbers is one too."""
-    assert checked(lambda texts: np.ones([1, 2], int))(["a"]).dtype == np.float32
 
 
 def test_prompts_are_put_before_texts():
@@ -71,22 +68,12 @@ def test_prompts_are_put_before_texts():
 
 
 def test_fingerprint():
-    """Equal for equal encoders, different for others."""
-    assert fingerprint(_encode) == fingerprint(lambda texts: _encode(texts))
-    assert fingerprint(_encode) != fingerprint(lambda texts: 2 * _encode(texts))
-    assert len(fingerprint(_encode)) == 16
+    """Equal for equal encoders, different for others, also for those that cut elsewhere.
 
-
-def test_values_beyond_float32_and_empty_vectors():
-    """Values beyond float32 are infinite; a vector needs a value."""
-    with pytest.raises(EncoderError, match="NaN or infinity"):
-        checked(lambda texts: np.full([len(texts), 2], 1e200))(["a"])
-    with pytest.raises(EncoderError, match="width 0"):
-        checked(lambda texts: np.zeros([len(texts), 0]))(["a"])
-
-
-def test_fingerprint_sees_long_texts():
-    """Two encoders that differ in where they cut are two; one that fails on a text has a name."""
+    One that fails on a text has a name too.
+    """
     cut = [lambda texts, n=n: np.array([[len(t[:n]), 1.0] for t in texts]) for n in (50, 500)]
-    assert fingerprint(cut[0]) == fingerprint(cut[0]) != fingerprint(cut[1])
-    assert len(fingerprint(lambda texts: 1 / 0)) == 16
+    encoders = (_encode, lambda texts: 2 * _encode(texts), *cut, lambda texts: 1 / 0)
+    found = [fingerprint(encode) for encode in encoders]
+    assert len(set(found)) == 5 and {len(one) for one in found} == {16}
+    assert fingerprint(lambda texts: _encode(texts)) == found[0]

@@ -1,11 +1,9 @@
 """The data folder: line ends, encodings, missing files, and files that are not as published."""
 
 import hashlib
-import json
-from importlib import resources
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
@@ -18,63 +16,43 @@ def _lines(tmp_path, content, **options):
     return DataFolder(tmp_path).lines(tmp_path / "file.txt", "a hint", **options)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_line_ends(tmp_path, end):
-    """Each kind alone, with and without one at the end; empty lines in between stay."""
-    for last in (b"", end):
-        assert _lines(tmp_path, b"a" + end + end + b"b c" + last) == ["a", "", "b c"]
-
-
-def test_nothing_else_ends_a_line(tmp_path):
-    """Form feed, next line and U+2028 stand inside of sentences."""
-    text = "a\x0cb\x85c\u2028d\x1ce"
-    assert _lines(tmp_path, text.encode()) == [text]
-
-
-@settings(deadline=None)
-@given(text=st.text(st.sampled_from("ab\n\r\x85"), max_size=12))
-def test_split_against_universal_newlines(text):
-    """As a text file opened with universal newlines has it."""
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200
+)
+@given(text=st.text(st.sampled_from("ab\n\r\x0b\x0c\x1c\x85\u2028"), max_size=12))
+def test_line_ends(tmp_path, text):
+    """As a text file opened with universal newlines has them; others stand inside of sentences."""
     wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    assert data_module._split(text) == (wanted[:-1] if wanted[-1] == "" else wanted)
+    assert _lines(tmp_path, text.encode()) == (wanted[:-1] if wanted[-1] == "" else wanted)
 
 
-def test_empty_file(tmp_path):
-    """No line at all."""
-    assert _lines(tmp_path, b"") == []
+BOTH = {"encodings": ("utf-8", "latin-1")}
 
 
-def test_bom(tmp_path):
-    """One at the start goes, one inside stays."""
-    assert _lines(tmp_path, "\ufeffa\ufeff\nb".encode()) == ["a\ufeff", "b"]
+@pytest.mark.parametrize(
+    ("content", "options", "lines"),
+    [
+        # A byte order mark at the start goes, whatever follows it; one inside stays.
+        ("\ufeffa\ufeff\nb".encode(), {}, ["a\ufeff", "b"]),
+        (b"\xef\xbb\xbfcaf\xe9\n", BOTH, ["café"]),
+        # UTF-8 comes first.
+        ("é".encode("latin-1"), BOTH, ["é"]),
+        ("é".encode(), BOTH, ["é"]),
+        # A line of headings does not count; another first line stays.
+        (b"id\tx\na\nb\n", {"header": "id\t"}, ["a", "b"]),
+        (b"a\nb\n", {"header": "id\t"}, ["a", "b"]),
+        (b"", {"header": "id\t"}, []),
+    ],
+)
+def test_marks_encodings_and_headers(tmp_path, content, options, lines):
+    assert _lines(tmp_path, content, **options) == lines
 
 
-def test_encodings_in_turn(tmp_path):
-    """latin-1 is for what is no UTF-8; UTF-8 comes first."""
-    both = ("utf-8", "latin-1")
-    assert _lines(tmp_path, "é".encode("latin-1"), encodings=both) == ["é"]
-    assert _lines(tmp_path, "é".encode(), encodings=both) == ["é"]
-
-
-def test_wrong_encoding(tmp_path):
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_wrong_encoding(tmp_path, end):
     """The error has the file, the line and what was tried."""
     with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8; download"):
-        _lines(tmp_path, b"a\nb\nc\xe9\n")
-    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8"):
-        _lines(tmp_path, b"a\rb\rc\xe9\r")
-
-
-def test_header(tmp_path):
-    """The line of headings is left out and does not count; another first line stays."""
-    assert _lines(tmp_path, b"id\tx\na\nb\n", header="id\t") == ["a", "b"]
-    assert _lines(tmp_path, b"a\nb\n", header="id\t") == ["a", "b"]
-    assert _lines(tmp_path, b"", header="id\t") == []
-
-
-def test_mark_before_another_encoding(tmp_path):
-    """A byte order mark is not text, whatever follows it."""
-    content = b"\xef\xbb\xbfcaf\xe9\n"
-    assert _lines(tmp_path, content, encodings=("utf-8", "latin-1")) == ["café"]
+        _lines(tmp_path, end.join([b"a", b"b", b"c\xe9", b""]))
 
 
 def test_missing(tmp_path):
@@ -111,7 +89,10 @@ def table(monkeypatch):
 
 
 def test_checksum(tmp_path, table):
-    """A known file is told by its path; another content is warned of, or an error."""
+    """A known file is told by its path; another content is warned of, or an error.
+
+    Nothing is said of a file that is not known.
+    """
     path = tmp_path / "senteval/downstream/set/file.txt"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"a\nb\n")
@@ -123,6 +104,9 @@ def test_checksum(tmp_path, table):
     assert changed.lines(path, "h") == ["a", "x"]
     assert len(changed.warnings) == 1 and "checksum" in changed.warnings[0]
     strict = DataFolder(tmp_path, strict=True)
+    (tmp_path / "other.txt").write_bytes(b"z")
+    strict.lines(tmp_path / "other.txt", "h")
+    assert strict.files == {"other.txt": hashlib.sha256(b"z").hexdigest()} and not strict.warnings
     # Also for the second that reads the file.
     for _ in range(2):
         with pytest.raises(UserError, match="checksum"):
@@ -145,23 +129,9 @@ def test_patterns_of_names(tmp_path, table):
         DataFolder(tmp_path, strict=True).lines(tmp_path / "set/dev-ja.txt", "h")
 
 
-def test_unknown_files_are_remembered(tmp_path, table):
-    """Their checksum is kept, and nothing is warned of, strict or not."""
-    path = tmp_path / "other.txt"
-    path.write_bytes(b"z")
-    data = DataFolder(tmp_path, strict=True)
-    data.lines(path, "h")
-    assert data.files == {"other.txt": hashlib.sha256(b"z").hexdigest()} and not data.warnings
-
-
 def test_published_files():
     """The table that is shipped: relative paths, row counts, SHA-256."""
-    text = (
-        resources.files("official_cmlm.evaluation.data")
-        .joinpath("published_files.json")
-        .read_text()
-    )
-    table = json.loads(text)
+    table = data_module._table()
     entries = table["files"]
     assert entries and all(rows > 0 for rows in table["rows"].values())
     for name, entry in entries.items():

@@ -3,7 +3,7 @@
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.language_codes import chosen, pair_name, two_letters
+from official_cmlm.evaluation.data.language_codes import chosen, two_letters
 
 
 def test_codes_of_multi_simlex():
@@ -12,13 +12,6 @@ def test_codes_of_multi_simlex():
     assert [two_letters(code) for code in codes] == (
         "ar zh cy en et fi fr he pl ru es sw yue".split()
     )
-
-
-def test_a_pair_has_one_name():
-    """Whatever the order and the codes."""
-    assert {pair_name(*pair) for pair in [("zh", "he"), ("HEB", "CMN"), ("CMN", "HEB")]} == {
-        "he-zh"
-    }
 
 
 def test_choice():
