@@ -1,10 +1,10 @@
-"""SentEval's COCO in the publisher's form: pickles as Python 2 wrote them, by either protocol."""
+"""SentEval's COCO in the publisher's form: pickles of protocol 2 as Python 2 wrote them."""
 
 import numpy as np
 
 
 def binary(value):
-    """Returns a value in protocol 2, as Python 2 wrote it, without the header and stop."""
+    """Returns a value without the header and stop; strings are bytes, as in Python 2."""
     if isinstance(value, np.ndarray):
         shape = b"".join(binary(n) for n in value.shape)
         return (
@@ -25,30 +25,9 @@ def binary(value):
     return b"J" + value.to_bytes(4, "little", signed=True)
 
 
-def text(value):
-    """Returns a value in protocol 0, the default of Python 2's `cPickle.dump`."""
-    if isinstance(value, np.ndarray):
-        shape = b"".join(map(text, value.shape))
-        return (
-            b"cnumpy.core.multiarray\n_reconstruct\np1\n(cnumpy\nndarray\np2\n(I0\ntS'b'\ntR(I1\n"
-            + (b"(" + shape + b"t")
-            + (b"cnumpy\ndtype\n(" + text(value.dtype.str[1:]) + b"I0\nI1\ntR(I3\nS'<'\nNNNI-1\n")
-            + b"I-1\nI0\ntbI00\n"
-            + (text(value.tobytes()) + b"tb")
-        )
-    if isinstance(value, dict):
-        return b"(d" + b"".join(text(k) + text(item) + b"s" for k, item in value.items())
-    if isinstance(value, list):
-        return b"(l" + b"".join(text(item) + b"a" for item in value)
-    if isinstance(value, str | bytes):
-        content = value.encode() if isinstance(value, str) else value
-        return b"S" + repr(content).encode()[1:] + b"\np9\n"
-    return b"I%d\n" % value
-
-
-def pickled(value, protocol=2):
-    """Returns a whole pickle of protocol 0 or 2."""
-    return text(value) + b"." if protocol == 0 else b"\x80\x02" + binary(value) + b"."
+def pickled(value):
+    """Returns a whole pickle."""
+    return b"\x80\x02" + binary(value) + b"."
 
 
 def part(count, seed=0, width=6):

@@ -1,17 +1,9 @@
-"""The parts of a suite: tasks that are read and scored, and declared metrics; a whole toy suite."""
-
-import dataclasses
-import sys
-import types
+"""The parts of a suite: tasks that are read and scored, and declared metrics."""
 
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import suites
-from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import OpenedEncoder
-from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
     Metric,
@@ -21,75 +13,10 @@ from official_cmlm.evaluation.suite import (
     read_tasks,
     score_tasks,
 )
-from tests.evaluation import toy
-
-
-@dataclasses.dataclass(eq=False)
-class _Lengths(Task):
-    """The mean length of the lines of a file, as the encoder's first value tells it."""
-
-    data: DataFolder
-
-    def texts(self):
-        return {"": self.data.lines(self.data.root / f"{self.name}.txt", "write it")}
-
-    def score(self, encode, report):
-        vectors = encode(self.texts()[""])
-        report.add(self.name, "length", float(vectors[:, 0].mean()), len(vectors))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Options:
-    """Choice of the files."""
-
-    tasks: list[str] = dataclasses.field(default_factory=list)
-
-
-def _mean(report):
-    values = [score.value for score in report.scores]
-    report.add("mean", "length", float(np.mean(values)), len(values))
-
-
-@pytest.fixture
-def suite(monkeypatch):
-    """A suite in one module, with its line in `SUITES`."""
-    module = types.ModuleType("official_cmlm.evaluation.suites.lengths", "Lengths of texts.")
-    module.Options = _Options
-    module.RESULTS = SuiteResults(
-        (Metric("length", "mean length", "characters", better=-1, decimals=1, main=True),),
-        averages="mean",
-        bars="Lengths",
-    )
-    module.tasks = lambda data, options, report: (
-        *(_Lengths(name, data) for name in options.tasks),
-        Summary("", _mean),
-    )
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(suites.SUITES, "lengths", "lengths of texts")
-    return module
 
 
 def _encode(texts):
     return np.array([[len(text), 1.0] for text in texts])
-
-
-def test_a_suite_is_one_module_and_one_line(suite, tmp_path):
-    """It is run, tabulated by its declared metric, drawn, and its missing file is named."""
-    toy.write(tmp_path / "data/a.txt", ["x", "xyz"])
-    toy.write(tmp_path / "data/b.txt", ["xxxx"])
-    options = driver.parse_options(["lengths"], ["lengths.tasks=a,b,c"])
-    encoder = OpenedEncoder("toy", "python", "0" * 16, _encode)
-    results = driver.run(encoder, "", "toy", tmp_path / "data", tmp_path / "out", options)
-    found = results["suites"]["lengths"]
-    values = {score["task"]: score["value"] for score in found["scores"]}
-    assert values == {"a": 2.0, "b": 4.0, "mean": 3.0} and not found["failures"]
-    assert [one["task"] for one in found["missing"]] == ["c"]
-    text = (tmp_path / "out/results.md").read_text()
-    assert "| lengths | a | mean length, characters | 2.0 | 2 |" in text
-    assert "Lengths" in (tmp_path / "out/report.html").read_text()
-    assert driver.check_data("lengths", tmp_path / "data", options["lengths"]) == [
-        f"c: {tmp_path / 'data/c.txt'}: missing; write it"
-    ]
 
 
 class _Failing(Task):

@@ -30,11 +30,10 @@ def test_pythons_own_pickles(protocol):
         assert found[name].dtype == value[name].dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize("protocol", [0, 2])
-def test_pickles_of_python_2(protocol):
+def test_pickles_of_python_2():
     """Strings are bytes there; quotes, line ends and all 256 values survive in arrays."""
     values = np.arange(512, dtype=np.uint8).reshape(2, 256)
-    found = _read(coco_files.pickled({"x": values, "s": ["it's", 'a "b"\\\n']}, protocol))
+    found = _read(coco_files.pickled({"x": values, "s": ["it's", 'a "b"\\\n']}))
     np.testing.assert_array_equal(found["x"], values)
     assert found["s"] == ["it's", 'a "b"\\\n']
 

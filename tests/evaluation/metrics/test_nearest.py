@@ -12,24 +12,15 @@ from official_cmlm.evaluation.metrics.nearest import (
     next_sentence_recall,
     unit,
 )
+from tests.evaluation import toy
 
 # One, a few and all queries in a block of 40 candidates.
 BLOCKS = [1, 4 * 40 * 3, 1 << 28]
 
 
-def _random(n, m, dim=5, seed=0):
-    rng = np.random.default_rng(seed)
-    return rng.normal(size=[n, dim]).astype(np.float32), rng.normal(size=[m, dim]).astype(
-        np.float32
-    )
-
-
-def _grid(n, m, seed=0):
-    """Draws small whole numbers: inner products are exact and many of them equal."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(-1, 2, [n, 3]).astype(np.float32), rng.integers(-1, 2, [m, 3]).astype(
-        np.float32
-    )
+def _random(*counts):
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=[count, 5]).astype(np.float32) for count in counts]
 
 
 def _by_loops(queries, candidates, k, penalties=None, exclude=None):
@@ -69,8 +60,9 @@ def test_neighbours_are_those_of_plain_loops(k, block_bytes):
 )
 def test_of_equal_candidates_the_lower_index_comes_first(seed, k, more, block_bytes, excluding):
     """Ties at the border of k and within it, with penalties and exclusions, in any block size."""
-    queries, candidates = _grid(7, k + more, seed)
     rng = np.random.default_rng(seed)
+    # Inner products of small whole numbers are exact, and many of them equal.
+    queries, candidates = (rng.integers(-1, 2, [n, 3]).astype(np.float32) for n in (7, k + more))
     penalties = rng.integers(0, 2, k + more).astype(np.float32)
     exclude = rng.integers(-1, k + more, 7) if excluding else None
     found = nearest(queries, candidates, k, penalties, exclude, block_bytes)
@@ -85,12 +77,8 @@ def test_impossible_k_is_an_error(k, exclude):
     vectors = np.eye(4, dtype=np.float32)
     with pytest.raises(ValueError, match="k must be 1 to"):
         nearest(vectors, vectors, k, exclude=exclude)
-
-
-def test_no_queries_have_no_neighbours():
-    """An empty side of queries is not an error."""
-    indices, values = nearest(np.zeros([0, 3]), np.eye(3), 2)
-    assert indices.shape == values.shape == (0, 2)
+    # No queries are none.
+    assert nearest(np.zeros([0, 4]), vectors, 2)[0].shape == (0, 2)
 
 
 @pytest.mark.parametrize("k", [1, 4, 40, 100])
@@ -111,14 +99,6 @@ def test_unit_rows_have_length_one_and_zeros_stay():
     np.testing.assert_allclose(vectors[0], [0.6, 0.8], rtol=1e-6)
 
 
-def test_vector_of_zeros_takes_the_first_candidate():
-    """Everything is equally far from zeros, and zeros lose against anything near."""
-    candidates = unit(np.array([[0, 0], [1, 1], [1, 0]], np.float32))
-    indices, values = nearest(unit(np.array([[0, 0], [1, 0]], np.float32)), candidates)
-    assert indices.tolist() == [[0], [2]]
-    assert values[:, 0].tolist() == [0, 1]
-
-
 def test_equal_candidates_and_zeros_go_to_the_lowest_index():
     """Copies of a sentence are found by the first of them, zeros find the first row."""
     same = np.array([[1, 0], [1, 0], [0, 1]])
@@ -127,28 +107,17 @@ def test_equal_candidates_and_zeros_go_to_the_lowest_index():
     assert finds_own_row(zeros, same).tolist() == [True, False, True]
 
 
-def lookup(**vectors):
-    return lambda texts: np.array([vectors[text] for text in texts])
+def test_next_sentence_recall():
+    """As a plain loop finds it; of equal candidates by chance, 1 of n: not all and not none."""
+    table = dict(zip("abcdefghijABCDEFGHIJ", np.random.default_rng(0).normal(size=[20, 6])))
+    first, second = list("abcdefghij"), list("ABCDEFGHIJ")
 
+    def cosine(a, b):
+        return table[a] @ table[b] / np.linalg.norm(table[a]) / np.linalg.norm(table[b])
 
-def test_ties_count_by_chance():
-    """An encoder that gives everything one vector finds 1 of n, not all and not none."""
-    constant = lambda texts: np.ones([len(texts), 4])  # noqa: E731
-    assert next_sentence_recall(constant, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
-    zeros = lambda texts: np.zeros([len(texts), 4])  # noqa: E731
-    assert next_sentence_recall(zeros, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
-
-
-def test_against_a_plain_loop():
-    rng = np.random.default_rng(0)
-    table = {text: rng.normal(size=6) for text in "abcdefghijABCDEFGHIJ"}
-    first, second = "abcdefghij", "ABCDEFGHIJ"
-    hits = 0
-    for a, b in zip(first, second):
-        cosines = [
-            table[a] @ table[c] / np.linalg.norm(table[a]) / np.linalg.norm(table[c])
-            for c in second
-        ]
-        hits += second[int(np.argmax(cosines))] == b
-    encode = lambda texts: np.array([table[t] for t in texts])  # noqa: E731
-    assert next_sentence_recall(encode, list(first), list(second)) == pytest.approx(hits / 10)
+    hits = [max(second, key=lambda b, a=a: cosine(a, b)) == a.upper() for a in first]
+    found = next_sentence_recall(toy.lookup(table), first, second)
+    assert 0 < found < 1 and found == pytest.approx(np.mean(hits))
+    for value in (0.0, 1.0):
+        same = dict.fromkeys(table, [value] * 4)
+        assert next_sentence_recall(toy.lookup(same), first, second) == pytest.approx(0.1)

@@ -11,7 +11,6 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.suites import amazon
 from official_cmlm.evaluation.suites.amazon import split
 from tests.evaluation import toy
@@ -160,24 +159,6 @@ def test_seeds_split_differently():
     """Otherwise several seeds would be one."""
     labels = np.arange(100) % 2
     assert not np.array_equal(split(labels, 0.1, 0)[1], split(labels, 0.1, 1)[1])
-
-
-def _chosen(train, dev, grid):
-    """Chooses the classifier as the suite does."""
-    return best_on_dev(train, dev, 2, LogisticRegressionSolver(max_iter=2000), 0, sorted(grid))
-
-
-def test_classifier_is_chosen_on_the_development_set():
-    """A weak penalty follows the small second feature, which only development rewards."""
-    generator = np.random.default_rng(0)
-    labels = generator.integers(2, size=200)
-    rows = np.stack([generator.normal(size=200), 0.01 * (2 * labels - 1)], axis=1)
-    part = (rows[:100], labels[:100]), (rows[100:], labels[100:])
-    weak, strong = 1e6, 1e-3
-    assert _chosen(*part, [strong, weak]).C == weak
-    assert _chosen(*part, [weak, strong]).score(*part[1]) == 1.0
-    # The strongest of equally good penalties is taken.
-    assert _chosen(*part, [1e7, 1e8]).C == 1e7
 
 
 def test_missing_language_does_not_stop_others(tmp_path):

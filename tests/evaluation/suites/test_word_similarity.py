@@ -54,16 +54,6 @@ def test_simlex_with_carriage_returns(tmp_path):
     assert _run(tmp_path).get("simlex.german", "spearman") == pytest.approx(100)
 
 
-def test_cross_lingual_pairs(tmp_path):
-    """They are read in Multi-SimLex's columns and make a data set of their own."""
-    _write(tmp_path / "cross_lingual_simlex/aa-bb.tsv", HEADER + "1\tx\tx\tn\t6\n2\tx\ty\tn\t0\n")
-    report = _run(tmp_path)
-    assert [score.task for score in report.scores] == [
-        "cross_lingual_simlex.aa-bb",
-        "cross_lingual_simlex.average",
-    ]
-
-
 def test_malformed_lines_are_counted(tmp_path):
     """Too few columns, no number, an infinite one, an empty word: skipped and told."""
     bad = "3\tx\ty\tn\n4\tx\ty\tn\tmany\n5\tx\ty\tn\tinf\n6\t\ty\tn\t1\n\n"
