@@ -80,7 +80,6 @@ class CachedEncoder:
         self._rows: dict[bytes, int] = {}
         self._vectors = np.zeros([0, 0], np.float32)
         self.seconds = 0.0
-        self._all_equal = True
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             refusal = (
@@ -97,7 +96,9 @@ class CachedEncoder:
     @property
     def constant(self) -> bool:
         """Whether all vectors are equal, of two texts or more."""
-        return self._all_equal and len(self._rows) > 1
+        # A few rows tell, as a rule.
+        parts = (self._vectors[:64], self._vectors)
+        return len(self._rows) > 1 and all((part == self._vectors[0]).all() for part in parts)
 
     @property
     def dimension(self) -> int | None:
@@ -168,10 +169,7 @@ class CachedEncoder:
 
     def _extend(self, keys: list[bytes], vectors: np.ndarray) -> None:
         """Takes all vectors, of which `keys` are the last."""
-        self._vectors, new = vectors, vectors[len(self._rows) :]
-        # A few rows tell, as a rule.
-        for rows in (new[:64], new):
-            self._all_equal = self._all_equal and bool((rows == vectors[0]).all())
+        self._vectors = vectors
         self._rows.update(zip(keys, range(len(self._rows), len(vectors))))
 
     def _load(self, folder: Path) -> None:

@@ -58,13 +58,7 @@ class MissingData(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """A task that was not scored because its data is not there.
-
-    Attributes:
-      task: its name; empty for the whole suite.
-      what: the path that was looked for.
-      hint: where the data comes from and where it belongs.
-    """
+    """A task, named "" for the whole suite, that was not scored because of `MissingData`."""
 
     task: str
     what: str
@@ -121,7 +115,7 @@ class SuiteReport:
         Raises:
           ValueError: if (task, metric) was added before, or a value is not finite.
         """
-        if any((score.task, score.metric) == (task, metric) for score in self.scores):
+        if self._score(task, metric):
             raise ValueError(f"{task}/{metric} was already scored")
         row = np.atleast_1d(np.asarray(values, np.float64))
         if not row.size or not np.isfinite(row).all():
@@ -136,15 +130,19 @@ class SuiteReport:
         for metric, value in metrics.items():
             self.add(task, metric, value, count)
 
+    def _score(self, task: str, metric: str) -> Score | None:
+        named = (score for score in self.scores if (score.task, score.metric) == (task, metric))
+        return next(named, None)
+
     def get(self, task: str, metric: str) -> float | None:
         """Returns the value of a score, or None if it was not added."""
-        found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
-        return found[0] if found else None
+        found = self._score(task, metric)
+        return found and found.value
 
     def by_seed(self, task: str, metric: str) -> np.ndarray | None:
         """Returns a score of each seed, `[seeds]`, or `[1]` for a single run; see `get`."""
-        found = [s for s in self.scores if (s.task, s.metric) == (task, metric)]
-        return np.array(found[0].by_seed or [found[0].value]) if found else None
+        found = self._score(task, metric)
+        return found and np.array(found.by_seed or [found.value])
 
     def predict(self, task: str, pairs: Any, values: np.ndarray) -> None:
         """Keeps the predictions `[n]` of a task's n pairs, which have scores or labels."""
@@ -199,12 +197,13 @@ class TaskLengths:
 class TextLengths:
     """Counts, by task, the texts that an encoder embeds and those that it cuts.
 
+    Without an encoder, or if it cannot count tokens, nothing is counted.
+
     Attributes:
       tasks: task -> lengths of its texts; the task is empty for a suite that is a single one.
     """
 
     def __init__(self, encoder: OpenedEncoder | None) -> None:
-        """Takes the encoder; without one, or if it cannot count tokens, nothing is counted."""
         self._encoder = encoder
         self.tasks: dict[str, TaskLengths] = {}
 
@@ -232,15 +231,14 @@ class TextLengths:
         if not cut:
             return []
         ordered = sorted(cut, key=lambda task: -cut[task].tokens_cut / cut[task].tokens)
-        shares = [f"{task or 'other texts'} {_cut_share(cut[task])}" for task in ordered]
+        shares = [
+            f"{task or 'other texts'} {cut[task].cut:,} of {cut[task].texts:,} texts "
+            f"({100.0 * cut[task].tokens_cut / cut[task].tokens:.2g} % of the tokens)"
+            for task in ordered
+        ]
         more = len(shares) - _MOST_NAMED
         named = "; ".join(shares[:_MOST_NAMED]) + (f"; and {more} more tasks" if more > 0 else "")
         return [
             f"texts of more than {self._encoder.max_seq_length} tokens were cut "
             f"(--max_seq_length changes the length): {named}"
         ]
-
-
-def _cut_share(found: TaskLengths) -> str:
-    share = 100.0 * found.tokens_cut / found.tokens
-    return f"{found.cut:,} of {found.texts:,} texts ({share:.2g} % of the tokens)"

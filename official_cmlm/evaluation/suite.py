@@ -56,11 +56,6 @@ class Metric:
         return dataclasses.replace(self, name=self.name + suffix, detail=detail, main=False)
 
 
-def paper_rows(paper: str, table: str, *models: str) -> tuple[tuple[str, str, str], ...]:
-    """Returns rows of one table, see `report.papers`: (paper, table, model) each."""
-    return tuple((paper, table, model) for model in models)
-
-
 @dataclasses.dataclass(frozen=True)
 class SuiteResults:
     """The results of a suite as reports show them.
@@ -72,8 +67,8 @@ class SuiteResults:
         None for a part of another task, which is not drawn.
       bars: title of the bar charts, drawn from the main metrics; empty: none.
       axis: quantity and unit of bars. Default: the text of the first main metric.
-      references: `paper_rows` that are marked at the bars: the model that the paper starts
-        from, and its own method.
+      references: the papers' rows that are marked at the bars, see `report.papers`: (paper, table,
+        model that the paper starts from, its own method).
       package: the package that computes the scores, which depend on its version. Default: none.
     """
 
@@ -82,7 +77,7 @@ class SuiteResults:
     panel: Callable[[str], tuple[str, str] | None] = lambda task: ("", task)
     bars: str = ""
     axis: str = ""
-    references: tuple[tuple[str, str, str], ...] = ()
+    references: tuple[tuple[str, str, str, str], ...] = ()
     package: str = ""
 
     def metric(self, name: str) -> Metric:

@@ -35,6 +35,11 @@ def read_numbers(texts):
     return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
 
 
+def as_numbers(vectors):
+    """Returns a text for each vector, which `read_numbers` reads."""
+    return [" ".join(f"{value:.4f}" for value in row) for row in vectors]
+
+
 def encode(texts, dim=64):
     """Counts hashed words and letter trigrams: similar strings get similar vectors."""
     vectors = np.zeros([len(texts), dim], np.float32)
@@ -119,12 +124,13 @@ def write_senteval(root, count=60):
         write(root / f"SICK/{name}.txt", [header, *pairs])
 
 
-def write_beir(folder, documents, queries, judged):
+def write_beir(folder, documents, queries, judged, splits=("test",)):
     """Writes a data set of retrieval, with texts by id, and lines of judgements."""
     for name, texts in (("corpus", documents), ("queries", queries)):
         rows = [json.dumps({"_id": key, "text": text}) for key, text in texts.items()]
         write(folder / f"{name}.jsonl", rows)
-    write(folder / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", *judged])
+    for split in splits:
+        write(folder / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *judged])
 
 
 def write_year(folder, gold):

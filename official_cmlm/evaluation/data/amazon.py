@@ -2,8 +2,6 @@
 
 import dataclasses
 import html
-import json
-import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.folder import DataFolder, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
@@ -77,15 +75,8 @@ def parse_table(lines: Sequence[str]) -> Rows:
 
 def parse_records(lines: Sequence[str]) -> Rows:
     """Reads (stars, text) of JSON lines with `stars` and `review_body`; None if malformed."""
-    rows: Rows = []
-    for line in filter(str.strip, lines):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            record = None
-        is_record = isinstance(record, dict)
-        rows.append(_row(record.get("stars"), record.get("review_body")) if is_record else None)
-    return rows
+    records = map(json_object, filter(str.strip, lines))
+    return [_row(record.get("stars"), record.get("review_body")) for record in records]
 
 
 def parse_markup(lines: Sequence[str]) -> Rows:
@@ -118,10 +109,7 @@ def _field(item: str, name: str) -> str | None:
 
 
 def _row(stars: object, text: object) -> tuple[float, str] | None:
-    try:
-        number = float(stars)
-    except (TypeError, ValueError):
-        return None
-    if not isinstance(text, str) or not text.strip() or not math.isfinite(number):
+    number = finite(stars)
+    if not isinstance(text, str) or not text.strip() or number is None:
         return None
     return number, text.strip()

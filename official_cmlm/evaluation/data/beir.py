@@ -8,13 +8,12 @@ qrels/test.tsv   header query-id, corpus-id, score; also dev, train; or qrels/te
 
 import collections
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
 from official_cmlm.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
 
@@ -184,14 +183,7 @@ def _is_collection(folder: Path) -> bool:
 
 def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
-        for line in file:
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            yield row if isinstance(row, dict) else {}
+        yield from map(json_object, filter(bytes.strip, file))
 
 
 def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -248,11 +240,9 @@ def _id(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     """Returns a whole number of at most 32 bits, as trec_eval's relevance; else None."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return int(number) if number.is_integer() and abs(number) < 2**31 else None
+    number = finite(value)
+    whole = number is not None and number.is_integer() and abs(number) < 2**31
+    return int(number) if whole else None
 
 
 _ROWS = {".jsonl": _json_rows, ".tsv": _table_rows, ".parquet": _parquet_rows}

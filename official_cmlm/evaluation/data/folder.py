@@ -4,10 +4,12 @@ import csv
 import functools
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.scores import MissingData
@@ -31,19 +33,15 @@ class DataFolder:
         self.strict = strict
         self.files: dict[str, str] = {}
         self.warnings: list[str] = []
-        self._verdicts: dict[str, str] = {}
-        self._judged: set[str] = set()
+        self._verdicts: dict[str, str | None] = {}
 
     def folder(self, *candidates: str, hint: str, holding: Sequence[str] = ()) -> Path:
-        """Returns the first of the folders below `root` that exists.
+        """Returns the first of the folders below `root` that exists; `.` is the root itself.
 
-        Args:
-          *candidates: paths below `root`, tried in this order; `.` is the root itself.
-          hint: source and layout of the data, for the error message.
-          holding: the root itself is taken only if it contains one of these names.
+        The root is taken only if it contains one of the names of `holding`, if there are any.
 
         Raises:
-          MissingData: if none of them exists.
+          MissingData: if none of them exists; it has `hint`, source and layout of the data.
         """
         for candidate in candidates:
             folder = self.root / candidate
@@ -63,17 +61,11 @@ class DataFolder:
         """Reads lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
 
         A number of lines, without header and empty last line, other than that in
-        `published_files.json` gives a warning.
-
-        Args:
-          path: the file.
-          hint: its source and format, for the error message.
-          encodings: tried in turn.
-          header: start of a header line; a first line that starts so is left out. Default: the file
-            has no header.
+        `published_files.json` gives a warning. `encodings` are tried in turn. A first line that
+        starts with `header` is left out; by default there is none.
 
         Raises:
-          MissingData: if the file is missing.
+          MissingData: if the file is missing; it has `hint`, the file's source and format.
           UserError: if it is in none of the encodings; with `strict` also if it differs from the
             published one.
         """
@@ -134,14 +126,12 @@ class DataFolder:
     def _remember(self, path: Path, digest: str, rows: int | None = None) -> None:
         name = path.relative_to(self.root).as_posix()
         self.files[name] = digest
-        if name not in self._judged:
-            self._judged.add(name)
-            if verdict := _verdict(path, name, digest, rows):
-                self._verdicts[name] = verdict
-                if not self.strict and verdict not in self.warnings:
-                    self.warnings.append(verdict)
-        if self.strict and name in self._verdicts:
-            raise UserError(self._verdicts[name])
+        is_first = name not in self._verdicts
+        verdict = self._verdicts.setdefault(name, _verdict(path, name, digest, rows))
+        if verdict and self.strict:
+            raise UserError(verdict)
+        if verdict and is_first:
+            self.warnings.append(verdict)
 
 
 def csv_cells(line: str, delimiter: str = ",") -> list[str]:
@@ -150,6 +140,24 @@ def csv_cells(line: str, delimiter: str = ",") -> list[str]:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
         return []  # a cell longer than the module takes
+
+
+def json_object(line: str | bytes) -> dict[str, Any]:
+    """Returns the object of a line of JSON; an empty one for anything else."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def finite(value: Any) -> float | None:
+    """Returns a finite number, also one in a text; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:

@@ -1,7 +1,6 @@
 """Sentence pairs with human similarity scores: SemEval's STS years, STS-B, SICK."""
 
 import dataclasses
-import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
 from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
@@ -201,7 +200,7 @@ def scored_pairs(
 
     Messages have the path, its first line and the form that is known.
     """
-    scored = [(row[0], row[1], _number(row[2])) for row in rows if len(row) == 3]
+    scored = [(row[0], row[1], finite(row[2])) for row in rows if len(row) == 3]
     scored = [row for row in scored if row[2] is not None]
     if len(scored) < 2:
         raise UserError(
@@ -217,12 +216,3 @@ def _found(lines: Sequence[str]) -> str:
         return "the file is empty"
     tabs, commas = lines[0].count("\t"), lines[0].count(",")
     return f"line 1 has {tabs + 1} columns by tab, {commas + 1} by comma: {reprlib.repr(lines[0])}"
-
-
-def _number(text: str) -> float | None:
-    """Parses a finite number; None if the text is not one."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None

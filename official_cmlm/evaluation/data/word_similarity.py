@@ -9,7 +9,6 @@ in any case and with or without a space, or by their number where no line names 
 
 import dataclasses
 import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells
+from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
 from official_cmlm.evaluation.data.language_codes import pair_name, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
@@ -256,12 +255,8 @@ def _row(
 
 def _mean(cells: Iterator[str]) -> float | None:
     """Returns the mean of the filled cells; None without any, or if one is not finite."""
-    try:
-        values = [float(cell) for cell in cells if cell.strip()]
-    except ValueError:
-        return None
-    mean = sum(values) / len(values) if values else math.nan
-    return mean if math.isfinite(mean) else None
+    values = [finite(cell) for cell in cells if cell.strip()]
+    return None if None in values or not values else finite(sum(values) / len(values))
 
 
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:

@@ -26,22 +26,25 @@ Tick = Callable[[int], None]
 """Called with the number of trainings just finished."""
 
 
+@dataclasses.dataclass(frozen=True)
 class Solver:
-    """Trains one classifier, which has `predict`, for each of several regularisation strengths."""
+    """Trains one classifier, which has `predict`, for each of several regularisation strengths.
+
+    Attributes:
+      seed: of the trainings.
+    """
+
+    seed: int
 
     def grid(self, kind: str) -> Sequence[float]:
         """Returns the strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
         raise NotImplementedError
 
-    def fit(
-        self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Any]:
+    def fit(self, train: Part, dev: Part | None, strengths: Sequence[float]) -> list[Any]:
         """Returns a classifier for each strength; `dev` is for early stopping."""
         raise NotImplementedError
 
-    def fit_folds(
-        self, train: Part, folds: Sequence[Fold], num_classes: int, seed: int, tick: Tick
-    ) -> list[list[Any]]:
+    def fit_folds(self, train: Part, folds: Sequence[Fold], tick: Tick) -> list[list[Any]]:
         """Fits each fold of rows and labels by `fit`; ticks for each."""
         found, (rows, labels) = [], train
         for fold in folds:
@@ -49,7 +52,7 @@ class Solver:
                 None if part is None else (rows[part], labels[part])
                 for part in (fold.train, fold.dev)
             ]
-            found.append(self.fit(*parts, num_classes, fold.weight_decays, seed))
+            found.append(self.fit(*parts, fold.weight_decays))
             tick(1)
         return found
 
@@ -59,21 +62,21 @@ class MiniBatchSolver(Solver):
     """The toolkit's PyTorch classifier without a hidden layer; strengths are weight decays."""
 
     config: ClassifierConfig
+    num_classes: int
 
     def grid(self, kind: str) -> Sequence[float]:
         del kind
         return [1e-5, 1e-4, 1e-3, 1e-2]
 
-    def fit(
-        self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Any]:
-        return senteval_classifier.fit(train, dev, num_classes, self.config, strengths, seed)
+    def fit(self, train: Part, dev: Part | None, strengths: Sequence[float]) -> list[Any]:
+        return senteval_classifier.fit(
+            train, dev, self.num_classes, self.config, strengths, self.seed
+        )
 
-    def fit_folds(
-        self, train: Part, folds: Sequence[Fold], num_classes: int, seed: int, tick: Tick
-    ) -> list[list[Any]]:
-        """Fits all folds side by side."""
-        return senteval_classifier.fit_folds(*train, folds, num_classes, self.config, seed, tick)
+    def fit_folds(self, train: Part, folds: Sequence[Fold], tick: Tick) -> list[list[Any]]:
+        return senteval_classifier.fit_folds(
+            *train, folds, self.num_classes, self.config, self.seed, tick
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,39 +90,26 @@ class LogisticRegressionSolver(Solver):
         first, last = (-1, 6) if kind == "kfold" else (-2, 4)
         return [2.0**power for power in range(first, last)]
 
-    def fit(
-        self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
-    ) -> list[Any]:
+    def fit(self, train: Part, dev: Part | None, strengths: Sequence[float]) -> list[Any]:
         """Fits to all of `train`, without early stopping."""
-        del dev, num_classes
+        del dev
         rows, labels = train
         models = [
-            LogisticRegression(C=c, max_iter=self.max_iter, random_state=seed) for c in strengths
+            LogisticRegression(C=c, max_iter=self.max_iter, random_state=self.seed)
+            for c in strengths
         ]
         with threadpool_limits(1):
             return [model.fit(rows[np.arange(len(rows))], labels) for model in models]
 
 
 def inner_kfold(
-    train: Part,
-    num_classes: int,
-    solver: Solver,
-    folds: int,
-    seed: int,
-    tick: Tick = lambda done: None,
+    train: Part, solver: Solver, folds: int, tick: Tick = lambda done: None
 ) -> tuple[float, float]:
     """Returns the accuracy of tasks with a training set only: MR, CR, SUBJ, MPQA.
 
     Nested cross-validation: each fold is classified by a classifier trained on the other folds,
     whose strength is chosen by cross-validation within those. The result is the mean over folds.
-
-    Args:
-      train: features and labels.
-      num_classes: of the labels.
-      solver: trains the classifiers.
-      folds: number of outer and of inner folds.
-      seed: of the trainings; the seed of the folds is fixed, as in the toolkit.
-      tick: called with the numbers of trainings; there are folds * (folds + 1).
+    There are folds * (folds + 1) trainings; the seed of the folds is fixed, as in the toolkit.
 
     Returns:
       Accuracy on development sets, by which strengths were chosen, and on test sets, 0 to 1.
@@ -127,9 +117,9 @@ def inner_kfold(
     split = StratifiedKFold(folds, shuffle=True, random_state=_FOLD_SEED)
     outer = list(split.split(*train))
     parts, strengths = [others for others, _ in outer], solver.grid("inner_kfold")
-    chosen, dev = _best(train, parts, num_classes, solver, strengths, split, seed, tick)
+    chosen, dev = _best(train, parts, solver, strengths, split, tick)
     finals = [Fold(others, None, [best]) for others, best in zip(parts, chosen)]
-    fitted = solver.fit_folds(train, finals, num_classes, seed, tick)
+    fitted = solver.fit_folds(train, finals, tick)
     accuracies = [
         _accuracy(classifier, train, fold) for (classifier,), (_, fold) in zip(fitted, outer)
     ]
@@ -137,13 +127,7 @@ def inner_kfold(
 
 
 def kfold(
-    train: Part,
-    test_rows: Rows,
-    num_classes: int,
-    solver: Solver,
-    folds: int,
-    seed: int,
-    tick: Tick = lambda done: None,
+    train: Part, test_rows: Rows, solver: Solver, folds: int, tick: Tick = lambda done: None
 ) -> tuple[float, np.ndarray]:
     """Predicts tasks with a training and a test set: TREC, MRPC.
 
@@ -152,10 +136,10 @@ def kfold(
     Returns:
       Accuracy of that cross-validation, 0 to 1, and predicted classes, int `[m]`.
     """
-    split = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    split = StratifiedKFold(folds, shuffle=True, random_state=solver.seed)
     parts, strengths = [np.arange(len(train[1]))], solver.grid("kfold")
-    (strength,), (dev,) = _best(train, parts, num_classes, solver, strengths, split, seed, tick)
-    (classifier,) = solver.fit(train, None, num_classes, [strength], seed)
+    (strength,), (dev,) = _best(train, parts, solver, strengths, split, tick)
+    (classifier,) = solver.fit(train, None, [strength])
     tick(1)
     return dev, classifier.predict(test_rows)
 
@@ -164,45 +148,29 @@ def train_dev_test(
     train: Part,
     dev: Part,
     test_rows: Rows,
-    num_classes: int,
     solver: Solver,
-    seed: int,
     strengths: Sequence[float] | None = None,
 ) -> tuple[float, np.ndarray]:
     """Predicts tasks with all three sets: SST, SICK-E, SNLI, probing.
 
-    The strength is chosen by the accuracy on `dev`. The toolkit then trains again with the chosen
-    strength and the same seed; that gives the same classifier, so it is not repeated here.
-
-    Args:
-      train, dev: features and labels.
-      test_rows: features.
-      num_classes: number of classes.
-      solver: trains the classifiers.
-      seed: of the trainings.
-      strengths: the strengths to choose from. Default: the solver's grid.
+    The strength is chosen by the accuracy on `dev`, by default from the solver's grid. The toolkit
+    then trains again with the chosen strength and the same seed; that gives the same classifier, so
+    it is not repeated here.
 
     Returns:
       Accuracy on `dev`, 0 to 1, and predicted classes of the test set, int `[m]`.
     """
     strengths = solver.grid("split") if strengths is None else strengths
-    classifier = best_on_dev(train, dev, num_classes, solver, seed, strengths)
+    classifier = best_on_dev(train, dev, solver, strengths)
     return _accuracy(classifier, dev), classifier.predict(test_rows)
 
 
-def best_on_dev(
-    train: Part,
-    dev: Part,
-    num_classes: int,
-    solver: Solver,
-    seed: int,
-    strengths: Sequence[float],
-) -> Any:
+def best_on_dev(train: Part, dev: Part, solver: Solver, strengths: Sequence[float]) -> Any:
     """Returns the classifier with the best accuracy on `dev`, rounded to 0.01 % as in the toolkit.
 
     Ties go to the first strength.
     """
-    classifiers = solver.fit(train, dev, num_classes, strengths, seed)
+    classifiers = solver.fit(train, dev, strengths)
     scores = [round(100 * _accuracy(c, dev), 2) for c in classifiers]
     return classifiers[int(np.argmax(scores))]
 
@@ -210,11 +178,9 @@ def best_on_dev(
 def _best(
     train: Part,
     parts: Sequence[np.ndarray],
-    num_classes: int,
     solver: Solver,
     strengths: Sequence[float],
     split: StratifiedKFold,
-    seed: int,
     tick: Tick,
 ) -> tuple[list[float], list[float]]:
     """Returns the best strength for each of several parts of the rows, and its accuracy, 0 to 1.
@@ -227,7 +193,7 @@ def _best(
         for part in parts
         for others, fold in split.split(rows[part], labels[part])
     ]
-    fitted = solver.fit_folds(train, folds, num_classes, seed, tick)
+    fitted = solver.fit_folds(train, folds, tick)
     scores = [
         [_accuracy(classifier, train, fold.dev) for classifier in classifiers]
         for classifiers, fold in zip(fitted, folds)

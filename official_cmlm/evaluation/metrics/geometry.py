@@ -1,15 +1,20 @@
-"""Isotropy, mean vector, alignment, uniformity and cosine histograms of embeddings.
+"""Isotropy, mean vector, alignment, uniformity, cosine histograms and maps of embeddings.
 
 Vectors are float `[n, dim]`; row i of `first` is paired with row i of `second`.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from scipy.special import logsumexp
+from sklearn.decomposition import PCA
 
 from official_cmlm.evaluation.metrics.nearest import unit
 
 # Rows of one block of distances; with 10,000 vectors a block takes 40 MB.
 _ROWS = 1024
+# Sentences of a language on a map.
+_DRAWN = 100
 
 
 def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
@@ -77,3 +82,21 @@ def histogram(cosines: np.ndarray, bins: int) -> list[float]:
         return []
     counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))
     return (counts / len(cosines)).tolist()
+
+
+def plane(embeddings: Mapping[str, np.ndarray]) -> dict[str, list[list[float]]]:
+    """Projects unit embeddings on the first two principal axes of all languages (CMLM, Figure 3).
+
+    `embeddings` are float `[n, dim]` by language; the first 100 of each are drawn.
+
+    Returns:
+      language -> [x, y] of each sentence; the sign of each axis makes its entry of largest absolute
+      value positive.
+    """
+    parts = [unit(vectors[:_DRAWN], np.float64) for vectors in embeddings.values()]
+    matrix = np.concatenate(parts)
+    points = np.zeros([len(matrix), 2])
+    count = min(2, *matrix.shape)
+    points[:, :count] = PCA(count, svd_solver="full").fit_transform(matrix)
+    split = np.split(points, np.cumsum(list(map(len, parts)))[:-1])
+    return {language: part.tolist() for language, part in zip(embeddings, split)}

@@ -56,7 +56,7 @@ def mine(
     Args:
       source, target: float `[n, dim]` and `[m, dim]`, rows of length 1 (`unit`).
       k: number of neighbours, at least 1; all if there are fewer.
-      margin: `ratio`, `distance` or `absolute`; see `margins`.
+      margin: see `margins`.
       retrieval: see above.
       progress: called with the number of sentences just searched, n + m in total.
     """
@@ -98,14 +98,12 @@ def margins(
 def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:
     """Scores the candidates that reach the threshold by precision, recall and F1.
 
-    Args:
-      scores: float `[c]`.
-      correct: bool `[c]`, whether a candidate is a gold pair.
-      gold: number of gold pairs.
-      threshold: minimum score.
+    `scores` are float `[c]`, `correct` says which of them are among the `gold` gold pairs.
     """
     taken = np.asarray(scores) >= threshold
-    return _extraction(threshold, int(taken.sum()), int((taken & correct).sum()), gold)
+    count, hits = int(taken.sum()), int((taken & correct).sum())
+    precision = hits / count if count else 0.0
+    return Extraction(threshold, precision, hits / gold, 2 * hits / (count + gold))
 
 
 def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extraction:
@@ -115,7 +113,7 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
     score if all are extracted. Without a correct candidate the threshold is infinity and F1 is 0.
     """
     if not np.any(correct):
-        return Extraction(float("inf"), 0.0, 0.0, 0.0)
+        return extract(scores, correct, gold, float("inf"))
     order = np.argsort(-np.asarray(scores), kind="stable")
     ordered = np.asarray(scores, np.float64)[order]
     hits = np.cumsum(np.asarray(correct)[order])
@@ -129,12 +127,7 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
         middle = (ordered[last] + ordered[last + 1]) / 2
         # The mean of two adjacent floats can be rounded to the lower one.
         threshold = float(middle) if middle > ordered[last + 1] else threshold
-    return _extraction(threshold, int(taken[last]), int(hits[last]), gold)
-
-
-def _extraction(threshold: float, taken: int, hits: int, gold: int) -> Extraction:
-    precision = hits / taken if taken else 0.0
-    return Extraction(threshold, precision, hits / gold, 2 * hits / (taken + gold))
+    return extract(scores, correct, gold, threshold)
 
 
 def _neighbours(

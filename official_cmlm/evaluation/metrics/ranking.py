@@ -54,10 +54,9 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
 
 
 class _Equals:
-    """The equal vectors of a corpus, found by digests of their bytes."""
+    """The equal vectors of a corpus, found by digests of their bytes, for rankings of k places."""
 
     def __init__(self, k: int) -> None:
-        """Prepares for rankings of `k` places."""
         self.count = 0
         self._k = k
         self._first: dict[bytes, int] = {}

@@ -129,18 +129,15 @@ def fit(
     weight_decays: Sequence[float],
     seed: int,
 ) -> list[LinearClassifier]:
-    """Trains one classifier for each weight decay.
+    """Trains one classifier for each weight decay; each has the weights of its best evaluation.
 
     Args:
       train_set: features `[n, dim]` and int labels `[n]`, 0 to num_classes - 1.
-      dev: the same, for early stopping; None holds out 5 % of `train_set`, as the toolkit does.
+      dev: the same; see `Fold`.
       num_classes: at least 2.
       config: settings of the training.
-      weight_decays: L2 coefficients, applied to weights and bias, as in PyTorch.
+      weight_decays: see `Fold`.
       seed: of the initial weights, the held-out examples and the order of examples.
-
-    Returns:
-      Classifiers in the order of `weight_decays`, each with the weights of its best evaluation.
 
     Raises:
       ValueError: for labels outside the classes, or fewer than 20 rows to hold 5 % out of.
@@ -168,9 +165,6 @@ def fit_folds(
     The groups depend on the number of folds alone, so the result does not depend on the machine.
     All folds have the same number of weight decays; `tick` is called with the number of folds just
     finished.
-
-    Returns:
-      Classifiers by fold, each in the order of its weight decays.
     """
     targets = _targets(labels, num_classes)
     groups = np.array_split(np.arange(len(folds)), 2 * math.ceil(len(folds) / (2 * _FOLDS)))
@@ -217,11 +211,7 @@ def _part(
 
 
 class Features:
-    """Rows followed by a column of ones, by batches.
-
-    Attributes:
-      width: number of columns, the ones included.
-    """
+    """Rows followed by a column of ones, by batches; `width` columns, the ones included."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows, self._copy = rows, None
@@ -251,14 +241,8 @@ def train(
 ) -> list[list[LinearClassifier]]:
     """Trains several folds in step, with a classifier for each of a fold's weight decays.
 
-    Args:
-      features: of all rows.
-      targets: float32 `[n, classes]`.
-      parts: one a fold.
-      weight_decays: equally many of each fold.
-      config: settings of the training.
-      seed: of the initial weights.
-      loss: default: cross-entropy, stopped by accuracy.
+    `features` are those of all rows, `targets` float32 `[n, classes]`; `parts` and `weight_decays`,
+    equally many of each, are by fold. `seed` is that of the initial weights.
     """
     state = _Trainings(weight_decays, features.width, targets.shape[1], config, seed, loss)
     epoch, size = 0, config.batch_size

@@ -60,7 +60,7 @@ def rank_captions(
     """Trains the projections and ranks the development and the test set.
 
     Args:
-      train, dev, test: images and captions.
+      train, dev, test: the data.
       seed: of the initial weights, the order of pairs and the drawing of negatives.
       config: settings of the training.
       tick: called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
@@ -149,13 +149,8 @@ def gradients(
 ) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
     """Returns the hinge loss of a batch, and its gradients.
 
-    Args:
-      images, captions: projections.
-      image_rows: features of the `pairs` images, then of the negatives of the first pair, of the
-        second and so on.
-      caption_rows: the same for captions.
-      pairs: number of pairs.
-      margin: of the loss.
+    The rows are features of the `pairs` images or captions, then of the negatives of the first
+    pair, of the second and so on.
 
     Returns:
       The loss, summed over pairs and negatives, and for each projection the gradients of weights

@@ -7,7 +7,7 @@ development set.
 """
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 from threadpoolctl import threadpool_limits
 
 from official_cmlm.evaluation.metrics.senteval_classifier import (
@@ -71,9 +71,7 @@ def predict_relatedness(
 
 def _expected(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     logits = np.asarray(rows, np.float32) @ weights[:-1] + weights[-1]
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = shifted / shifted.sum(axis=1, keepdims=True)
-    return probabilities.astype(np.float64) @ np.arange(1.0, CLASSES + 1)
+    return special.softmax(logits, axis=1).astype(np.float64) @ np.arange(1.0, CLASSES + 1)
 
 
 def _pearson(rows: np.ndarray, scores: np.ndarray, weights: np.ndarray, blocks: int) -> np.ndarray:

@@ -44,23 +44,22 @@ def _correlation(function: Callable, values: np.ndarray, gold: np.ndarray) -> fl
     return 100.0 * float(function(values, gold).statistic)
 
 
+CORRELATIONS = {"spearman": spearman, "pearson": pearson}
+
+
 def similarity_spearman(encode: Encode, pairs: ScoredPairs) -> float:
     """Returns Spearman's correlation, times 100, between cosines and human scores."""
     return spearman(cosines(encode, pairs), pairs.gold)
 
 
 def subset_correlations(encode: Encode, subsets: Mapping[str, ScoredPairs]) -> dict[str, float]:
-    """Returns Spearman's and Pearson's correlations of a year, combined in all three ways.
-
-    Returns:
-      `{spearman,pearson}_{all,mean,wmean}` -> correlation times 100.
-    """
+    """Returns correlations of a year in all three ways: `{spearman,pearson}_{all,mean,wmean}`."""
     similarity = {name: cosines(encode, pairs) for name, pairs in subsets.items()}
     together = np.concatenate([similarity[name] for name in subsets])
     gold = np.concatenate([pairs.gold for pairs in subsets.values()])
     sizes = np.array([len(pairs.gold) for pairs in subsets.values()])
     found = {}
-    for label, function in (("spearman", spearman), ("pearson", pearson)):
+    for label, function in CORRELATIONS.items():
         single = np.array([function(similarity[n], pairs.gold) for n, pairs in subsets.items()])
         found[f"{label}_all"] = function(together, gold)
         found[f"{label}_mean"] = float(single.mean())

@@ -216,7 +216,7 @@ def run(
             if suite in runs:
                 suite_run = runs.pop(suite)
                 found = suite_run.score(encode)
-                for place, content in suite_run.documents.items():
+                for place, content in suite_run.report.documents.items():
                     _write_json(output_dir / place, content)
                 has_earlier = bool(known.get(suite, {}).get("scores"))
                 kept = refused if has_earlier and not found["scores"] else known
@@ -325,6 +325,7 @@ class SuiteRun:
 
     Attributes:
       tasks: those that were read and not scored yet.
+      report: their scores.
     """
 
     def __init__(
@@ -353,7 +354,7 @@ class SuiteRun:
         self._module = suites.suite(name)
         self._data = DataFolder(data_dir, strict)
         self._lengths = TextLengths(encoder)
-        self._report = SuiteReport(
+        self.report = SuiteReport(
             encoder=encoder,
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
@@ -366,15 +367,10 @@ class SuiteRun:
         self._seconds = 0.0
         self.tasks: deque[Task] = deque()
 
-    @property
-    def documents(self) -> dict[str, Any]:
-        """See `SuiteReport.documents`."""
-        return self._report.documents
-
     def read(self) -> None:
         """Reads the files of the tasks."""
         began = time.monotonic()
-        found = self._module.tasks(self._data, self._options, self._report)
+        found = self._module.tasks(self._data, self._options, self.report)
         self.tasks = read_tasks(found, self._data.files)
         self._seconds += time.monotonic() - began
 
@@ -392,7 +388,7 @@ class SuiteRun:
 
     def score(self, encode: Encode) -> dict[str, Any]:
         """Scores the tasks; returns the suite's part of `results.json`."""
-        report, data, lengths = self._report, self._data, self._lengths
+        report, data, lengths = self.report, self._data, self._lengths
         began, embedding = time.monotonic(), getattr(encode, "seconds", 0.0)
         try:
             score_tasks(self.tasks, report, lambda task: self._score(task, encode))
@@ -436,7 +432,7 @@ class SuiteRun:
 
     def _score(self, task: Task, encode: Encode) -> None:
         """Scores a task, unless it has been trained before."""
-        report, lengths = self._report, self._lengths
+        report, lengths = self.report, self._lengths
         trained = self._trained if task.trained_by else None
         if trained and trained.restore(task, report, lengths):
             return

@@ -62,13 +62,7 @@ _STYLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart, drawn when it is rendered.
-
-    Attributes:
-      title: shown above it.
-      height: inches.
-      draw: draws on an empty figure.
-    """
+    """A chart of a title and a height in inches; `draw` draws it on an empty figure."""
 
     title: str
     height: float

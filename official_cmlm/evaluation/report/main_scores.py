@@ -146,9 +146,10 @@ def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]
     Each has one value per bar, in the unit of the suite's scores; None where the paper has none.
     """
     lines = {}
-    for paper, table, model in declared(suite).references:
-        printed = row_values(paper, table, model)
-        values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]
-        if any(value is not None for value in values):
-            lines[f"{model} ({paper}, {table})"] = values
+    for paper, table, *models in declared(suite).references:
+        for model in models:
+            printed = row_values(paper, table, model)
+            values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]
+            if any(value is not None for value in values):
+                lines[f"{model} ({paper}, {table})"] = values
     return lines

@@ -20,7 +20,7 @@ from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.validation import above, at_least, between
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
@@ -68,7 +68,7 @@ RESULTS = SuiteResults(
     averages=r"mean",
     bars="Sentiment of reviews, learned in one language, by test language; frozen encoder",
     axis="accuracy, %",
-    references=paper_rows("CMLM", "Table 6 (frozen)", "mBERT", "CMLM"),
+    references=(("CMLM", "Table 6 (frozen)", "mBERT", "CMLM"),),
 )
 
 
@@ -76,8 +76,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """Yields one task: training on one language, and tests on all that are found or were chosen.
 
     Tasks in results: `<language>`, and `mean` over the languages other than the training language.
-    Metrics: `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and
-    classifier trained together).
     """
     report.seeds = list(range(options.seeds))
     folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
@@ -109,12 +107,10 @@ class _Sentiment(Task):
         return {"": [text for reviews in every for text in reviews.texts]}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        train, tests, options = self.train, self.tests, self.options
+        train, options = self.train, self.options
         if options.languages:
-            others = [language for language in tests if language != options.train_language]
-            report.notes.append(
-                f"mean is over a part that was chosen: {' '.join(others) or 'none'}"
-            )
+            others = " ".join(self._others()) or "none"
+            report.notes.append(f"mean is over a part that was chosen: {others}")
 
         def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
             rows, dev = split(train.labels, options.dev_share, seed)
@@ -122,15 +118,13 @@ class _Sentiment(Task):
             classifier = best_on_dev(
                 (vectors[rows], train.labels[rows]),
                 (vectors[dev], train.labels[dev]),
-                2,
                 # Large values of C converge slowly.
-                LogisticRegressionSolver(max_iter=2000),
-                seed,
+                LogisticRegressionSolver(seed, max_iter=2000),
                 sorted(options.grid),
             )
             return lambda texts: classifier.predict(encode(texts))
 
-        _test("accuracy_frozen", frozen, tests, options, report)
+        self._test("accuracy_frozen", frozen, report)
         fine_tune = getattr(encode, "fine_tune", None)
         if options.train_encoder and fine_tune is None:
             report.notes.append("accuracy_trained: this encoder cannot be trained here")
@@ -141,7 +135,30 @@ class _Sentiment(Task):
                 part = train.take(split(train.labels, options.dev_share, seed)[0])
                 return fine_tune(part.texts, part.labels, 2, seed)
 
-            _test("accuracy_trained", trained, tests, options, report)
+            self._test("accuracy_trained", trained, report)
+
+    def _others(self) -> list[str]:
+        return [language for language in self.tests if language != self.options.train_language]
+
+    def _test(
+        self,
+        metric: str,
+        train: Callable[[int], Callable[[list[str]], np.ndarray]],
+        report: SuiteReport,
+    ) -> None:
+        accuracies: dict[str, list[float]] = {language: [] for language in self.tests}
+        # One seed after the other, so that one trained encoder is in memory at a time.
+        for seed in range(self.options.seeds):
+            predict = train(seed)
+            for language, reviews in self.tests.items():
+                right = np.asarray(predict(reviews.texts)) == reviews.labels
+                accuracies[language].append(100.0 * float(np.mean(right)))
+        counts = {language: len(reviews.texts) for language, reviews in self.tests.items()}
+        for language, values in accuracies.items():
+            report.add(language, metric, values, counts[language])
+        if others := self._others():
+            means = np.mean([accuracies[language] for language in others], axis=0)
+            report.add("mean", metric, means.tolist(), sum(counts[name] for name in others))
 
 
 def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,29 +177,6 @@ def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, 
         dev.append(mixed[:border])
         train.append(mixed[border:])
     return generator.permutation(np.concatenate(train)), np.concatenate(dev)
-
-
-def _test(
-    metric: str,
-    train: Callable[[int], Callable[[list[str]], np.ndarray]],
-    tests: dict[str, Reviews],
-    options: Options,
-    report: SuiteReport,
-) -> None:
-    accuracies: dict[str, list[float]] = {language: [] for language in tests}
-    # One seed after the other, so that one trained encoder is in memory at a time.
-    for seed in range(options.seeds):
-        predict = train(seed)
-        for language, reviews in tests.items():
-            right = np.asarray(predict(reviews.texts)) == reviews.labels
-            accuracies[language].append(100.0 * float(np.mean(right)))
-    for language, values in accuracies.items():
-        report.add(language, metric, values, len(tests[language].texts))
-    others = [language for language in tests if language != options.train_language]
-    if others:
-        means = np.mean([accuracies[language] for language in others], axis=0)
-        count = sum(len(tests[language].texts) for language in others)
-        report.add("mean", metric, means.tolist(), count)
 
 
 def _sample(reviews: Reviews, most: int) -> Reviews:

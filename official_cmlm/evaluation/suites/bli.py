@@ -17,34 +17,21 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from scipy.linalg import orthogonal_procrustes
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, direction_name
 from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
-from official_cmlm.evaluation.metrics.lexicon import (
-    RETRIEVALS,
-    centred,
-    precision_at,
-    procrustes,
-    translations,
-)
-from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import (
-    Metric,
-    SuiteResults,
-    Task,
-    TextsByRole,
-    paper_rows,
-    with_encoders,
-)
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, with_encoders
 from official_cmlm.validation import OneOf, at_least
 
 Pair = tuple[str, str]
@@ -52,6 +39,7 @@ Pair = tuple[str, str]
 
 _AT = (1, 5)
 MAPPINGS = ("procrustes", "none")
+RETRIEVALS = ("csls", "cosine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +55,8 @@ class Options:
         has an encoder, those between the encoders' languages.
     """
 
-    mapping: Annotated[str, OneOf(tuple(MAPPINGS))] = "procrustes"
-    retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
+    mapping: Annotated[str, OneOf(MAPPINGS)] = "procrustes"
+    retrieval: Annotated[str, OneOf(RETRIEVALS)] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
     pairs: list[str] = dataclasses.field(default_factory=list)
 
@@ -81,17 +69,56 @@ RESULTS = SuiteResults(
         *(metric.variant("_unmapped", "without a map") for metric in _METRICS),
     ),
     bars="Word translation, by languages and training dictionary",
-    references=paper_rows("Mirror-BERT", "Table 19", "BERT-mp", "BERT + Mirror"),
+    references=(("Mirror-BERT", "Table 19", "BERT-mp", "BERT + Mirror"),),
 )
+
+
+def centred(vectors: np.ndarray) -> np.ndarray:
+    """Subtracts the mean of unit rows and scales them to length 1 again (Artetxe et al. 2018)."""
+    scaled = unit(vectors)
+    return unit(scaled - scaled.mean(axis=0, dtype=np.float64))
+
+
+def translations(
+    queries: np.ndarray, candidates: np.ndarray, vocabulary: np.ndarray, options: Options
+) -> np.ndarray:
+    """Returns the best candidates of each query, best first.
+
+    CSLS (Conneau et al. 2018) of x and y is 2 cos(x, y) − r(x) − r(y), where r is the mean cosine
+    with the k nearest neighbours in the other language. r(x) does not change the order of x's
+    candidates and is left out.
+
+    Args:
+      queries, candidates: float `[n, dim]` and `[m, dim]`, unit rows.
+      vocabulary: float `[v, dim]`, unit rows: the words of the queries' language from which a
+        candidate's r is computed.
+      options: of the retrieval.
+
+    Returns:
+      int64 `[n, 5]`, or as many as there are candidates; ties are ordered by index.
+    """
+    penalties = None
+    if options.retrieval == "csls":
+        _, cosines = nearest(candidates, vocabulary, min(options.csls_k, len(vocabulary)))
+        penalties = cosines.mean(axis=1) / 2
+    return nearest(queries, candidates, min(max(_AT), len(candidates)), penalties)[0]
+
+
+def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
+    """Returns the percentage of queries with a candidate of `gold` among the first k (MUSE).
+
+    `found` is int `[n, most]`, best first.
+    """
+    right = [not known.isdisjoint(row) for row, known in zip(found[:, :k].tolist(), gold)]
+    return 100.0 * float(np.mean(right))
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every direction found in the folder, with each size of training dictionary.
 
-    Tasks in results: `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, the same
-    with `_centered` (see the module), and with `_unmapped` without the map (the same for every
-    size). A direction without a training dictionary is the task `<src>-<trg>`, with the unmapped
-    metrics only. `count` is the number of source words.
+    Tasks in results: `<src>-<trg>.<size>`, e.g. `en-de.5k`. A direction without a training
+    dictionary is the task `<src>-<trg>`, with the unmapped metrics only, which are the same for
+    every size. `count` is the number of source words.
     """
     folder = data.folder("bli", "bli_datasets", hint=HINT)
     directions = discover(folder)
@@ -155,9 +182,7 @@ class _Translation(Task):
             gold.setdefault(index[0][word], set()).add(index[1][translation])
 
         def precisions(source: np.ndarray, target: np.ndarray, suffix: str) -> dict[str, float]:
-            asked, most = source[list(gold)], max(_AT)
-            how = options.retrieval, options.csls_k
-            found = translations(asked, target, source, most, *how)
+            found = translations(source[list(gold)], target, source, options)
             return {f"p@{k}{suffix}": precision_at(found, list(gold.values()), k) for k in _AT}
 
         with_map = options.mapping == "procrustes" and training
@@ -174,7 +199,9 @@ class _Translation(Task):
             for suffix, prepared in maps.items():
                 first, second = prepared(source), prepared(target)
                 rows, others = zip(*((index[0][a], index[1][b]) for a, b in training[size]))
-                weights = procrustes(first[list(rows)], second[list(others)])
+                # The orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
+                pairs = (side[list(chosen)] for side, chosen in ((first, rows), (second, others)))
+                weights, _ = orthogonal_procrustes(*(side.astype(np.float64) for side in pairs))
                 mapped = unit(first @ weights.astype(np.float32))
                 scores |= precisions(mapped, second, suffix)
             report.add_all(f"{self.name}.{size}" if size else self.name, scores, len(gold))

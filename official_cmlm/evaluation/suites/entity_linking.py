@@ -36,7 +36,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.validation import OneOf
 
 # Names that are retrieved for a mention.
@@ -71,7 +71,7 @@ RESULTS = SuiteResults(
         Metric("accuracy@1_in_dictionary", "accuracy at 1", "%", "of those in the dictionary"),
     ),
     bars="Mentions linked to the right entity",
-    references=paper_rows("Mirror-BERT", "Table 2", "PubMedBERT", "PubMedBERT + Mirror"),
+    references=(("Mirror-BERT", "Table 2", "PubMedBERT", "PubMedBERT + Mirror"),),
 )
 
 

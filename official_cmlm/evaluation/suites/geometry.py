@@ -29,7 +29,7 @@ from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.evaluation.suites.sts import PairTask
 from official_cmlm.validation import at_least
 
@@ -67,47 +67,36 @@ class Options:
     question_pairs: Annotated[int, at_least(2)] = 1000
 
 
-_UNIT_RANGE = "0 to 1"
+_UNIT_RANGE, _LOWER = "0 to 1", "lower is better"
+_metric = functools.partial(Metric, decimals=4)
 RESULTS = SuiteResults(
     (
-        Metric("isotropy", "isotropy score", _UNIT_RANGE, decimals=4, main=True),
-        Metric(
+        _metric("isotropy", "isotropy score", _UNIT_RANGE, main=True),
+        _metric(
             "isotropy_rows",
             "isotropy score over rows of the matrix of eigenvectors",
             _UNIT_RANGE,
             "as Mirror-BERT's tables seem to be",
-            decimals=4,
         ),
-        Metric("isotropy_unit", "isotropy score of unit vectors", _UNIT_RANGE, decimals=4),
-        Metric("mean_vector_norm", "norm of the mean vector", better=-1, decimals=4),
-        Metric("uniformity", "uniformity", "", "lower is better", better=-1, decimals=4),
-        Metric(
-            "alignment",
-            "alignment of positive pairs",
-            "0 to 4",
-            "lower is better",
-            better=-1,
-            decimals=4,
-        ),
-        Metric("cosine_positive", "mean cosine of duplicates", better=0, decimals=4),
-        Metric(
-            "cosine_negative", "mean cosine of pairs that are no duplicates", better=0, decimals=4
-        ),
+        _metric("isotropy_unit", "isotropy score of unit vectors", _UNIT_RANGE),
+        _metric("mean_vector_norm", "norm of the mean vector", better=-1),
+        _metric("uniformity", "uniformity", "", _LOWER, better=-1),
+        _metric("alignment", "alignment of positive pairs", "0 to 4", _LOWER, better=-1),
+        _metric("cosine_positive", "mean cosine of duplicates", better=0),
+        _metric("cosine_negative", "mean cosine of pairs that are no duplicates", better=0),
     ),
     bars="Isotropy, by set of texts",
-    references=paper_rows("Mirror-BERT", "Table 14", "BERT-mp", "BERT + Mirror"),
+    references=(("Mirror-BERT", "Table 14", "BERT-mp", "BERT + Mirror"),),
 )
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
 
-    Tasks: `<file stem>`, `sts-dev` and `qqp`. Metrics of the first two: `isotropy`, `isotropy_rows`
-    (0 to 1) and `mean_vector_norm` of the unscaled vectors; of vectors scaled to length 1
-    `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to 0) and, for `sts-dev`, `alignment` (0 to 4).
-    Metrics of `qqp`: `cosine_positive` and `cosine_negative`, the mean cosines of duplicates and of
-    other pairs (-1 to 1). None is times 100. Figure `cosine_histogram`: task -> `edges` of the
-    bins, shares of `random` pairs, of `positive` (`sts-dev`, `qqp`) and of `negative` ones (`qqp`).
+    Tasks: `<file stem>`, `sts-dev` and `qqp`. `isotropy`, `isotropy_rows` and `mean_vector_norm`
+    are of the unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2 to 1),
+    `uniformity` (-8 to 0), `alignment` and cosines. None is times 100. Figure `cosine_histogram`:
+    task -> `edges` of the bins, shares of `random`, `positive` and `negative` pairs, if any.
     """
     report.seeds = [_SEED]
     report.figures["cosine_histogram"] = {}
@@ -155,7 +144,10 @@ class _PositivePairs(Task):
     def _read(self) -> tuple[list[str], ScoredPairs]:
         path = self.data.folder(*_PAIR_FOLDERS, hint=_PAIR_HINT) / "sts-dev.csv"
         pairs = parse_sts_benchmark(path, self.data.lines(path, _PAIR_HINT))
-        positive = positive_pairs(pairs, self.options.min_score)
+        least = self.options.min_score
+        positive = pairs.take(np.flatnonzero(pairs.gold > least))
+        if not positive.first:
+            raise UserError(f"no pair has a score above {least}; lower geometry.min_score")
         return list(dict.fromkeys(pairs.texts))[: self.options.max_texts], positive
 
     def texts(self) -> TextsByRole:
@@ -213,14 +205,6 @@ def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
     if len({label for _, _, label in good}) < 2:
         raise UserError(f"{source}: needs duplicates (1) and other pairs (0); {_QUESTIONS_HINT}")
     return ScoredPairs.of(good, len(rows) - len(good))
-
-
-def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
-    """Returns the pairs with a score above `min_score`."""
-    kept = np.flatnonzero(pairs.gold > min_score)
-    if not len(kept):
-        raise UserError(f"no pair has a score above {min_score}; lower geometry.min_score")
-    return pairs.take(kept)
 
 
 def _histograms(**cosines: np.ndarray) -> dict[str, list[float]]:

@@ -55,39 +55,30 @@ class Options(RemovalOptions):
     max_rows: Annotated[int, at_least(0, "0: all")] = 0
 
 
-def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the nearest neighbour of every sentence among all other sentences of the pool.
-
-    Queries and candidates differ if components are removed from the queries only.
-
-    Returns:
-      (language int64 `[languages, n]`, an index into `queries`; row int64 `[languages, n]`) of
-      each query's neighbour; ties go to the first language, then to the first row.
-    """
-    asked, pool = (
-        np.concatenate([unit(side[language]) for language in queries])
-        for side in (queries, candidates)
-    )
-    indices, _ = nearest(asked, pool, exclude=np.arange(len(pool)))
-    found = indices.reshape(len(queries), -1)
-    return np.divmod(found, found.shape[1])
-
-
 def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
     """Computes shares of the neighbours' languages, times 100, for each query language.
+
+    A sentence's neighbour is the nearest of all other sentences of the pool; ties go to the first
+    language, then to the first row. Queries and candidates differ if components are removed from
+    the queries only.
 
     Returns:
       language -> `share_<lang>` for every language, `share_own`, and `accuracy`: the share of
       queries whose neighbour is one of their translations.
     """
     languages = list(queries)
-    found, row = hits(queries, candidates)
+    asked, pool = (
+        np.concatenate([unit(side[language]) for language in languages])
+        for side in (queries, candidates)
+    )
+    places, _ = nearest(asked, pool, exclude=np.arange(len(pool)))
+    rows = len(pool) // len(languages)
     scores = {}
-    for i, own in enumerate(languages):
-        shares = 100.0 * np.bincount(found[i], minlength=len(languages)) / len(found[i])
+    for i, (own, found) in enumerate(zip(languages, places.reshape(-1, rows))):
+        shares = 100.0 * np.bincount(found // rows, minlength=len(languages)) / rows
         scores[own] = {f"share_{name}": float(share) for name, share in zip(languages, shares)}
         scores[own]["share_own"] = float(shares[i])
-        scores[own]["accuracy"] = 100.0 * float((row[i] == np.arange(len(row[i]))).mean())
+        scores[own]["accuracy"] = 100.0 * float((found % rows == np.arange(rows)).mean())
     return scores
 
 
@@ -110,9 +101,8 @@ RESULTS = SuiteResults(
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields one task: every language of one split, and their unweighted mean, `all`.
 
-    Metrics: `share_<lang>`, `share_own`, `accuracy`; after principal component removal the same
-    with `_pcr`. `count` is the number of queries. Figure: `language_bias` has the shares. A note
-    says which split was taken and of which languages the pool is.
+    `count` is the number of queries. Figure: `language_bias` has the shares. A note says which
+    split was taken and of which languages the pool is.
     """
     folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
     paths, columns = _split(data, folder, options, report)

@@ -117,9 +117,9 @@ RESULTS = SuiteResults(
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields the tasks that `options` names.
 
-    Task `<name>`, metric `main_score` (times 100): the mean over the task's splits and subsets; if
-    there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of
-    texts that the task requested.
+    The main score of `<name>` is the mean over the task's splits and subsets; if there are several,
+    also of `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of texts that the
+    task requested.
     """
     if not options.tasks:
         raise UserError(f"no task is named; {_NAMES}")

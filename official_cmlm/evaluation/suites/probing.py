@@ -13,14 +13,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import (
-    Metric,
-    SuiteResults,
-    Summary,
-    Task,
-    TextsByRole,
-    paper_rows,
-)
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
     TrainedTask,
@@ -78,7 +71,7 @@ RESULTS = SuiteResults(
     ),
     averages=r"average|average_of_chosen",
     bars="Linguistic properties that a classifier finds in embeddings",
-    references=paper_rows("DeCLUTR", "Table 3", "Transformer-base", "DeCLUTR-base"),
+    references=(("DeCLUTR", "Table 3", "Transformer-base", "DeCLUTR-base"),),
 )
 
 
@@ -108,13 +101,14 @@ class _Probe(TrainedTask):
         return {"": [text for texts, _ in self._parts[0] for text in texts]}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        solver = MiniBatchSolver(CONFIGURATIONS[self.options.configuration][1])
+        config = CONFIGURATIONS[self.options.configuration][1]
         parts, classes = self._parts
         train, dev, test = [(encode(texts), labels) for texts, labels in parts]
         done = report.progress(self.name, self.options.seeds)
 
         def score(seed: int) -> dict[str, float]:
-            on_dev, predicted = train_dev_test(train, dev, test[0], classes, solver, seed)
+            solver = MiniBatchSolver(seed, config, classes)
+            on_dev, predicted = train_dev_test(train, dev, test[0], solver)
             done(1)
             return {"accuracy": float(np.mean(predicted == test[1])), "dev_accuracy": on_dev}
 

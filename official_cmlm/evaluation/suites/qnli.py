@@ -48,11 +48,7 @@ RESULTS = SuiteResults(
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
-    """Yields `qnli/dev.tsv`.
-
-    Task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> rates of false and true
-    positives (Mirror-BERT's Figure 4).
-    """
+    """Yields `qnli/dev.tsv`; figure `roc_curve`: task -> `roc_points` (Mirror-BERT's Figure 4)."""
     read, note = functools.partial(_read, data), "{skipped} malformed lines skipped"
     yield _Questions("dev", read, {"auc": area_under_curve}, note)
 

@@ -76,9 +76,8 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks: the folder's name; its parts and their mean where a data set has parts (CQADupStack),
     which is called e.g. `cqadupstack (1 of 12 parts)` unless all that are there were scored;
     `macro`, the mean over all scored data sets if there are several; `NanoBEIR`, over its 13 if all
-    are there. All with the suffix `-dev` or `-train` for other judgements than `test`. Metrics,
-    times 100: `ndcg_at_10`, `mrr_at_10`, `mrr` (over all `k`), `map_at_100`, `recall_at_1`, 5, 10
-    and 100. `count` is the number of queries, for means the number of data sets.
+    are there. All with the suffix `-dev` or `-train` for other judgements than `test`. `mrr` is
+    over all `k`; `count` is the number of queries, for means the number of data sets.
     """
     found = beir.collections_in(data.root)
     if not found and not options.tasks:

@@ -28,14 +28,7 @@ from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig, ran
 from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relatedness
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
-from official_cmlm.evaluation.suite import (
-    Metric,
-    SuiteResults,
-    Summary,
-    Task,
-    TextsByRole,
-    paper_rows,
-)
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
 from official_cmlm.validation import OneOf, at_least
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
@@ -128,14 +121,7 @@ class PairFeatures:
         return np.concatenate([np.abs(u - v), u * v], axis=1)
 
 
-_RECALLS = tuple(
-    Metric(f"{kind}_recall@{k}", f"recall of {kind}s at {k}", "%")
-    for kind in ("caption", "image")
-    for k in (1, 5, 10)
-)
 _DEV = "development set"
-
-
 METRICS = (
     Metric("accuracy", "accuracy", "%", main=True),
     Metric("pearson", "Pearson's r", "× 100", main=True),
@@ -145,7 +131,11 @@ METRICS = (
     Metric("dev_pearson", "Pearson's r", "× 100", _DEV),
     Metric("mean_recall", "mean recall of captions and images", "%"),
     Metric("dev_mean_recall", "mean recall of captions and images", "%", _DEV),
-    *_RECALLS,
+    *(
+        Metric(f"{kind}_recall@{k}", f"recall of {kind}s at {k}", "%")
+        for kind in ("caption", "image")
+        for k in (1, 5, 10)
+    ),
 )
 _MEANS = {
     "cmlm": "CMLM's tasks",
@@ -161,7 +151,7 @@ RESULTS = SuiteResults(
     averages=r"average|average_of_chosen",
     bars="Classifiers on frozen embeddings, by task",
     axis="accuracy, %; SICK-R and STS-B: Pearson's r × 100",
-    references=paper_rows("CMLM", "Table 1", "English BERT base", "CMLM base"),
+    references=(("CMLM", "Table 1", "English BERT base", "CMLM base"),),
 )
 
 
@@ -239,7 +229,50 @@ class _TextTask(TrainedTask):
             kind: len(next(parts[part] for part in (kind, "train") if part in parts).labels)
             for kind in ("dev", "test")
         }
-        self.add(report, lambda seed: _score(task, parts, rows, options, seed, done), counts)
+        self.add(report, lambda seed: self._score(rows, seed, done), counts)
+
+    def _score(
+        self, rows: dict[str, Any], seed: int, tick: Callable[[int], None]
+    ) -> dict[str, float]:
+        """Computes the metrics of one seed, 0 to 1, from the features of each part."""
+        task, parts, options = self.task, self._parts, self.options
+        folds, config = CONFIGURATIONS[options.configuration]
+        if task.name == "SNLI":
+            config = dataclasses.replace(config, **_SNLI_EPOCHS)
+        mini_batch = options.solver == "mini_batch"
+        solver = LogisticRegressionSolver(seed)
+        if mini_batch:
+            solver = MiniBatchSolver(seed, config, task.num_classes)
+        pairs = {part: (rows[part], parts[part].labels) for part in parts}
+        if task.protocol == _FOLDED:
+            _check_folds(parts["train"].labels, folds)
+            dev, accuracy = cross_validation.inner_kfold(pairs["train"], solver, folds, tick)
+            return {"accuracy": accuracy, "dev_accuracy": dev}
+        labels = parts["test"].labels
+        if task.protocol == "relatedness":
+            dev, predicted = predict_relatedness(pairs["train"], pairs["dev"], rows["test"], seed)
+            tick(1)
+            return {
+                "dev_pearson": dev,
+                "pearson": float(np.nan_to_num(stats.pearsonr(predicted, labels).statistic)),
+                "spearman": float(np.nan_to_num(stats.spearmanr(predicted, labels).statistic)),
+            }
+        if task.protocol == "kfold":
+            _check_folds(parts["train"].labels, folds)
+            dev, predicted = cross_validation.kfold(
+                pairs["train"], rows["test"], solver, folds, tick
+            )
+        else:
+            # The toolkit trains SNLI without weight decay.
+            strengths = [1e-9 if mini_batch else 1e9] if task.name == "SNLI" else None
+            dev, predicted = cross_validation.train_dev_test(
+                pairs["train"], pairs["dev"], rows["test"], solver, strengths
+            )
+            tick(1)
+        scores = {"accuracy": float(np.mean(predicted == labels)), "dev_accuracy": dev}
+        if task.name == "MRPC":
+            scores["f1"] = float(f1_score(labels, predicted))
+        return scores
 
 
 class _ImageTask(TrainedTask):
@@ -301,54 +334,6 @@ def _features(encode: Encode, task: str, examples: Examples) -> np.ndarray | Pai
         return first
     pairs = PairFeatures(first, encode(examples.second), with_both=task == "SNLI")
     return pairs if task == "SNLI" else pairs[np.arange(len(pairs))]
-
-
-def _score(
-    task: senteval_data.Task,
-    parts: Parts,
-    rows: dict,
-    options: Options,
-    seed: int,
-    tick: Callable[[int], None],
-) -> dict[str, float]:
-    """Computes the metrics of one seed, 0 to 1."""
-    folds, config = CONFIGURATIONS[options.configuration]
-    if task.name == "SNLI":
-        config = dataclasses.replace(config, **_SNLI_EPOCHS)
-    mini_batch = options.solver == "mini_batch"
-    solver = MiniBatchSolver(config) if mini_batch else LogisticRegressionSolver()
-    pairs = {part: (rows[part], parts[part].labels) for part in parts}
-    if task.protocol == _FOLDED:
-        _check_folds(parts["train"].labels, folds)
-        dev, accuracy = cross_validation.inner_kfold(
-            pairs["train"], task.num_classes, solver, folds, seed, tick
-        )
-        return {"accuracy": accuracy, "dev_accuracy": dev}
-    labels = parts["test"].labels
-    if task.protocol == "relatedness":
-        dev, predicted = predict_relatedness(pairs["train"], pairs["dev"], rows["test"], seed)
-        tick(1)
-        return {
-            "dev_pearson": dev,
-            "pearson": float(np.nan_to_num(stats.pearsonr(predicted, labels).statistic)),
-            "spearman": float(np.nan_to_num(stats.spearmanr(predicted, labels).statistic)),
-        }
-    if task.protocol == "kfold":
-        _check_folds(parts["train"].labels, folds)
-        dev, predicted = cross_validation.kfold(
-            pairs["train"], rows["test"], task.num_classes, solver, folds, seed, tick
-        )
-    else:
-        # The toolkit trains SNLI without weight decay.
-        strengths = [1e-9 if mini_batch else 1e9] if task.name == "SNLI" else None
-        dev, predicted = cross_validation.train_dev_test(
-            pairs["train"], pairs["dev"], rows["test"], task.num_classes, solver, seed, strengths
-        )
-        tick(1)
-    scores = {"accuracy": float(np.mean(predicted == labels)), "dev_accuracy": dev}
-    if task.name == "MRPC":
-        scores["f1"] = float(f1_score(labels, predicted))
-    return scores
 
 
 def _check_folds(labels: np.ndarray, folds: int) -> None:

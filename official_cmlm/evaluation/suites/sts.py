@@ -26,8 +26,8 @@ from official_cmlm.evaluation.data.language_codes import two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.similarity import (
+    CORRELATIONS,
     cosines,
-    pearson,
     spearman,
     subset_correlations,
 )
@@ -38,7 +38,6 @@ from official_cmlm.evaluation.suite import (
     Summary,
     Task,
     TextsByRole,
-    paper_rows,
     with_encoders,
 )
 from official_cmlm.validation import OneOf, check_fields
@@ -157,18 +156,12 @@ RESULTS = SuiteResults(
     panel=_panel,
     bars="Correlation of cosines with human scores of sentence pairs",
     axis="Spearman's ρ × 100",
-    references=paper_rows("CMLM-CSE", "Table 1", "CMLM-BERT-base", "CMLM-CSE-BERT-base"),
+    references=(("CMLM-CSE", "Table 1", "CMLM-BERT-base", "CMLM-CSE-BERT-base"),),
 )
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
-    """Yields the tasks that are chosen and have an encoder.
-
-    Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
-    of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
-    and `average of <tasks>/spearman_average` where only some of them have a score, or over all
-    languages of `STS-B.*` and of `STS17.*`.
-    """
+    """Yields the tasks that are chosen and have an encoder; docs/evaluation.md names them."""
     yield from with_encoders(_chosen(data, options), report)
 
 
@@ -186,9 +179,6 @@ def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
     if options.other_languages:
         yield from _other_languages(data, options)
     yield Summary("", functools.partial(_average, options))
-
-
-CORRELATIONS = {"spearman": spearman, "pearson": pearson}
 
 
 @dataclasses.dataclass(eq=False)

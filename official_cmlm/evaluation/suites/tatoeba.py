@@ -20,21 +20,14 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import XTREME, chosen
 from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.geometry import plane
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
-from official_cmlm.evaluation.metrics.plane import plane
 from official_cmlm.evaluation.metrics.principal_components import (
     PrincipalComponentRemoval,
     RemovalOptions,
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import (
-    Metric,
-    SuiteResults,
-    Summary,
-    Task,
-    TextsByRole,
-    paper_rows,
-)
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
 
 HINT = (
     "Tatoeba is in LASER's repository: data/tatoeba/v1 (github.com/facebookresearch/LASER) as "
@@ -104,17 +97,16 @@ RESULTS = SuiteResults(
     (*_METRICS, *(m.variant("_pcr", f"{m.detail}, component removed") for m in _METRICS)),
     averages=r"macro(14|36|112)?",
     bars="Translations found as the nearest neighbour, by language",
-    references=paper_rows("CMLM", "Table 5", "mBERT", "CMLM + BR"),
+    references=(("CMLM", "Table 5", "mBERT", "CMLM + BR"),),
 )
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every language found in the folder, and unweighted means over languages.
 
-    Tasks: XTREME's two-letter code, or the file's code for other languages; `macro`, the mean over
-    all scored languages; `macro14`, `macro36` and `macro112`, over LaBSE's 14, XTREME's 36
-    and LASER's 112 languages if all are there. `count` is the number of
-    sentence pairs, for means the number of languages.
+    Tasks: XTREME's two-letter code, or the file's code for other languages; `macro` over all that
+    were scored, and means over `_GROUPS` if all of their languages are there. `count` is the number
+    of sentence pairs, for means the number of languages.
 
     Figures: `tatoeba_accuracy`; `embedding_map`, of the paper's four languages, or of the first
     four scored if the data has none of these: task -> `before` and, after removal, `after` -> `en`

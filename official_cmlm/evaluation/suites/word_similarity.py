@@ -12,6 +12,7 @@ Each language can have an encoder of its own, as Mirror-BERT's monolingual BERTs
 import dataclasses
 import functools
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
@@ -32,15 +33,9 @@ from official_cmlm.evaluation.data.word_similarity import (
 )
 from official_cmlm.evaluation.metrics.similarity import spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
-from official_cmlm.evaluation.suite import (
-    Metric,
-    SuiteResults,
-    Summary,
-    Task,
-    paper_rows,
-    with_encoders,
-)
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, with_encoders
 from official_cmlm.evaluation.suites.sts import PairTask
+from official_cmlm.validation import OneOf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +48,8 @@ class Options:
         found.
     """
 
-    tasks: list[str] = dataclasses.field(default_factory=list)
+    tasks: Annotated[list[str], OneOf(DATA_SETS)] = dataclasses.field(default_factory=list)
     languages: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        if unknown := [name for name in self.tasks if name not in DATA_SETS]:
-            raise ValueError(f"tasks: no {unknown[0]!r}; there are {', '.join(DATA_SETS)}")
 
 
 _PANELS = {
@@ -78,8 +69,10 @@ RESULTS = SuiteResults(
     averages=r"\w+\.average",
     panel=_panel,
     bars="Correlation of cosines with human scores of word pairs",
-    references=paper_rows("Mirror-BERT", "Table 16", "mBERT-mp", "mBERT + Mirror")
-    + paper_rows("Mirror-BERT", "Table 18", "mBERT-mp", "mBERT + Mirror"),
+    references=(
+        ("Mirror-BERT", "Table 16", "mBERT-mp", "mBERT + Mirror"),
+        ("Mirror-BERT", "Table 18", "mBERT-mp", "mBERT + Mirror"),
+    ),
 )
 
 
@@ -87,8 +80,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """Yields every language of `multi_simlex` and `simlex`, every `cross_lingual_simlex` pair.
 
     Tasks: `<data set>.<language>`, `cross_lingual_simlex.<language>-<language>` with the codes in
-    alphabetical order, and `<data set>.average`, the unweighted mean over what was scored of the
-    data set. Metric: `spearman`.
+    alphabetical order, and `<data set>.average`, the unweighted mean over what was scored of it.
     """
     yield from with_encoders(_chosen(data, options, report), report)
 

@@ -21,6 +21,7 @@ from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.scores import Score, SuiteReport, TextLengths
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
+from tests.evaluation.report.test_tables import results, score, suite
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,12 +49,14 @@ class Counting:
 def _run(
     encode, data, output, settings=(), suites=("senteval", "sts"), with_reports=False, **kwargs
 ):
+    """Runs suites with a function or an `OpenedEncoder`."""
     options = driver.parse_options(suites, settings)
-    encoder = OpenedEncoder("toy", "python", "0123456789abcdef", encode)
+    if callable(encode):
+        encode = OpenedEncoder("toy", "python", "0123456789abcdef", encode)
     # Drawing takes most of a small run's time.
     write = driver._write_reports if with_reports else mock.Mock()
     with mock.patch.object(driver, "_write_reports", write):
-        return driver.run(encoder, "toy:encode", "toy", data, output, options, **kwargs)
+        return driver.run(encode, "toy:encode", "toy", data, output, options, **kwargs)
 
 
 FAST = ("senteval.tasks=[MR, SST2]", "sts.subsets=false")
@@ -93,8 +96,8 @@ def test_goes_on_where_it_was(data, tmp_path, monkeypatch):
     third = Counting()
     assert _run(third, data, tmp_path / "out", FAST)["suites"] == found["suites"]
     assert third.count == 0
-    for name, suite in expected["suites"].items():
-        assert found["suites"][name]["scores"] == suite["scores"]
+    for name, one in expected["suites"].items():
+        assert found["suites"][name]["scores"] == one["scores"]
 
 
 def test_all_texts_are_embedded_first(data, tmp_path):
@@ -115,7 +118,6 @@ def test_what_failed_is_told_again(data, tmp_path):
     path = data / "senteval/downstream/SST/binary/sentiment-train"
     path.write_text(path.read_text() + "no tab\n")
     (path.parent / "sentiment-test").write_text("nothing of the kind\n")
-    settings = ("senteval.tasks=[SST2, TREC]",)
     encoder = OpenedEncoder(
         *("toy", "python", "0123456789abcdef", toy.encode),
         max_seq_length=3,
@@ -123,60 +125,41 @@ def test_what_failed_is_told_again(data, tmp_path):
     )
 
     def run(**kwargs):
-        options = driver.parse_options(["senteval"], settings)
-        return driver.run(encoder, "", "toy", data, tmp_path / "out", options, **kwargs)["suites"]
+        settings = ("senteval.tasks=[SST2, TREC]",)
+        found = _run(encoder, data, tmp_path / "out", settings, ("senteval",), **kwargs)
+        return found["suites"]["senteval"]
 
-    first, second = run()["senteval"], run()["senteval"]
+    first, second = run(), run()
     assert sum("malformed" in note for note in second["notes"]) == 1
     assert first["notes"] == second["notes"] and first["failures"] == second["failures"]
     assert first["cut"] == second["cut"] and "TREC" in second["cut"]
-    refused = [run(strict=True)["senteval"]["failures"] for _ in range(2)]
+    refused = [run(strict=True)["failures"] for _ in range(2)]
     assert len(refused[0]) == 2 and refused[0] == refused[1]
 
 
 def test_encoders_of_languages(tmp_path):
     """Exchanged ones are other encoders; one may have two languages."""
     for kind in ("train.freq.500", "test.freq.2k"):
-        toy.write(
-            tmp_path / f"data/bli/en-fr/x.{kind}.en-fr.tsv", [f"a{i}\tb{i}" for i in range(20)]
+        path = tmp_path / f"data/bli/en-fr/x.{kind}.en-fr.tsv"
+        toy.write(path, [f"a{i}\tb{i}" for i in range(20)])
+
+    def encoder(seed):
+        table = np.random.default_rng(seed).normal(size=[128, 8])
+        return OpenedEncoder(
+            *(f"e{seed}", "python", f"{seed}" * 16),
+            lambda texts: table[[sum(map(ord, text)) % 128 for text in texts]],
         )
-    rng = np.random.default_rng(0)
-    tables = [rng.normal(size=[128, 8]) for _ in range(2)]
-    encoders = [
-        OpenedEncoder(
-            f"e{i}",
-            "python",
-            f"{i}" * 16,
-            lambda texts, t=table: t[[sum(map(ord, text)) % 128 for text in texts]],
-        )
-        for i, table in enumerate(tables)
-    ]
-    options = driver.parse_options(["bli"], ())
 
     def run(english, french, output):
-        languages = {"en": encoders[english], "fr": encoders[french]}
-        paths = (tmp_path / "data", tmp_path / output)
-        found = driver.run(languages, "", "two", *paths, options)["suites"]["bli"]
-        assert not found["failures"]
-        return found["scores"]
+        languages = {"en": encoder(english), "fr": encoder(french)}
+        found = _run(languages, tmp_path / "data", tmp_path / output, suites=("bli",))
+        assert not found["suites"]["bli"]["failures"]
+        return found["suites"]["bli"]["scores"]
 
     one = run(0, 1, "out")
     exchanged = run(1, 0, "out")
     assert exchanged == run(1, 0, "fresh") and exchanged != one
     assert run(0, 0, "out")
-
-
-def test_an_encoder_that_refuses_a_text(data, tmp_path):
-    """The tasks with that text fail, the others are scored."""
-
-    def encode(texts):
-        if any("number 1001" in text for text in texts):
-            raise UserError("no such text, please")
-        return toy.encode(texts)
-
-    suites = _run(encode, data, tmp_path / "out", ("senteval.tasks=[MR, SST2]",))["suites"]
-    assert ["no such text" in line for line in suites["senteval"]["failures"]] == [True]
-    assert suites["senteval"]["scores"][0]["task"] == "MR"
 
 
 def test_a_suite_is_repeated_for_its_own_files(tmp_path):
@@ -190,19 +173,21 @@ def test_a_suite_is_repeated_for_its_own_files(tmp_path):
     write("deu")
     (folder / "tatoeba").mkdir(parents=True)
     (folder / "tatoeba/v1").symlink_to(real)
-    results = [_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"]]
-    toy.write(folder / "tatoeba/readme.txt", ["not a sentence"])
-    results.append(_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"])
-    write("fra")
-    results.append(_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"])
-    seconds = [one["tatoeba"].pop("seconds") for one in results]
-    assert results[0] == results[1] and seconds[0] == seconds[1]
+    results = []
+    for change in (
+        lambda: None,
+        lambda: toy.write(folder / "tatoeba/readme.txt", ["not a sentence"]),
+        lambda: write("fra"),
+    ):
+        change()
+        results.append(_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"])
+    assert results[0] == results[1]
     assert {"de", "fr"} <= {score["task"] for score in results[2]["tatoeba"]["scores"]}
 
 
 def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, monkeypatch):
     """Neither for an unrelated file nor for a choice of other tasks, nor after a stop."""
-    trained, stop, score = [], ["SST2"], senteval_suite._score
+    trained, stop, score = [], ["SST2"], senteval_suite._TextTask._score
 
     def counted(task, *args):
         trained.append(task.name)
@@ -211,7 +196,7 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
             raise KeyboardInterrupt
         return score(task, *args)
 
-    monkeypatch.setattr(senteval_suite, "_score", counted)
+    monkeypatch.setattr(senteval_suite._TextTask, "_score", counted)
 
     def run(tasks, *settings, output="out"):
         trained.clear()
@@ -268,39 +253,27 @@ def test_a_damaged_file_of_trained_tasks(tmp_path, damage):
     assert driver._TrainedTasks(path, "key", options).restore(task, report, lengths)
 
 
-ENCODER = {
-    "name": "toy",
-    "path": "",
-    "kind": "python",
-    "fingerprint": "0123456789abcdef",
-    "dimension": 1,
-}
-
-
 @pytest.mark.parametrize(
     "content",
     [
+        [1],
         {},
         {"encoder": "x"},
-        {"encoder": ENCODER, "suites": None},
-        {"encoder": ENCODER, "suites": {"sts": 1}},
-        {
-            "encoder": ENCODER,
-            "data_dir": "",
-            "started": "",
-            "seconds": 0.0,
-            "suites": {"sts": {"scores": [], "notes": [], "missing": [], "failures": []}},
-        },
+        results() | {"suites": None},
+        results(sts=1),
+        results(sts={"scores": [], "notes": [], "missing": [], "failures": []}),
+        results(sts=suite(score("STS12", "spearman", float("nan")))),
     ],
 )
-def test_damaged_earlier_results(data, tmp_path, content):
+def test_damaged_earlier_results(tmp_path, content):
     """They are refused in one line that says what to do, and are left as they are."""
     path = tmp_path / "out/results.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(content))
-    with pytest.raises(UserError, match="not a results.json .*; remove it, or set another"):
-        _run(toy.encode, data, path.parent, suites=("sts",))
-    assert json.loads(path.read_text()) == content
+    toy.write(path, [text := json.dumps(content)])
+    (tmp_path / "data").mkdir()
+    message = r"(must hold an object|not a results\.json .*); remove it, or set another"
+    with pytest.raises(UserError, match=message):
+        _run(toy.encode, tmp_path / "data", path.parent, suites=("sts",))
+    assert path.read_text() == f"{text}\n"
 
 
 def test_another_version_of_a_package_repeats_its_suite(tmp_path):
@@ -345,8 +318,7 @@ def test_results_grow(data, tmp_path):
     assert json.loads((out / "results.json").read_text())["suites"] == both
     # Results of another encoder do not belong to this one.
     other = OpenedEncoder("toy", "python", "f" * 16, toy.encode)
-    options = driver.parse_options(["tatoeba"], ())
-    assert list(driver.run(other, "", "", data, out, options)["suites"]) == ["tatoeba"]
+    assert list(_run(other, data, out, suites=("tatoeba",))["suites"]) == ["tatoeba"]
 
 
 def test_scores_depend_on_the_code_but_not_on_the_report(tmp_path):
@@ -364,30 +336,48 @@ def test_scores_depend_on_the_code_but_not_on_the_report(tmp_path):
     assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
 
 
+def _refuse(texts):
+    if any("number 1001" in text for text in texts):
+        raise UserError("no such text, please")
+    return toy.encode(texts)
+
+
 @pytest.mark.parametrize(
-    ("encode", "message"),
+    ("encode", "message", "scored"),
     [
-        (lambda texts: np.full([len(texts), 2], np.nan), "returned NaN or infinity"),
-        (lambda texts: np.zeros([len(texts), 4]), "the same vector for all texts"),
-        (lambda texts: 1 / 0, "the encoder failed on .* ZeroDivisionError"),
+        (lambda texts: np.full([len(texts), 2], np.nan), "returned NaN or infinity", []),
+        (lambda texts: np.zeros([len(texts), 4]), "the same vector for all texts", ["MR"]),
+        (lambda texts: 1 / 0, "the encoder failed on .* ZeroDivisionError", []),
+        # The tasks with that text fail, the others are scored.
+        (_refuse, ": no such text", ["MR"]),
     ],
 )
-def test_faulty_encoders(data, tmp_path, encode, message):
+def test_faulty_encoders(data, tmp_path, encode, message, scored):
     """One line a suite, and the run ends in order; equal vectors are a failure, not a score."""
     suites = _run(encode, data, tmp_path / "out", FAST)["suites"]
     assert list(suites) == ["senteval", "sts"]
     assert len(suites["senteval"]["failures"]) == 1
-    for suite in suites.values():
-        assert re.search(message, suite["failures"][-1])
+    assert [score["task"] for score in suites["senteval"]["scores"]][:1] == scored
+    for one in suites.values():
+        assert re.search(message, one["failures"][-1])
 
 
 def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsys):
-    """Its trace goes to standard error, a line into the results."""
+    """Its trace goes to standard error, a line into the results; roles reach the others."""
+    for name in ("mine", "yours"):
+        judged = ["q0\tc0\t1", "q1\tc1\t1"]
+        texts = {"c0": "cats sleep", "c1": "dogs bark"}, {"q0": "cats", "q1": "dogs"}
+        toy.write_beir(data / "beir" / name, *texts, judged)
+    encoder = OpenedEncoder(
+        *("toy", "python", "0123456789abcdef", toy.encode),
+        roles={"query": prompted(toy.encode, "find: ")},
+    )
     monkeypatch.setattr(senteval_suite, "tasks_in", lambda *args: 1 / 0)
-    suites = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
+    suites = _run(encoder, data, tmp_path / "out", suites=("senteval", "retrieval"))["suites"]
     assert suites["senteval"]["failures"] == ["stopped by ZeroDivisionError: division by zero"]
     assert "Traceback" in capsys.readouterr().err
-    assert suites["sts"]["scores"]
+    assert {score["task"] for score in suites["retrieval"]["scores"]} == {"mine", "yours", "macro"}
+    assert any("'find: '" in note for note in suites["retrieval"]["notes"])
 
 
 @pytest.mark.parametrize(
@@ -409,40 +399,24 @@ def test_bad_settings(settings, message):
     """Each is named with what is possible."""
     with pytest.raises(UserError, match=message):
         driver.parse_options(["senteval", "sts"], settings)
-
-
-def test_spellings_of_settings():
-    """Spaces, commas and upper case make no difference."""
-    found = driver.parse_options(
-        ["senteval", "sts"], [" senteval.tasks = mr, Sick-E", "sts.split=DEV"]
-    )
-    assert found["senteval"].tasks == ["MR", "SICK-E"] and found["sts"].split == "dev"
-
-
-def test_unknown_suite_and_results(tmp_path):
-    """The suites are listed; a file other than a results.json is refused."""
     with pytest.raises(UserError, match="no suite 'senteva'; there are senteval, probing"):
-        driver.parse_options(["senteva"], [])
-    with pytest.raises(UserError, match="name a results.json"):
-        driver.read_results(tmp_path / "none.json")
-    for text in ("[1]", '{"suites": {"sts": {"scores": [{"value": NaN}]}}}'):
-        (tmp_path / "other.json").write_text(text)
-        with pytest.raises(UserError, match=r"other\.json: .*results\.json of"):
-            driver.read_results(tmp_path / "other.json")
+        driver.parse_options(["senteva"], settings)
 
 
 def test_compared_results(data, tmp_path):
     """Up to four others, by repeated flags or commas; one more is too many."""
-    for name in ("a", "b,c", "d", "e"):
-        _run(Counting(), data, tmp_path / name, ("sts.subsets=false",), suites=("sts",))
+    settings = ("sts.subsets=false",)
     path = {name: str(tmp_path / name / "results.json") for name in ("a", "b,c", "d", "e")}
+    for name in path:
+        _run(toy.encode, data, tmp_path / name, settings, suites=("sts",))
     found = driver.read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
     assert len(found) == 4
     assert driver.read_compared([]) == driver.read_compared([""]) == []
     with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
         driver.read_compared([path["a"]] * 5)
-    settings = ("sts.subsets=false",)
-    _run(Counting(), data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=found)
+    with pytest.raises(UserError, match="name a results.json"):
+        driver.read_compared([str(tmp_path / "none.json")])
+    _run(toy.encode, data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=found)
     table = (tmp_path / "out/results.md").read_text().split("### All scores")[1]
     header = table.strip().splitlines()[0]
     assert header.count("toy (01234567)") == 5 and "toy (01234567), 5" in header
@@ -518,22 +492,3 @@ def test_lists_suites(binary):
     assert "tatoeba: retrieval of translations" in output
     _, output = binary("--suites=senteval,?")
     assert "configuration: folds and training: `fast` (default)" in output
-
-
-def test_prompts_reach_the_suites(tmp_path):
-    """An encoder's prompt for queries is used in a run, and a note names it."""
-    for name in ("mine", "yours"):
-        documents, queries = {"c0": "cats sleep", "c1": "dogs bark"}, {"q0": "cats", "q1": "dogs"}
-        toy.write_beir(
-            tmp_path / "data/beir" / name, documents, queries, ["q0\tc0\t1", "q1\tc1\t1"]
-        )
-    encoder = OpenedEncoder(
-        *("toy", "python", "0123456789abcdef", toy.encode),
-        roles={"query": prompted(toy.encode, "find: ")},
-    )
-    options = driver.parse_options(["retrieval"], [])
-    paths = (tmp_path / "data", tmp_path / "out")
-    found = driver.run(encoder, "toy", "toy", *paths, options)["suites"]["retrieval"]
-    assert {score["task"] for score in found["scores"]} == {"mine", "yours", "macro"}
-    assert any("'find: '" in note for note in found["notes"])
-    assert "nDCG@10" in (tmp_path / "out/report.html").read_text()

@@ -122,15 +122,15 @@ def found(data):
     options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
     results, scored = {}, {}
 
-    def score_once(task, parts, *rest, score=senteval_suite._score):
-        key = task.name, len(parts["train"].labels)
+    def score_once(self, *rest, score=senteval_suite._TextTask._score):
+        key = self.task.name, len(self._parts["train"].labels)
         if key not in scored:
-            scored[key] = score(task, parts, *rest)
+            scored[key] = score(self, *rest)
         return scored[key]
 
     # All languages have the same sentences.
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(senteval_suite, "_score", score_once)
+    monkeypatch.setattr(senteval_suite._TextTask, "_score", score_once)
     config = functools.partial(RankingConfig, max_epoch=0)
     monkeypatch.setattr(senteval_suite, "RankingConfig", config)
     for name, chosen in options.items():

@@ -31,12 +31,14 @@ def _rows(count, good, bad):
     return [(1 + i % 5, f"{good if i % 5 >= 3 else bad} {i}") for i in range(count)]
 
 
+def _table(root, name, *rows):
+    toy.write(root / f"amazon/{name}.tsv", [f"{stars}\t{text}" for stars, text in _rows(*rows)])
+
+
 def _tables(root, train=50, test=10):
-    table = "".join(f"{s}\t{t}\n" for s, t in _rows(train, "good", "bad"))
-    _write(root / "amazon/en/train.tsv", table)
-    for language, words in (("en", ("good", "bad")), ("de", ("gut", "schlecht"))):
-        table = "".join(f"{s}\t{t}\n" for s, t in _rows(test, *words))
-        _write(root / f"amazon/{language}/test.tsv", table)
+    _table(root, "en/train", train, "good", "bad")
+    _table(root, "en/test", test, "good", "bad")
+    _table(root, "de/test", test, "gut", "schlecht")
 
 
 def _run(root, encode=_encode, **options):
@@ -46,8 +48,7 @@ def _run(root, encode=_encode, **options):
 def test_transfer(tmp_path):
     """Features that separate English separate German; other languages are at chance."""
     _tables(tmp_path)
-    table = "".join(f"{s}\t{t}\n" for s, t in _rows(10, "mal", "bon"))
-    _write(tmp_path / "amazon/fr/test.tsv", table)
+    _table(tmp_path, "fr/test", 10, "mal", "bon")
     report = _run(tmp_path)
     assert report.get("en", "accuracy_frozen") == 100.0
     assert report.get("de", "accuracy_frozen") == 100.0

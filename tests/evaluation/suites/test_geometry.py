@@ -7,23 +7,10 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.suites import geometry as geometry_suite
-from official_cmlm.evaluation.suites.geometry import (
-    parse_questions,
-    positive_pairs,
-)
+from official_cmlm.evaluation.suites.geometry import parse_questions
 from tests.evaluation import toy
-
-
-def test_positive_pairs():
-    """Strictly above; none is an error that names the option."""
-    pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], np.array([4.0, 4.2, 5.0]))
-    kept = positive_pairs(pairs, 4.0)
-    assert (kept.first, kept.second, kept.gold.tolist()) == (["b", "c"], ["e", "f"], [4.2, 5.0])
-    with pytest.raises(UserError, match="min_score"):
-        positive_pairs(pairs, 5.0)
 
 
 def _encode(texts):
@@ -56,6 +43,8 @@ def test_suite(tmp_path, monkeypatch):
     assert sorted(drawing) == ["sts-dev", "words"]
     assert drawing["words"]["edges"] == [-1, -0.5, 0, 0.5, 1] and drawing["words"]["positive"] == []
     assert sum(drawing["sts-dev"]["positive"]) == pytest.approx(1)
+    (failure,) = toy.run(geometry_suite, _encode, tmp_path, min_score=5).failures
+    assert failure == "sts-dev: no pair has a score above 5; lower geometry.min_score"
 
 
 def test_one_text(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.suites import language_bias
-from official_cmlm.evaluation.suites.language_bias import bias, hits
+from official_cmlm.evaluation.suites.language_bias import bias
 from tests.evaluation import toy
 
 
@@ -60,12 +60,19 @@ def test_copies_in_all_languages_find_each_other():
 def test_zeros_find_the_first_that_is_not_themselves():
     """All are equally far: the first sentence's neighbour is the second, all others' the first."""
     zeros = {"en": np.zeros([2, 3]), "de": np.zeros([2, 3])}
-    language, row = hits(zeros, zeros)
-    assert language.tolist() == [[0, 0], [0, 0]] and row.tolist() == [[1, 0], [0, 0]]
+    found = bias(zeros, zeros)
+    assert [found[code]["share_en"] for code in zeros] == [100.0, 100.0]
+    assert [found[code]["accuracy"] for code in zeros] == [0.0, 50.0]
 
 
 def _write(folder, name, sentences):
     toy.write(folder / f"{name}.tsv", [f"{sentence}\tother\t1" for sentence in sentences])
+
+
+def _write_split(root, split, rows=4, languages=None):
+    """Writes some of SENTENCES as XTREME names them."""
+    for language in languages or SENTENCES:
+        _write(root / "pawsx", f"{split}-{language}", SENTENCES[language][:rows])
 
 
 def _run(root, **options):
@@ -81,8 +88,7 @@ SENTENCES = {
 
 def test_scores_and_figures_of_a_folder(tmp_path):
     """Every language's shares before and after, their mean, plain data to draw."""
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences)
+    _write_split(tmp_path, "dev")
     report = _run(tmp_path)
     assert not report.failures
     metrics = ["share_en", "share_de", "share_zh-CN", "share_own", "accuracy"]
@@ -103,8 +109,7 @@ def test_sides_reach_the_retrieval(tmp_path):
     """The whole pool but the query is searched; `queries` leaves the candidates as they are."""
     pool = {language: vectors.round(4) for language, vectors in sorted(_pool().items())}
     for language, vectors in pool.items():
-        rows = [" ".join(f"{value:.4f}" for value in row) for row in vectors]
-        _write(tmp_path / "pawsx", f"dev-{language}", rows)
+        _write(tmp_path / "pawsx", f"dev-{language}", toy.as_numbers(vectors))
     removal = PrincipalComponentRemoval.fit(pool)
     removed = {language: removal(vectors, language) for language, vectors in pool.items()}
     for sides, candidates in (("both", removed), ("queries", pool)):
@@ -121,12 +126,10 @@ def test_sides_reach_the_retrieval(tmp_path):
 
 def test_split_is_test_then_dev_unless_named(tmp_path):
     """One split is used, and a note says which."""
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences[:3])
-        _write(tmp_path / "pawsx", f"translate-train-{language}", sentences[:2])
+    _write_split(tmp_path, "dev", 3)
+    _write_split(tmp_path, "translate-train", 2)
     assert "3 rows in 3 languages of dev-de.tsv" in _run(tmp_path).notes[0]
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"test-{language}", sentences)
+    _write_split(tmp_path, "test")
     assert _run(tmp_path).notes[0].startswith("4 rows")
     assert _run(tmp_path, split="translate-train").notes[0].startswith("2 rows")
     assert _run(tmp_path, split="test", max_rows=2).notes[0].startswith("2 rows")
@@ -136,15 +139,15 @@ def test_split_is_test_then_dev_unless_named(tmp_path):
 
 def test_rows_that_differ_name_both_files(tmp_path):
     """A file too short cannot be aligned."""
-    _write(tmp_path / "pawsx", "dev-en", SENTENCES["en"])
-    _write(tmp_path / "pawsx", "dev-de", SENTENCES["de"][:3])
+    _write_split(tmp_path, "dev", 4, ["en"])
+    _write_split(tmp_path, "dev", 3, ["de"])
     with pytest.raises(UserError, match=r"dev-de.tsv has 3 rows.*dev-en.tsv has 4"):
         _run(tmp_path)
 
 
 def test_nothing_to_compare_is_said(tmp_path):
     """One language, no usable row."""
-    _write(tmp_path / "pawsx", "dev-en", SENTENCES["en"])
+    _write_split(tmp_path, "dev", 4, ["en"])
     with pytest.raises(UserError, match="one language only"):
         _run(tmp_path)
     (tmp_path / "pawsx/dev-de.tsv").write_text("NS\ta\t1\n" * 4)
@@ -179,8 +182,8 @@ def test_files_of_google(tmp_path, below):
 
 def test_xtremes_test_without_labels(tmp_path):
     """Two columns have all that is needed: the default takes it, though `dev` has labels."""
+    _write_split(tmp_path, "dev", 2)
     for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences[:2])
         lines = [f"{sentence}\tother" for sentence in sentences]
         (tmp_path / f"pawsx/test-{language}.tsv").write_text("\r\n".join(lines) + "\r\n")
     assert _run(tmp_path).notes == [
@@ -190,8 +193,8 @@ def test_xtremes_test_without_labels(tmp_path):
 
 def test_a_split_that_lacks_something_is_not_the_default(tmp_path):
     """The next one is taken, and a note says why; a split that is named fails."""
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences[:3])
+    _write_split(tmp_path, "dev", 3)
+    for language in SENTENCES:
         (tmp_path / f"pawsx/test-{language}.tsv").write_text("one\ntwo\n")
     report = _run(tmp_path)
     assert "left out: " in report.notes[0] and "test-de.tsv: 1 columns" in report.notes[0]
@@ -206,10 +209,8 @@ def test_a_split_that_lacks_something_is_not_the_default(tmp_path):
 
 def test_languages_that_were_chosen(tmp_path):
     """They make the pool; a split without one of them is left out, an unknown one is an error."""
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences)
-        if language != "de":
-            _write(tmp_path / "pawsx", f"test-{language}", sentences[:3])
+    _write_split(tmp_path, "dev")
+    _write_split(tmp_path, "test", 3, ("en", "zh-CN"))
     report = _run(tmp_path, languages=["de", "EN"])
     assert {score.task for score in report.scores} == {"de", "en", "all"}
     assert "test has no file of de" in report.notes[0]
@@ -223,8 +224,7 @@ def test_languages_that_were_chosen(tmp_path):
 
 def test_too_many_components_leave_the_plain_scores(tmp_path):
     """Removal that cannot be fitted is a failure; what needs none is reported."""
-    for language, sentences in SENTENCES.items():
-        _write(tmp_path / "pawsx", f"dev-{language}", sentences)
+    _write_split(tmp_path, "dev")
     report = _run(tmp_path, num_components=4)
     assert report.get("all", "accuracy") is not None
     assert report.get("all", "accuracy_pcr") is None

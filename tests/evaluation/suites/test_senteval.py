@@ -64,9 +64,9 @@ def test_snli_is_trained_as_in_the_toolkit(senteval_data, monkeypatch):
     seen = []
     fit = cross_validation.MiniBatchSolver.fit
 
-    def recording(self, train, dev, num_classes, strengths, seed):
+    def recording(self, train, dev, strengths):
         seen.append((self.config, list(strengths)))
-        return fit(self, train, dev, num_classes, strengths, seed)
+        return fit(self, train, dev, strengths)
 
     monkeypatch.setattr(cross_validation.MiniBatchSolver, "fit", recording)
     options = Options("literature", tasks=["SNLI", "SST2"])
@@ -77,10 +77,8 @@ def test_snli_is_trained_as_in_the_toolkit(senteval_data, monkeypatch):
     assert other == ClassifierConfig("adam", 64, tenacity=5, epoch_size=4, max_epoch=200)
 
 
-def test_configuration_is_told(senteval_data):
-    """The configuration is shown with scores that are compared with a paper's."""
-    report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2"])
-    assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
+def test_configuration_is_told():
+    """It is shown with scores that are compared with a paper's."""
     options = Options("literature", seeds=5)
     assert options.described == "literature: 10 folds, adam, batches of 64, 5 seeds"
     options = Options("hub", "logistic_regression")
@@ -238,18 +236,13 @@ def test_a_missing_task_does_not_stop_the_others(senteval_data, tmp_path):
     assert "s1.train: missing" in snli
 
 
-def test_malformed_lines_are_counted(tmp_path):
-    """They are skipped; the note says how many."""
+def test_malformed_lines_and_too_few_examples(tmp_path):
+    """Such lines are skipped and counted; folds that some class cannot fill are refused."""
     toy.write_senteval(tmp_path)
     path = tmp_path / "SST/binary/sentiment-train"
     path.write_text(path.read_text() + "no tab\n\n")
-    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["SST2"])
+    toy.write(tmp_path / "MR/rt-polarity.pos", toy.GOOD)
+    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["SST2", "MR"])
     assert report.notes[0] == "sentiment-train: skipped 2 malformed lines"
     assert report.get("SST2", "accuracy") > 80
-
-
-def test_too_few_for_the_folds(tmp_path):
-    """Folds that some class cannot fill are refused by name."""
-    toy.write_senteval(tmp_path, count=8)
-    report = toy.run(senteval_suite, toy.encode, tmp_path, tasks=["MR"])
-    assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [8, 8]"]
+    assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [60, 2]"]

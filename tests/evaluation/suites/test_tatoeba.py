@@ -1,12 +1,13 @@
 """Tatoeba: both directions, the means, removal, and what is in the folder."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.metrics.plane import plane
+from official_cmlm.evaluation.metrics.geometry import plane
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.suites import tatoeba
 from official_cmlm.evaluation.suites.tatoeba import (
@@ -54,17 +55,8 @@ def _languages(rows=40, dim=6, noise=0.8):
 @pytest.mark.parametrize("sides", ["both", "queries"])
 @pytest.mark.parametrize(("number", "center"), [(1, False), (2, False), (1, True)])
 def test_accuracies_are_those_of_plain_loops(sides, number, center):
-    """Both directions differ, each is right, and their mean is the mean; so after removal.
-
-    That is v − Σ (vᵀc) c of unit rows, c by the SVD of a language's rows.
-    """
+    """Both directions differ, each is right, and their mean is the mean; so after removal."""
     plain = _languages()
-
-    def removed(vectors):
-        rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        rows = rows - rows.mean(axis=0) if center else rows
-        components = np.linalg.svd(rows)[2][:number]
-        return np.array([row - sum((row @ c) * c for c in components) for row in rows])
 
     def expected(queries, candidates, suffix):
         there, back = (_share_by_loops(queries[i], candidates[1 - i]) for i in (0, 1))
@@ -74,9 +66,10 @@ def test_accuracies_are_those_of_plain_loops(sides, number, center):
     before = expected(plain, plain, "")
     assert accuracies(plain, plain) == pytest.approx(before)
     assert before["accuracy_from_english"] != before["accuracy_to_english"]
-    both = sides == "both"
+    fit = functools.partial(PrincipalComponentRemoval.fit, num_components=number, center=center)
+    wanted = [fit({"one": side})(side, "one") for side in plain]
     found = without_components(plain, Options(True, number, center))
-    wanted = [removed(side) for side in plain]
+    both = sides == "both"
     assert accuracies(found, found if both else plain, "_pcr") == pytest.approx(
         expected(wanted, wanted if both else plain, "_pcr")
     )
@@ -142,12 +135,9 @@ def test_languages_that_were_chosen(tmp_path, languages):
 
 def test_figure_has_the_papers_languages_with_english(tmp_path):
     """CMLM's Figure 3: French, German, Russian, Spanish, each with its own English sentences."""
-    rng = np.random.default_rng(0)
-
-    def texts():
-        return [" ".join(f"{value:.3f}" for value in row) for row in rng.normal(size=[120, 5])]
-
-    sides = {code: (texts(), texts()) for code in ("ita", "rus", "fra", "deu")}
+    drawn = np.random.default_rng(0).normal(size=[4, 2, 120, 5])
+    texts = [[toy.as_numbers(vectors) for vectors in both] for both in drawn]
+    sides = dict(zip(("ita", "rus", "fra", "deu"), texts))
     for code, (foreign, english) in sides.items():
         _write(tmp_path, code, foreign, english)
     maps = json.loads(json.dumps(_run(tmp_path).figures["embedding_map"]))
