@@ -155,22 +155,18 @@ def test_empty_and_repeated_documents(folder):
         ("qrels/test.tsv", "1 0 4983 1\n", "'1 0 4983 1'; known is a header query-id, corpus-id"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\t4983\n", "no judgement of test"),
         ("qrels/test.tsv", "", "known is a header"),
+        *((name, None, f"{name}: missing; ") for name in ("corpus.jsonl", "queries.jsonl")),
+        ("qrels/test.tsv", None, "qrels/test.tsv: missing; "),
     ],
 )
-def test_unknown_forms(folder, name, content, message):
-    """One line: what was found, which form is known."""
-    (folder / name).write_text(content)
-    with pytest.raises(UserError, match=message) as caught:
+def test_unknown_forms_and_missing_files(folder, name, content, message):
+    """One line: what was found, which form is known; a missing file is told apart."""
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(UserError if content is not None else MissingData, match=message) as caught:
         _read(folder)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"])
-def test_missing_files(folder, name):
-    """Missing data, not a failure."""
-    (folder / name).unlink()
-    with pytest.raises(MissingData, match=name.partition(".")[0]):
-        _read(folder)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def points(step: float) -> dict:
 
 def full(name="mine") -> dict:
     """Returns results with every figure."""
-    edges = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    maps = {code: {"before": points(5.0), "after": points(0.1)} for code in ("fr", "de")}
+    curve = {"false_positive": [0.0, 0.5, 1.0], "true_positive": [0.0, 0.7, 1.0]}
+    cosines = {"edges": [-1.0, -0.5, 0.0, 0.5, 1.0], "random": [0.1, 0.2, 0.3, 0.4]}
     return results(
         name,
         senteval=suite(score("MR", "accuracy", 80.0), score("SICK-R", "pearson", 83.0)),
@@ -46,36 +48,20 @@ def full(name="mine") -> dict:
             score("fr", "accuracy_mean", 70.0),
             score("fr", "accuracy_mean_pcr", 75.0),
             score("de", "accuracy_mean", 80.0),
-            figures={
-                "embedding_map": {
-                    language: {"before": points(5.0), "after": points(0.1)}
-                    for language in ("fr", "de")
-                }
-            },
+            figures={"embedding_map": maps},
         ),
         language_bias=suite(
             score("de", "share_own", 90.0),
             figures={"language_bias": {"before": shares(90.0), "after": shares(40.0)}},
         ),
-        qnli=suite(
-            score("dev", "auc", 60.0),
-            figures={
-                "roc_curve": {
-                    "dev": {"false_positive": [0.0, 0.5, 1.0], "true_positive": [0.0, 0.7, 1.0]}
-                }
-            },
-        ),
+        qnli=suite(score("dev", "auc", 60.0), figures={"roc_curve": {"dev": curve}}),
         geometry=suite(
             score("words", "isotropy", 0.25),
             score("sentences", "isotropy", 0.5),
             figures={
                 "cosine_histogram": {
-                    "words": {"edges": edges, "random": [0.1, 0.2, 0.3, 0.4], "positive": []},
-                    "sts-dev": {
-                        "edges": edges,
-                        "random": [0.1, 0.2, 0.3, 0.4],
-                        "positive": [0.0, 0.0, 0.2, 0.8],
-                    },
+                    "words": cosines | {"positive": []},
+                    "sts-dev": cosines | {"positive": [0.0, 0.0, 0.2, 0.8]},
                 }
             },
         ),
@@ -87,45 +73,31 @@ def full(name="mine") -> dict:
 
 
 class Checker(HTMLParser):
-    """Fails on tags that do not match; gathers ids, references and text."""
+    """Fails on tags that do not match; gathers tags, text, and values of attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.drawings: list[str] = []
         self.texts: list[str] = []
+        self.values: dict[str, list[str]] = {"id": [], "href": [], "src": []}
         self.feed(text)
         self.close()
         assert not self.open
 
-    def handle_startendtag(self, tag, attrs):
-        self.gather(tag, attrs)
-
     def handle_starttag(self, tag, attrs):
-        self.gather(tag, attrs)
+        self.tags.append(tag)
         if tag not in VOID:
             self.open.append(tag)
+        for key, value in attrs:
+            assert not key.startswith("on")
+            self.values.setdefault(key, []).append(value)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
         self.texts.append(data)
-
-    def gather(self, tag, attrs):
-        self.tags.append(tag)
-        for key, value in attrs:
-            assert not key.startswith("on")
-            if key == "id":
-                self.ids.append(value)
-            if key == "href":
-                assert value.startswith("#")
-                self.references.append(value[1:])
-            if key == "src":
-                self.drawings.append(value)
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +128,10 @@ def test_document_is_whole(parts, request):
     """Tags match, ids are unique, references lead to them, nothing is loaded from outside."""
     text = request.getfixturevalue(parts) if isinstance(parts, str) else html_report(*parts)
     page = Checker(text)
-    assert len(set(page.ids)) == len(page.ids)
-    assert set(page.references) <= set(page.ids)
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.drawings)
+    ids = page.values["id"]
+    assert len(set(ids)) == len(ids)
+    assert set(page.values["href"]) <= {f"#{name}" for name in ids}
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.values["src"])
     assert not re.search(r"https?://|@import|<script|<link|<iframe", text)
     assert "default-src 'none'" in text
     assert set(page.tags) >= {"html", "title", "h1"}
@@ -197,7 +170,7 @@ def test_every_suite_with_bars_draws_each_of_its_metrics(name):
 
 def drawings(text):
     """Returns the SVG documents of a report."""
-    sources = Checker(text).drawings
+    sources = Checker(text).values["src"]
     return [base64.b64decode(source.partition(",")[2]).decode() for source in sources]
 
 
@@ -370,13 +343,6 @@ def test_failures_stand_at_the_top(document):
     assert 'role="alert"' not in html_report(results(sts=suite(score("STS12", "x", 1.0))))
 
 
-def test_own_row_is_marked(document):
-    """Our row is set off from the paper's, and comes first."""
-    table = document[document.index("CMLM, Table 2") :]
-    rows = re.findall(r'<tr( class="own")?><th scope="row">([^<]*)', table)
-    assert rows[0] == (' class="own"', "mine") and rows[1] == ("", "Avg. GloVe embeddings")
-
-
 def test_scores_are_folded(document):
     """Every score is there, many in a folded part."""
     text = document
@@ -388,10 +354,15 @@ def test_scores_are_folded(document):
     assert "STS12.19" in part
 
 
-def test_best_values_are_marked(document):
-    """The best of a paper's column, of all rows; columns without own scores are folded."""
+def test_a_papers_table(document):
+    """Our row is set off from the paper's, and comes first; the best of a column are marked.
+
+    Columns without own scores are folded.
+    """
     text = document[document.index("CMLM, Table 2") :]
     table, after = text.split("</table>", 1)
+    rows = re.findall(r'<tr( class="own")?><th scope="row">([^<]*)', table)
+    assert rows[:2] == [(' class="own"', "mine"), ("", "Avg. GloVe embeddings")]
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)', table)
     assert heads == ["Model", "STS12", "SICK-R", "Avg."]
     assert "<strong>60.00</strong>" in table and table.count("<strong>") == 3
@@ -433,32 +404,25 @@ def test_figures_before_only():
         assert "component removed" not in section[: section.index("</section>")]
 
 
-def test_maps_have_a_row_of_panels_a_language():
-    """Each has its language and side as title; a language has one colour in all of them."""
-    data = full()["suites"]["tatoeba"]["figures"]["embedding_map"]
-    panels = axes_of(figures.embedding_map("t", data, (-1.0, 16.0)))
-    titles = [axes.get_title(loc="left") or axes.get_title() for axes in panels]
-    assert titles == [
-        f"{name}: {side}"
-        for name in ("fr", "de")
-        for side in ("embeddings as they are", "component removed")
-    ]
-    colors = [[tuple(c.get_facecolor()[0]) for c in axes.collections] for axes in panels]
-    assert all(row == colors[0] for row in colors) and len(set(colors[0])) == len(LANGUAGES)
+def titles_of(panels):
+    return [axes.get_title(loc="left") or axes.get_title() for axes in panels]
 
 
-def test_maps_of_a_report_have_one_range():
-    """Each panel of each encoder has the same axes, and no language has an encoder's colour."""
+def test_maps_of_a_report():
+    """Each encoder has a row of panels a language; all have the same axes.
+
+    A language has one colour in all of them, which is not that of an encoder.
+    """
     mine, other = full(), full("other")
     other["suites"]["tatoeba"]["figures"]["embedding_map"]["de"]["after"] = points(-30.0)
     maps = [chart for chart in charts("tatoeba", mine, other) if "Sentences" in chart.title]
     panels = [axes for chart in maps for axes in axes_of(chart)]
-    assert len(panels) == 8
-    ranges = {(axes.get_xlim(), axes.get_ylim()) for axes in panels}
-    ((across, up),) = ranges
+    sides = "embeddings as they are", "component removed"
+    assert titles_of(panels) == [f"{name}: {side}" for name in ("fr", "de") for side in sides] * 2
+    ((across, up),) = {(axes.get_xlim(), axes.get_ylim()) for axes in panels}
     assert across == up and across[0] < -60.0 and across[1] > 10.0
-    used = {to_hex(c.get_facecolor()[0]) for axes in panels for c in axes.collections}
-    assert used and not used & set(figures.ENCODER_COLORS)
+    (colors,) = {tuple(to_hex(c.get_facecolor()[0]) for c in axes.collections) for axes in panels}
+    assert len(set(colors)) == len(LANGUAGES) and not set(colors) & set(figures.ENCODER_COLORS)
 
 
 def test_highest_bar_fits_every_panel():
@@ -466,9 +430,7 @@ def test_highest_bar_fits_every_panel():
     chart = figures.language_histograms("t", {"before": {**shares(20.0), "fr": shares(97.0)["fr"]}})
     panels = axes_of(chart)
     assert all(axes.get_ylim()[1] > 97.0 for axes in panels)
-    assert [axes.get_title(loc="left") or axes.get_title() for axes in panels] == [
-        f"queries in {language}" for language in LANGUAGES
-    ]
+    assert titles_of(panels) == [f"queries in {language}" for language in LANGUAGES]
 
 
 def test_many_languages_and_long_names():

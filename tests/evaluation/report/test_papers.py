@@ -21,6 +21,9 @@ INCONSISTENT = {
 }
 
 
+BEST, RERUN = "CMLM-CSE-BERT-base", "DiffCSE-BERT-base (rerun by the authors)"
+
+
 def name(table: PaperTable) -> str:
     return f"{table.paper} {table.table}"
 
@@ -138,29 +141,24 @@ def test_rows_that_papers_share_agree():
 
 
 def test_what_the_text_says_of_the_tables():
-    """Differences that CMLM-CSE's text names, where the scan of its table lost digits."""
-    rows = dict(find("CMLM-CSE", "Table 1").rows)
-    ours, rerun = rows["CMLM-CSE-BERT-base"], rows["DiffCSE-BERT-base (rerun by the authors)"]
+    """Differences that CMLM-CSE's text names: in Table 1, whose scan lost digits, and others."""
+    ours, rerun = (dict(find("CMLM-CSE", "Table 1").rows)[model] for model in (BEST, RERUN))
     for column, difference in ((0, 2.09), (3, 1.02), (4, 0.39), (7, 0.22)):
         assert ours[column] - rerun[column] == pytest.approx(difference, abs=1e-6)
-
-
-def test_what_the_text_says_of_the_development_set():
-    """CMLM-CSE's differences between rows of its Tables 2, 3, 4 and 6."""
+    # The last columns of the others are of the development set.
     rows = {}
     for number in (2, 3, 4, 6):
-        rows |= {model: row[-1] for model, row in find("CMLM-CSE", f"Table {number}").rows}
-    best = rows["CMLM-CSE-BERT-base"]
-    for model, difference in (
-        ("CMLM-CSE-BERT-base without MLM loss", 2.5),
-        ("CMLM-CSE-BERT-base without contrastive loss", 45.84),
-        ("Word repetition", 7.92),
-        ("Drop one word", 4.6),
-        ("8 and 2 layers", 1.18),
-        ("8 and 4 layers", 2.33),
+        rows |= dict(find("CMLM-CSE", f"Table {number}").rows)
+    for first, second, difference in (
+        (BEST, f"{BEST} without MLM loss", 2.5),
+        (BEST, f"{BEST} without contrastive loss", 45.84),
+        (BEST, "Word repetition", 7.92),
+        (BEST, "Drop one word", 4.6),
+        (BEST, "8 and 2 layers", 1.18),
+        (BEST, "8 and 4 layers", 2.33),
+        ("40% masked", "25% masked", 4.16),
     ):
-        assert best - rows[model] == pytest.approx(difference, abs=1e-6)
-    assert rows["40% masked"] - rows["25% masked"] == pytest.approx(4.16, abs=1e-6)
+        assert rows[first][-1] - rows[second][-1] == pytest.approx(difference, abs=1e-6)
 
 
 def test_columns_of_development_sets_are_no_test_scores():

@@ -64,8 +64,11 @@ STS = suite(
 )
 
 
-def test_own_row_comes_first_and_only_scored_columns():
-    """Our values fill the paper's columns, with its decimals; columns without any are left out."""
+def test_papers_tables():
+    """Own rows come first, and only scored columns, in the paper's decimals, above the protocol.
+
+    Mirror-BERT prints correlations from 0 to 1; ours are times 100, and so are its rows.
+    """
     text = tables.markdown(results(sts=STS))
     header, rule, own, *published = section(text, "CMLM, Table 2")
     assert header == "Model STS12 STSB".split()
@@ -73,6 +76,12 @@ def test_own_row_comes_first_and_only_scored_columns():
     assert own == ["*mine*", "**61.23**", "70.00"]
     assert published[-2] == ["CMLM base", "58.20", "**76.60**"]
     assert "Not scored: STS13, STS14, STS15, STS16, SICK-R, Avg.\n" in text
+    rows = section(text, "Mirror-BERT, Table 3")
+    assert rows[2][1] == "61.2"
+    assert next(row for row in rows if row[0] == "RoBERTa + Mirror")[1:3] == ["64.6", "78.7"]
+    below = text[text.index("### DeCLUTR, Table 2 (similarity)") :]
+    assert re.search(r"\|\n\nProtocol: Spearman's correlation of cosines, mean over", below)
+    assert section(below, "DeCLUTR")[2][:2] == ["*mine*", "55.00"]
 
 
 def test_own_scores_come_before_the_papers():
@@ -88,16 +97,11 @@ def test_own_scores_come_before_the_papers():
         ["sts", "STS-B", "Spearman's ρ × 100", "70.00", "1379"],
         ["qnli", "dev", "area under the ROC curve × 100", "70.00", "10"],
     ]
-
-
-def test_one_score_makes_a_short_page():
-    """One score of STS-B: three of the papers' tables have its column; ablations are named."""
+    # One score makes a short page, in which ablations are named only.
     text = tables.markdown(results(sts=suite(score("STS-B", "spearman", 70.0, 1379))))
     assert len(text.splitlines()) < 90
-    assert "DeCLUTR, Table" not in text
-    assert section(text, "Mirror-BERT, Table 3")[0] == ["Model", "STS-b"]
+    assert "DeCLUTR, Table" not in text and "dropout and span masking |" not in text
     assert "Mirror-BERT, Table 20: " in text[text.index("### Ablations") :]
-    assert "dropout and span masking |" not in text
 
 
 def test_summary_of_many_tasks():
@@ -152,21 +156,6 @@ def test_best_of_each_column_is_bold():
     assert table.header == ["Task", "Metric", "a", "b", "c", "Count"]
     # A share of a language is neither good nor bad.
     assert best(table) == {(0, 2), (0, 3)}
-
-
-def test_protocol_stands_below_the_table():
-    """Under each of the papers' tables is what it says of its protocol."""
-    text = tables.markdown(results(sts=STS))
-    below = text[text.index("### DeCLUTR, Table 2 (similarity)") :]
-    assert re.search(r"\|\n\nProtocol: Spearman's correlation of cosines, mean over", below)
-    assert section(below, "DeCLUTR")[2][:2] == ["*mine*", "55.00"]
-
-
-def test_printed_values_are_in_our_unit():
-    """Mirror-BERT prints correlations from 0 to 1; ours are times 100, and so are its rows."""
-    rows = section(tables.markdown(results(sts=STS)), "Mirror-BERT, Table 3")
-    assert rows[2][1] == "61.2"
-    assert next(row for row in rows if row[0] == "RoBERTa + Mirror")[1:3] == ["64.6", "78.7"]
 
 
 def test_configuration_stands_beside_own_rows():
@@ -281,14 +270,6 @@ def test_nothing_is_best_where_nothing_differs():
     assert table.rows[0][2:5] == ["1.2e-07", "3.4e-06", "-3.3e-06"] and best(table) == {(0, 3)}
     # The papers print three decimals, and have others that are better.
     assert "**0.000**" not in tables.markdown(*parts)
-
-
-def test_an_encoder_that_encoded_nothing_has_no_dimension():
-    """Its kind stands alone."""
-    mine = results(sts=suite(failures=["STS12: no pairs"]))
-    mine["encoder"]["dimension"] = None
-    assert "- mine: folder, fingerprint 0123456789abcdef" in tables.markdown(mine)
-    assert "None" not in html_report.html_report(mine)
 
 
 def test_suites_that_only_others_have_are_named():
@@ -431,8 +412,15 @@ def test_text_is_escaped():
 
 
 def test_no_suite_and_unknown_suite():
-    """Nothing but a heading where nothing was run; a suite of another version is shown."""
-    assert tables.markdown(results()).startswith("# Evaluation of mine\n")
+    """Nothing but a heading where nothing was run; a suite of another version is shown.
+
+    An encoder that encoded nothing has no dimension.
+    """
+    nothing = results()
+    nothing["encoder"]["dimension"] = None
+    text = tables.markdown(nothing)
+    assert text.startswith("# Evaluation of mine\n\n- mine: folder, fingerprint 0123456789abcdef")
+    assert "None" not in html_report.html_report(nothing)
     mine = results(zzz=suite(score("a", "b", 1.0)), sts=STS)
     assert main_scores.suite_names(mine) == ["sts", "zzz"]
     text = tables.markdown(mine)

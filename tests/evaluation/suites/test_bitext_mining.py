@@ -22,19 +22,16 @@ def test_repeated_sentences_are_mined_once_and_not_scored():
     assert scores.tolist() == [1.2] and correct.tolist() == [True]
 
 
-def _sentences(n=6, seed=0):
-    rng = np.random.default_rng(seed)
-    return [" ".join(f"{value:.3f}" for value in row) for row in rng.normal(size=[n, 4])]
+SENTENCES = toy.as_numbers(np.random.default_rng(0).normal(size=[6, 4]))
 
 
-def _write(folder, split, source, target, gold, pair="de-en"):
-    folder.mkdir(parents=True, exist_ok=True)
+def _write(folder, split, gold, pair="de-en", reverse=False):
+    """Writes SENTENCES as both sides, perhaps one in reverse order, and gold pairs of places."""
     first, second = pair.split("-")
-    for language, sentences in ((first, source), (second, target)):
+    for language, sentences in ((first, SENTENCES), (second, SENTENCES[:: -1 if reverse else 1])):
         lines = [f"{language}-{i}\t{sentence}" for i, sentence in enumerate(sentences)]
-        (folder / f"{pair}.{split}.{language}").write_text("\n".join(lines) + "\n")
-    lines = [f"{first}-{i}\t{second}-{j}" for i, j in gold]
-    (folder / f"{pair}.{split}.gold").write_text("".join(line + "\n" for line in lines))
+        toy.write(folder / f"{pair}.{split}.{language}", lines)
+    toy.write(folder / f"{pair}.{split}.gold", [f"{first}-{i}\t{second}-{j}" for i, j in gold])
 
 
 def _run(root, **options):
@@ -43,14 +40,13 @@ def _run(root, **options):
 
 def test_splits_are_those_with_gold_files(tmp_path):
     """In the folder and in folders of pairs; the test is also cut where training was best."""
-    sentences = _sentences()
     same = [(i, i) for i in range(6)]
-    vectors = unit(toy.read_numbers(sentences))
+    vectors = unit(toy.read_numbers(SENTENCES))
     found = mine(vectors, vectors)
     best = [tuple(pair) for pair in found[0][:2].tolist()]
-    _write(tmp_path / "bucc/de-en", "training", sentences, sentences, best)
-    _write(tmp_path / "bucc/de-en", "test", sentences, sentences, same)
-    _write(tmp_path / "bucc", "sample", sentences, sentences[::-1], [(0, 5)], pair="fr-en")
+    _write(tmp_path / "bucc/de-en", "training", best)
+    _write(tmp_path / "bucc/de-en", "test", same)
+    _write(tmp_path / "bucc", "sample", [(0, 5)], "fr-en", reverse=True)
     report = _run(tmp_path)
     assert not report.failures
     assert {s.task for s in report.scores} == {"de-en.training", "de-en.test", "fr-en.sample"}
@@ -70,9 +66,8 @@ def test_splits_are_those_with_gold_files(tmp_path):
 
 def test_pairs_that_were_chosen(tmp_path):
     """In either order; an unknown one is an error."""
-    sentences = _sentences()
     for pair in ("de-en", "fr-en"):
-        _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0)], pair=pair)
+        _write(tmp_path / "bucc", "sample", [(0, 0)], pair=pair)
     for name in ("fr-en", "en-fr", "fra-eng"):
         report = _run(tmp_path, pairs=[name])
         assert {score.task for score in report.scores} == {"fr-en.sample"}
@@ -85,8 +80,7 @@ def test_pairs_that_were_chosen(tmp_path):
 
 def test_fixed_threshold_belongs_to_its_margin(tmp_path):
     """1.06 is a ratio's; another margin has none unless it is given."""
-    sentences = _sentences()
-    _write(tmp_path / "bucc", "training", sentences, sentences, [(0, 0)])
+    _write(tmp_path / "bucc", "training", [(0, 0)])
     assert Options().fixed == 1.06
     distance = _run(tmp_path, margin="distance")
     assert distance.get("de-en.training", "f1_fixed") is None
@@ -99,10 +93,9 @@ def test_fixed_threshold_belongs_to_its_margin(tmp_path):
 
 def test_bad_lines_and_unknown_ids_are_noted(tmp_path):
     """Skipped lines are counted; unknown gold pairs count as not found."""
-    sentences = _sentences()
-    _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0), (1, 1), (77, 1)])
+    _write(tmp_path / "bucc", "sample", [(0, 0), (1, 1), (77, 1)])
     with (tmp_path / "bucc/de-en.sample.de").open("a") as file:
-        file.write(f"no tab\n\nde-91\t\nde-90\t{sentences[5]}\n")
+        file.write(f"no tab\n\nde-91\t\nde-90\t{SENTENCES[5]}\n")
     report = _run(tmp_path)
     assert report.get("de-en.sample", "recall_best") == pytest.approx(200 / 3)
     notes = "\n".join(report.notes)
@@ -122,9 +115,8 @@ def test_bad_lines_and_unknown_ids_are_noted(tmp_path):
 )
 def test_one_broken_split_does_not_stop_the_others(tmp_path, break_it, message):
     """Empty gold, foreign gold, an empty or a missing side: one failure line."""
-    sentences = _sentences()
-    _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0)])
-    _write(tmp_path / "bucc", "training", sentences, sentences, [(0, 0)])
+    _write(tmp_path / "bucc", "sample", [(0, 0)])
+    _write(tmp_path / "bucc", "training", [(0, 0)])
     break_it(tmp_path / "bucc")
     report = _run(tmp_path)
     assert len(report.unscored) == 1 and message in report.unscored[0]

@@ -31,22 +31,25 @@ def _run(root, **options):
     return toy.run(entity_linking, _encode, root, **options)
 
 
-def test_accuracies(tmp_path):
-    """Right at once, right at rank 2, outside of the dictionary twice."""
-    _folder(tmp_path, "set", "a\tA\nba\tA\nz\tZ\nz\tZ\n")
-    report = _run(tmp_path)
-    values = {score.metric: (score.value, score.count) for score in report.scores}
-    assert values["accuracy@1"] == (25.0, 4) and values["accuracy@5"] == (50.0, 4)
-    assert values["accuracy@1_in_dictionary"] == (50.0, 2)
-    assert "2 of 4 mentions are not in the dictionary of 6 names" in report.notes[0]
-
-
-def test_unique(tmp_path):
-    """Each mention with its ids counts once; the case does not make it another one."""
-    _folder(tmp_path, "set", "a\tA\nA\tA\nz\tZ\n")
-    report = _run(tmp_path, unique=True)
-    assert [score.count for score in report.scores] == [2, 2, 1]
-    assert report.get("set", "accuracy@1") == 50.0
+@pytest.mark.parametrize(
+    ("mentions", "names", "options", "expected"),
+    [
+        # Right at once, right at rank 2, outside of the dictionary twice.
+        ("a\tA\nba\tA\nz\tZ\nz\tZ\n", NAMES, {}, [(25.0, 4), (50.0, 4), (50.0, 2)]),
+        # Each mention with its ids counts once; the case does not make it another one.
+        ("a\tA\nA\tA\nz\tZ\n", NAMES, {"unique": True}, [(50.0, 2), (50.0, 2), (100.0, 1)]),
+        # With fewer than five names a miss among all of them is a miss at five.
+        ("a\tA\nz\tZ\n", ["a", "b"], {}, [(50.0, 2), (50.0, 2), (100.0, 1)]),
+    ],
+)
+def test_accuracies(tmp_path, mentions, names, options, expected):
+    """At 1, at 5, and at 1 of those in the dictionary, with their counts."""
+    _folder(tmp_path, "set", mentions, names)
+    report = _run(tmp_path, **options)
+    assert [(score.value, score.count) for score in report.scores] == expected
+    metrics = ["accuracy@1", "accuracy@5", "accuracy@1_in_dictionary"]
+    assert [score.metric for score in report.scores] == metrics
+    assert f"mentions are not in the dictionary of {len(names)} names" in report.notes[0]
 
 
 def test_case_is_kept_when_asked(tmp_path):
@@ -82,12 +85,6 @@ def test_inner_product_by_default(tmp_path, score, accuracy):
     options = {} if score == "dot" else {"score": score}
     report = toy.run(entity_linking, toy.lookup(vectors), tmp_path, **options)
     assert report.get("set", "accuracy@1") == accuracy
-
-
-def test_small_dictionary(tmp_path):
-    """With fewer than five names a miss among all of them is a miss at five."""
-    _folder(tmp_path, "set", "a\tA\nz\tZ\n", names=["a", "b"])
-    assert _run(tmp_path).get("set", "accuracy@5") == 50.0
 
 
 def test_order_of_names_does_not_matter(tmp_path):

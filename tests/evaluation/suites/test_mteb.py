@@ -14,7 +14,7 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.suites import mteb
-from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, main_scores
+from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options
 from tests.evaluation import toy
 
 
@@ -26,19 +26,14 @@ def _run(tmp_path, encode=_encode, **options):
     return toy.run(mteb, encode, tmp_path, **options)
 
 
-class _Task:
-    def __init__(self, name):
-        self.name = name
-
-
-KNOWN = ("One", "Several", "Splits", "Offline", "Empty")
+KNOWN = ("One", "Plain", "Several", "Splits", "Offline", "Empty")
 
 
 def _get_tasks(tasks):
     unknown = [name for name in tasks if name not in KNOWN]
     if unknown:
         raise KeyError(f"KeyError: '{unknown[0]}'\nDid you mean One?")
-    return [_Task(name) for name in tasks]
+    return [types.SimpleNamespace(name=name) for name in tasks]
 
 
 def _scores(name):
@@ -47,6 +42,7 @@ def _scores(name):
     row = {"main_score": 0.5, "hf_subset": "de", "other": 3}
     found = {
         "One": {"test": [row]},
+        "Plain": {"dev": [{"main_score": 1}], "test": [{"main_score": 0}]},
         "Several": {"test": [row, {"main_score": 0.7, "hf_subset": "fr"}]},
         "Splits": {"dev": [row], "test": [row | {"main_score": 0.9}]},
         "Empty": {},
@@ -103,7 +99,10 @@ def mteb1(monkeypatch):
 
 
 def test_texts_and_batches():
-    """Strings, batches of a data loader, arrays of strings and a generator give the same rows."""
+    """Strings, batches of a data loader, arrays of strings and a generator give the same rows.
+
+    An empty list keeps the width; images are refused.
+    """
     wanted = _encode(["a", "bb", "aca"])
     adapter = MtebEncoder(_encode)
     for inputs in (
@@ -114,6 +113,9 @@ def test_texts_and_batches():
     ):
         assert np.array_equal(adapter.encode(inputs, batch_size=1), wanted)
     assert adapter.encoded == 12
+    assert MtebEncoder(CachedEncoder(_encode)).encode([]).shape == (0, 2)
+    with pytest.raises(UserError, match="other than text"):
+        adapter.encode([{"image": [1]}])
 
 
 class _PromptType(enum.StrEnum):
@@ -165,17 +167,6 @@ def test_prompts_in_version_1():
     assert adapter.encode(["a"], task_name="NQ", prompt_type=passage)[0][0] == 2
 
 
-def test_no_texts():
-    """An empty list keeps the width."""
-    assert MtebEncoder(CachedEncoder(_encode)).encode([]).shape == (0, 2)
-
-
-def test_inputs_that_are_no_text():
-    """Images are refused by name of the fault."""
-    with pytest.raises(UserError, match="other than text"):
-        MtebEncoder(_encode).encode([{"image": [1]}])
-
-
 def test_similarities():
     """Cosines by hand, of matrices and of single vectors; a zero vector is like nothing."""
     adapter = MtebEncoder(_encode)
@@ -187,8 +178,11 @@ def test_similarities():
 
 
 def test_version_2(tmp_path, mteb2):
-    """Main scores times 100, subsets apart, and their mean; no result cache is used."""
-    report = _run(tmp_path, tasks=["One", "Several", "Splits"])
+    """Main scores times 100, subsets apart, and their mean; no result cache is used.
+
+    A result without a subset has the default one.
+    """
+    report = _run(tmp_path, tasks=["One", "Several", "Splits", "Plain"])
     assert not report.failures
     assert {score.task: score.value for score in report.scores} == {
         "One": 50.0,
@@ -198,6 +192,9 @@ def test_version_2(tmp_path, mteb2):
         "Splits": pytest.approx(70.0),
         "Splits.dev.de": 50.0,
         "Splits.test.de": 90.0,
+        "Plain": 50.0,
+        "Plain.dev.default": 100.0,
+        "Plain.test.default": 0.0,
     }
     assert {(score.metric, score.count) for score in report.scores} == {("main_score", 3)}
 
@@ -239,11 +236,6 @@ def test_failures_do_not_stop_others(tmp_path, mteb2):
     wrong, offline, empty = report.failures
     assert "no such task" in wrong and "\n" not in wrong
     assert "no network" in offline and "no score" in empty
-
-
-def test_main_scores():
-    """Split, subset, score; a result without a subset has the default one."""
-    assert main_scores({"test": [{"main_score": 1}]}) == [("test", "default", 1.0)]
 
 
 def test_not_installed(tmp_path, monkeypatch):

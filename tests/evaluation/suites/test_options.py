@@ -10,8 +10,8 @@ from tests.evaluation import toy
 
 
 def _option(setting):
-    name, _, rest = setting.partition(".")
-    return getattr(parse_options([name], [setting])[name], rest.partition("=")[0])
+    name, _, rest = setting.strip().partition(".")
+    return getattr(parse_options([name], [setting])[name], rest.partition("=")[0].strip())
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,9 @@ def _option(setting):
         ("tatoeba.languages=[deu, fra]", ["deu", "fra"]),
         ("tatoeba.languages=deu", ["deu"]),
         ("senteval.tasks=STS-B,SICK-R", ["STS-B", "SICK-R"]),
+        # Words may be in upper or lower case, and spaces make no difference.
+        (" senteval.tasks = mr, Sick-E", ["MR", "SICK-E"]),
+        ("sts.split=DEV", "dev"),
         ("amazon.grid=0.1,10", [0.1, 10]),
         ("amazon.grid=1", [1]),
         ("language_bias.split=dev,test", "dev,test"),
@@ -83,6 +86,7 @@ def test_lists_that_cannot_be(setting, message):
         ("sts", {"tasks": ["average"]}, r"tasks\[0\] must be one of STS12, STS13"),
         ("tatoeba", {"sides": "none"}, "sides must be one of"),
         ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
+        ("word_similarity", {"tasks": ["simlex999"]}, r"tasks\[0\] must be one of multi_simlex"),
     ],
 )
 def test_values_that_are_refused(suite, values, message):

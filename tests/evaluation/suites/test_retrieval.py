@@ -1,7 +1,5 @@
 """Retrieval: the numbers of trec_eval, BEIR's conventions, splits, means and prompts."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -56,23 +54,11 @@ def _by_table(texts):
     return np.array(rows, np.float32)
 
 
-def _lines(path, rows):
-    toy.write(path, [json.dumps(row) for row in rows])
-
-
-def _write(folder, queries=("q1", "q2"), splits=("test",)):
+def _write(folder, splits=("test",)):
     """Writes a data set whose query i has document i as its only relevant one."""
-    documents = [
-        {"_id": "d0", "title": "Cats", "text": "cats sleep by day", "metadata": {}},
-        {"_id": "d1", "title": "", "text": "dogs bark at night", "metadata": {}},
-        {"_id": "d2", "title": "Fish", "text": "fish swim", "metadata": {}},
-    ]
-    _lines(folder / "corpus.jsonl", documents)
-    texts = ["cats sleep", "dogs bark"]
-    _lines(folder / "queries.jsonl", [{"_id": q, "text": t} for q, t in zip(queries, texts)])
-    for split in splits:
-        rows = [f"{query}\td{i}\t1" for i, query in enumerate(queries)]
-        toy.write(folder / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
+    documents = {"d0": "cats sleep by day", "d1": "dogs bark at night", "d2": "fish swim"}
+    queries = {"q1": "cats sleep", "q2": "dogs bark"}
+    toy.write_beir(folder, documents, queries, ["q1\td0\t1", "q2\td1\t1"], splits)
 
 
 def _run(root, encode=toy.encode, **options):
@@ -88,16 +74,10 @@ def test_numbers_of_trec_eval(monkeypatch, part):
 
 
 def test_own_document_is_left_out():
-    """As in BEIR: a query that is a document does not find itself, unless that is wanted."""
-    documents = {"a": "cats sleep by day", "b": "cats sleep", "c": "dogs bark"}
-    collection = beir.Collection(documents, {"a": "cats sleep by day"}, {"a": {"b": 1}}, [])
-    assert score(toy.encode, collection, Options())["mrr"] == 100
-    kept = score(toy.encode, collection, Options(ignore_identical_ids=False))
-    assert kept["mrr"] == 50
+    """As in BEIR: a query that is a document does not find itself, unless that is wanted.
 
-
-def test_own_document_takes_no_rank():
-    """The hundredth of the others is still found among a hundred."""
+    It takes no rank: the hundredth of the others is still found among a hundred.
+    """
     documents = {f"{i:03}": f"document {i}" for i in range(101)}
     collection = beir.Collection(documents, {"000": "query"}, {"000": {"100": 1}}, [])
 
@@ -106,6 +86,8 @@ def test_own_document_takes_no_rank():
 
     found = score(encode, collection, Options(score="dot", k=100))
     assert (found["recall_at_100"], found["mrr"]) == (100, pytest.approx(1))
+    found = score(encode, collection, Options(score="dot", k=100, ignore_identical_ids=False))
+    assert (found["recall_at_100"], found["mrr"]) == (0, 0)
 
 
 def test_cosine_or_dot():
@@ -227,9 +209,9 @@ def test_prompts_reach_queries_and_documents(tmp_path):
     cached = CachedEncoder(encode, roles=roles)
     report = _run(tmp_path, cached)
     assert sorted(seen) == [
-        "passage: Cats cats sleep by day",
-        "passage: Fish fish swim",
+        "passage: cats sleep by day",
         "passage: dogs bark at night",
+        "passage: fish swim",
         "query: cats sleep",
         "query: dogs bark",
     ]
