@@ -17,6 +17,7 @@ from official_cmlm.evaluation.suites.tatoeba import XTREME
 from tests.evaluation import coco_files, toy
 
 TABLES = paper_tables()
+NAMES = [name for name in SUITES if name != "mteb"]
 # Fewer trainings than by default; tasks and metrics are the same.
 SETTINGS = (
     "amazon.seeds=1",
@@ -119,7 +120,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(data):
     """Returns suite -> its results, the number of announced texts and that of the others."""
-    options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
+    options = driver.parse_options(NAMES, SETTINGS)
     results, scored = {}, {}
 
     def score_once(self, *rest, score=senteval_suite._TextTask._score):
@@ -153,16 +154,20 @@ def found(data):
     return results
 
 
-@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
-def test_the_data_are_complete(found, name):
-    """Nothing fails, nothing lacks; so an empty column below is the suite's fault."""
-    assert found[name]["failures"] == [] and found[name]["missing"] == []
+@pytest.mark.parametrize("name", NAMES)
+def test_every_suite_is_whole(found, name):
+    """Nothing fails, nothing lacks; so an empty column below is the suite's fault.
 
-
-@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
-def test_texts_are_known_before_they_are_needed(found, name):
-    """The one pass over all suites' texts finds all that the suite embeds."""
-    assert found[name]["announced"] and not found[name]["late"]
+    The one pass over all suites' texts finds all that the suite embeds. Each metric has a label of
+    its own, which is not its name in results.json.
+    """
+    suite = found[name]
+    assert suite["failures"] == [] and suite["missing"] == []
+    assert suite["announced"] and not suite["late"]
+    metrics = list(dict.fromkeys(score["metric"] for score in suite["scores"]))
+    labels = [declared(name).metric(metric).text for metric in metrics]
+    assert not set(metrics) & set(labels)
+    assert len(set(labels)) == len(labels)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{table.paper} {table.table}")
@@ -172,12 +177,3 @@ def test_every_column_is_filled(found, table):
     rows = [own_values(table, values, variant) for _, variant in table.variants]
     for i, (label, column) in enumerate(table.columns):
         assert column is None or any(row[i] is not None for row in rows), label
-
-
-@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
-def test_every_metric_is_told_in_words(found, name):
-    """Each has a label of its own, which is not its name in results.json."""
-    metrics = list(dict.fromkeys(score["metric"] for score in found[name]["scores"]))
-    labels = [declared(name).metric(metric).text for metric in metrics]
-    assert not set(metrics) & set(labels)
-    assert len(set(labels)) == len(labels)

@@ -48,13 +48,9 @@ def test_file_with_quotes_and_bad_lines(tmp_path):
     assert report.figures["roc_curve"]["dev"]["false_positive"][0] == 0
 
 
-def test_one_label(tmp_path):
-    """No curve without both labels: a failure, no score."""
+def test_files_without_a_score(tmp_path):
+    """No curve without both labels: a failure; a file without a good line is named."""
     report = _run(tmp_path, HEADER + "0\ta\ta\tentailment\n1\ta\tb\tentailment\n")
     assert not report.scores and "the same label" in report.failures[0]
-
-
-def test_nothing_left():
-    """A file without a good line is an error that names it."""
     with pytest.raises(UserError, match="somewhere: no pair"):
         parse_pairs(["x"], "somewhere")
