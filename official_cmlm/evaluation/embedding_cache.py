@@ -106,10 +106,9 @@ class CachedEncoder:
         return self._vectors.shape[1] if self._rows else None
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Embeds texts that later calls will ask for, all together, so that each batch is full.
+        """Embeds (role, texts) that later calls will ask for together, so that batches are full.
 
-        Args:
-          wanted: (role, texts); the role is "" for texts without one.
+        The role is "" for texts without one.
         """
         by_role: dict[str, dict[bytes, str]] = {}
         for role, texts in wanted:

@@ -51,12 +51,9 @@ def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | N
 def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[float, float] | None:
     """Returns the percentile interval of a statistic over resampled examples, with CONFIDENCE.
 
-    Of the difference of two encoders it is a paired bootstrap, since the columns of an example
-    stay together (Efron and Tibshirani 1993, chapter 13).
-
-    Args:
-      statistic: of columns such as these.
-      *columns: `[n]` each, of the same n examples.
+    The columns are `[n]` each, of the same n examples. Of the difference of two encoders it is a
+    paired bootstrap, since the columns of an example stay together (Efron and Tibshirani 1993,
+    chapter 13).
 
     Returns:
       Its ends; None if the statistic raises `ValueError` or `UserError` for a sample, as an area

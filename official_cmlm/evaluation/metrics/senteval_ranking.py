@@ -59,11 +59,8 @@ def rank_captions(
 ) -> tuple[Recalls, Recalls]:
     """Trains the projections and ranks the development and the test set.
 
-    Args:
-      train, dev, test: the data.
-      seed: of the initial weights, the order of pairs and the drawing of negatives.
-      config: settings of the training.
-      tick: called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
+    `seed` is that of the initial weights, the order of pairs and the drawing of negatives; `tick`
+    is called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
 
     Returns:
       Recalls on `dev`, whose sum stops the training, and on `test`.

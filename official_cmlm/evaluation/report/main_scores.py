@@ -12,12 +12,9 @@ from official_cmlm.evaluation.suites import SUITES, declared
 Results = dict[str, Any]
 # Encoders for which tables, bars and colours have room.
 MAX_ENCODERS = 5
-
-
 # More tasks of a panel than these are represented in the summary by their averages; more than the
 # second number by their mean, if they have no average.
 _MOST_TASKS, _MOST_WITHOUT_AVERAGE = 7, 14
-
 # The ending of metrics after principal component removal.
 REMOVED = "_pcr"
 Score = dict[str, Any]
