@@ -76,25 +76,14 @@ def test_the_interval_of_a_difference_is_paired(runs):
     assert rf"\[{low:.2f}, {high:.2f}\]" in text and "1000 bootstrap samples" in text
 
 
-def test_predictions_of_another_run_are_not_compared(runs):
-    """A file that does not give the score that the results have is left alone."""
-    root, _ = runs
-    path = root / "a/results.json"
-    other = json.loads(path.read_text()) | {"folder": str(root / "a")}
-    other["suites"]["sts"]["scores"][0]["value"] += 1.0
-    mine = json.loads((root / "b/results.json").read_text())["suites"]["sts"]
-    del mine["scores"][0]["differences"]
-    driver.predictions.add_differences("sts", mine, root / "b", other)
-    assert "differences" not in mine["scores"][0]
-
-
-def _compared(runs, tmp_path, change):
-    """Compares the encoders again after `change` of the lines of the first one's file."""
+def _compared(runs, tmp_path, change, more=0.0):
+    """Compares again after `change` of the first encoder's file, and with `more` in its score."""
     root, _ = runs
     shutil.copytree(root / "a", tmp_path / "a")
     path = tmp_path / "a/predictions/sts.csv"
     path.write_bytes(change(path.read_bytes()))
     other = json.loads((root / "a/results.json").read_text()) | {"folder": str(tmp_path / "a")}
+    other["suites"]["sts"]["scores"][0]["value"] += more
     mine = json.loads((root / "b/results.json").read_text())["suites"]["sts"]
     assert mine["scores"][0]["differences"]
     for _ in range(2):
@@ -102,10 +91,15 @@ def _compared(runs, tmp_path, change):
     return mine
 
 
-def test_an_interval_of_an_earlier_comparison_is_removed(runs, tmp_path):
-    """Predictions that no longer give the score leave no interval."""
-    mine = _compared(runs, tmp_path, lambda text: b"\n".join(text.splitlines()[:20]) + b"\n")
-    assert not mine["scores"][0]["differences"]
+@pytest.mark.parametrize("more", [0.0, 1.0])
+def test_an_interval_of_an_earlier_comparison_is_removed(runs, tmp_path, more):
+    """Predictions of other pairs, or that do not give the score of the results, leave none."""
+
+    def change(text):
+        return text if more else b"\n".join([*text.splitlines()[:20], b""])
+
+    mine = _compared(runs, tmp_path, change, more)
+    assert not mine["scores"][0]["differences"] and "cannot be read" not in str(mine["notes"])
 
 
 @pytest.mark.parametrize("damage", [b"STS-B,one,two\n", b"STS-B,a,b,c,d\n", b"\xff\n"])
