@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
-from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
-from official_cmlm.records.pairs import KIND, NLI_LABELS, NO_LABEL, encode, parse
-from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, triples, write_pairs
+from official_cmlm.records.manifest import load_manifest
+from official_cmlm.records.pairs import NO_LABEL, encode, parse
+from tests.pairs_helpers import bitext, write_pairs
 
 _IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)
 _LANGUAGE = st.sampled_from(["en", "zh-Hans", ""])
@@ -61,38 +61,6 @@ def test_other_numbers_of_texts_are_damage(count):
         parse(tf.constant([record]), tf.zeros([1], tf.int64))
 
 
-def test_equal_records_are_equal_bytes():
-    """Serialising is deterministic: checksums of shards can be compared."""
-    record = [([1, 2], [3]), ("en", "de"), 1, 7, ("a b", "c")]
-    assert _encode(*record) == _encode(*record)
-
-
-def test_labels():
-    """The three classes of inference, numbered in the order of the releases; -1 is none."""
-    assert NLI_LABELS == ("entailment", "neutral", "contradiction") and NO_LABEL == -1
-
-
-def test_a_folder_of_pairs(vocabulary, tmp_path):
-    """Its manifest agrees with its shards; the vocabulary travels along."""
-    manifest = write_pairs(tmp_path, nli_rows(10), vocabulary, 500)
-    assert load_manifest(tmp_path, KIND) == load_manifest(tmp_path) == manifest
-    assert load_records_vocabulary(tmp_path, manifest) == vocabulary
-    shards = read_pairs_by_hand(tmp_path)
-    assert list(shards) == [shard.name for shard in manifest.shards]
-    assert [len(records) for records in shards.values()] == [s.records for s in manifest.shards]
-    assert manifest.kind == KIND and manifest.records == 30 and manifest.row_size == 3
-
-
-def test_the_manifest_says_whether_there_are_hard_negatives(vocabulary, tmp_path):
-    """How many; without any, the file is as releases without them wrote it."""
-    manifest = write_pairs(tmp_path / "some", triples(9), vocabulary)
-    assert load_manifest(tmp_path / "some", KIND) == manifest
-    assert manifest.negatives == 6 and manifest.records == 9 and manifest.sentences == 24
-    write_pairs(tmp_path / "none", bitext(9), vocabulary)
-    assert "negatives" not in (tmp_path / "none" / "dataset.json").read_text()
-    assert load_manifest(tmp_path / "none").negatives == 0
-
-
 @pytest.mark.parametrize("kinds", [("pairs", "documents"), ("documents", "pairs")])
 def test_records_of_the_other_kind(vocabulary, records_dir, tmp_path, kinds):
     """Both kinds are named, and the binary that writes what is needed."""
@@ -105,9 +73,3 @@ def test_records_of_the_other_kind(vocabulary, records_dir, tmp_path, kinds):
         f"{folder}/dataset.json: holds {found} records, {needed} records are needed here; "
         f"python -m data_prep.create_{needed} writes them"
     )
-
-
-def test_no_folder_of_pairs(tmp_path):
-    """Without a manifest the message names the right binary."""
-    with pytest.raises(UserError, match="no dataset.json; python -m data_prep.create_pairs"):
-        load_manifest(tmp_path, "pairs")
