@@ -29,7 +29,7 @@ from . import common_flags
 from .counts import Counts, guarded
 from .output.folder import output_folder
 from .output.pair_filters import REPEATED, PairFilter
-from .output.report import Summary, exit_status, write_report
+from .output.report import Summary, write_report
 from .readers import size_of
 from .readers.pairs import FORMATS, TABLES
 from .stages.language_id import identify
@@ -137,16 +137,11 @@ def main(argv: list[str]) -> int:
             raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
         vocabulary.save(folder)
         manifest = counts.manifest(
-            vocabulary,
-            writer.shards,
-            FLAGS.keep_text,
-            kind=schema.KIND,
-            row_size=row_size,
+            vocabulary, writer.shards, FLAGS.keep_text, schema.KIND, row_size
         )
         write_report(manifest, folder)
         manifest.save(folder)
-    summary.show_pairs(FLAGS.output_dir, manifest, counts, len(paths))
-    return exit_status(counts.counters)
+    return summary.show_pairs(FLAGS.output_dir, manifest, counts, len(paths))
 
 
 if __name__ == "__main__":

@@ -177,7 +177,7 @@ def finish(summary: str, counts: Counts, files: int) -> int:
     """Prints warnings and a summary, with how many of `files` were skipped; see `exit_status`."""
     for warning in counts.warnings():
         cli.warn(warning)
-    print(f"{summary}{counts.skipped(files)}")
+    print(f"{one_line(summary)}{counts.skipped(files)}")
     return exit_status(counts.counters)
 
 
@@ -205,10 +205,10 @@ class Summary:
         counts: Counts,
         files: int,
         resumed: bool = False,
-    ) -> None:
+    ) -> int:
         """Prints warnings, the documents written from so many files, their speed and the losses.
 
-        `resumed`: an earlier run did a part, so that no speed can be shown.
+        Returns the exit status. `resumed`: an earlier run did a part, so no speed can be shown.
         """
         seconds = self._seconds()
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -217,39 +217,32 @@ class Summary:
             f" {manifest.documents / seconds:.0f} documents/s,"
             f" {manifest.tokens / seconds:.0f} tokens/s,"
         )
-        skipped = counts.skipped(files)
-        if not skipped and exit_status(manifest.counters):
-            # A stopped run had done all but the rename, and its counts are gone.
-            skipped = ", some of the input skipped: see the counters in dataset.json"
-        _show(
+        kept = (
             f"{output}: {manifest.documents} documents, {manifest.sentences} sentences, "
             f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {seconds:.1f} s "
             f"({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
-            f" peak memory {peak:.0f} MiB{skipped}",
-            manifest,
-            counts,
+            f" peak memory {peak:.0f} MiB"
         )
+        if exit_status(manifest.counters) and not counts.skipped(files):
+            # A stopped run had done all but the rename, and its counts are gone.
+            kept += ", some of the input skipped: see the counters in dataset.json"
+        finish(kept, counts, files)
+        print(one_line(left_out(manifest.counters)))
+        return exit_status(manifest.counters)
 
-    def show_pairs(self, output: str, manifest: Manifest, counts: Counts, files: int) -> None:
-        """Prints the same for pairs."""
+    def show_pairs(self, output: str, manifest: Manifest, counts: Counts, files: int) -> int:
+        """Prints and returns the same for pairs."""
         negatives = f" ({manifest.negatives} with a hard negative)" if manifest.negatives else ""
-        _show(
+        kept = (
             f"{output}: {manifest.documents} rows, {manifest.records} pairs{negatives}, "
-            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s);"
-            f" {self._seconds():.1f} s{counts.skipped(files)}",
-            manifest,
-            counts,
+            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {self._seconds():.1f} s"
         )
+        status = finish(kept, counts, files)
+        print(one_line(left_out(manifest.counters)))
+        return status
 
     def _seconds(self) -> float:
         return max(time.monotonic() - self._started, 1e-9)
-
-
-def _show(kept: str, manifest: Manifest, counts: Counts) -> None:
-    for warning in counts.warnings():
-        cli.warn(warning)
-    print(one_line(kept))
-    print(one_line(left_out(manifest.counters)))
 
 
 def _cpu_seconds() -> float:

@@ -12,7 +12,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
 
 from .plan import WORK, result_path
-from .run import PhaseProgress, run_phase
+from .run import PhaseProgress, Work, run_phase
 
 if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineRunner
@@ -53,24 +53,17 @@ class BeamRunner(contextlib.AbstractContextManager):
     def __exit__(self, *error: object) -> None:
         pass
 
-    def __call__(
-        self,
-        phase: str,
-        folder: str,
-        digest: str,
-        numbers: Sequence[int],
-        progress: PhaseProgress,
-    ) -> None:
+    def __call__(self, work: Work, numbers: Sequence[int], progress: PhaseProgress) -> None:
         """Computes a phase for all numbers; see `run.Runner`."""
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
         if not numbers:
             return
-        for path in _faults(folder):
+        for path in _faults(work.folder):
             path.unlink()
         try:
-            with _watched(Path(folder), phase, numbers, progress):
+            with _watched(work, numbers, progress):
                 # Beam would parse this program's own arguments otherwise.
                 options = PipelineOptions(self._arguments)
                 with beam.Pipeline(self._runner(), options) as pipeline:
@@ -78,13 +71,13 @@ class BeamRunner(contextlib.AbstractContextManager):
                     if self._name not in (IN_PROCESS, "dask"):
                         # This spreads elements over workers; those two runners do it anyway.
                         elements |= beam.Reshuffle()
-                    _ = elements | beam.Map(_run_noting_faults, phase, folder, digest)
+                    _ = elements | beam.Map(_run_noting_faults, work)
         except Exception as error:
             # Each runner wraps an error of a worker in its own way.
-            for path in _faults(folder):
+            for path in _faults(work.folder):
                 raise UserError(path.read_text(encoding="utf-8")) from None
             if self._name != IN_PROCESS and (trouble := _trouble(error)):
-                raise UserError(f"{folder}: {trouble}") from None
+                raise UserError(f"{work.folder}: {trouble}") from None
             raise
         finally:
             if self._name == "dask":
@@ -108,12 +101,13 @@ class BeamRunner(contextlib.AbstractContextManager):
             raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None
 
 
-def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int:
+def _run_noting_faults(number: int, work: Work) -> int:
     """Runs on a worker; writes a `UserError` to a file that the main program reads."""
     try:
-        run_phase(phase, folder, digest, number)
+        run_phase(work, number)
     except UserError as error:
-        atomic_write_text(Path(folder, WORK, f"fault-{phase}-{number:05d}.txt"), str(error))
+        name = f"fault-{work.phase}-{number:05d}.txt"
+        atomic_write_text(Path(work.folder, WORK, name), str(error))
         raise
     return number
 
@@ -176,15 +170,13 @@ def _faults(folder: str) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _watched(
-    folder: Path, phase: str, numbers: Sequence[int], progress: PhaseProgress
-) -> Iterator[None]:
+def _watched(work: Work, numbers: Sequence[int], progress: PhaseProgress) -> Iterator[None]:
     """Moves the progress bar as results appear, the only sign of progress that all runners give."""
     ended = threading.Event()
-    left = set(numbers)
+    left, folder = set(numbers), Path(work.folder)
 
     def look() -> None:
-        found = {number for number in left if result_path(folder, phase, number).exists()}
+        found = {number for number in left if result_path(folder, work.phase, number).exists()}
         left.difference_update(found)
         for number in found:
             progress.done(number)

@@ -14,10 +14,11 @@ import json
 import multiprocessing
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError, one_line
@@ -29,7 +30,6 @@ from official_cmlm.files import (
     replace_folder,
     report_write_errors,
     sync,
-    unfinished_path,
 )
 from official_cmlm.input_files import is_remote, located
 from official_cmlm.records.documents import KIND
@@ -82,10 +82,17 @@ class PhaseProgress:
         self.advance(number, self._sizes[number])
 
 
-# Computes a phase (a name of `PHASES`) of an unfinished folder, whose plan has this digest, for all
-# these numbers of elements, partitions or groups, and tells the progress about each that is done.
-# It raises `UserError` as a phase does, or if a worker has died.
-Runner = Callable[[str, str, str, Sequence[int], PhaseProgress], None]
+class Work(NamedTuple):
+    """A phase, a name of `PHASES`, of an unfinished folder, whose plan has this digest."""
+
+    phase: str
+    folder: str
+    digest: str
+
+
+# Computes a phase for all these numbers of elements, partitions or groups, and tells the progress
+# about each that is done. It raises `UserError` as a phase does, or if a worker has died.
+Runner = Callable[[Work, Sequence[int], PhaseProgress], None]
 
 
 class LocalRunner(contextlib.AbstractContextManager):
@@ -105,30 +112,21 @@ class LocalRunner(contextlib.AbstractContextManager):
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
-    def __call__(
-        self,
-        phase: str,
-        folder: str,
-        digest: str,
-        numbers: Sequence[int],
-        progress: PhaseProgress,
-    ) -> None:
+    def __call__(self, work: Work, numbers: Sequence[int], progress: PhaseProgress) -> None:
         """Computes a phase for all numbers; see `Runner`."""
         if self._pool is None:
             for number in numbers:
-                run_phase(
-                    phase, folder, digest, number, functools.partial(progress.advance, number)
-                )
+                run_phase(work, number, functools.partial(progress.advance, number))
                 progress.done(number)
             return
-        futures = {self._pool.submit(run_phase, phase, folder, digest, n): n for n in numbers}
+        futures = {self._pool.submit(run_phase, work, number): number for number in numbers}
         try:
             for future in concurrent.futures.as_completed(futures):
                 future.result()
                 progress.done(futures[future])
         except BrokenProcessPool:
             raise UserError(
-                f"{folder}: a worker has died, perhaps out of memory; give the same command"
+                f"{work.folder}: a worker has died, perhaps out of memory; give the same command"
                 " again to resume, with fewer --workers or a smaller --element_mb in a new folder"
             ) from None
         except Exception:
@@ -152,16 +150,7 @@ def write_documents(
 
     The output depends on the arguments but not on the runner. An unfinished run, even one that was
     killed, is resumed. If the records exist already, and were made by the same plan, nothing is
-    done.
-
-    Args:
-      files: the text.
-      options: decide what happens to it.
-      vocabulary: decides the token ids.
-      output: the folder to write.
-      runner: computes the phases.
-      overwrite: whether to replace existing records.
-      exclude: files of evaluation sentences, which are left out.
+    done. `exclude` are files of evaluation sentences, which are left out.
 
     Returns:
       The exit status, as `report.exit_status` gives it.
@@ -188,8 +177,7 @@ def write_documents(
         output_folder(folder, overwrite)
         resumed = (partial / PLAN_FILE).exists()
         manifest, counts = _run_plan(plan, vocabulary, folder, partial, runner)
-    summary.show(output, manifest, counts, len(files), resumed)
-    return exit_status(manifest.counters)
+    return summary.show(output, manifest, counts, len(files), resumed)
 
 
 def _finished(folder: Path, plan: Plan) -> Manifest | None:
@@ -288,7 +276,7 @@ def compute(plan: Plan, partial: Path, runner: Runner, phase: str, count: int) -
     with progress.bar(
         sum(sizes), "B" if in_bytes else "part", phase, initial=done, unit_scale=in_bytes
     ) as bar:
-        runner(phase, str(partial), plan.digest, left, PhaseProgress(bar, sizes))
+        runner(Work(phase, str(partial), plan.digest), left, PhaseProgress(bar, sizes))
 
 
 def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
@@ -406,27 +394,19 @@ def _context_of(folder: str, digest: str) -> Context:
     return Context(Path(folder), Plan.load(Path(folder)))
 
 
-def run_phase(
-    phase: str,
-    folder: str,
-    digest: str,
-    number: int,
-    advance: Callable[[int], None] | None = None,
-) -> None:
-    """Computes one phase, a name of `PHASES`, for one element, partition or group of elements.
+def run_phase(work: Work, number: int, advance: Callable[[int], None] | None = None) -> None:
+    """Computes a phase for one element, partition or group of elements.
 
-    Args:
-      phase, folder, digest, number: as `Runner` gives them.
-      advance: called with the bytes of the input that were read so far.
+    `advance` is called with the bytes of the input that were read so far.
 
     Raises:
       UserError: a fault of the input that stops the run, or a disk that is full.
     """
-    with report_write_errors(Path(folder), REMEDY):
-        context = _context_of(folder, digest)
+    with report_write_errors(Path(work.folder), REMEDY):
+        context = _context_of(work.folder, work.digest)
         context.advance = advance
-        if not result_path(context.folder, phase, number).exists():
-            PHASES[phase](context, number)
+        if not result_path(context.folder, work.phase, number).exists():
+            PHASES[work.phase](context, number)
 
 
 def _read(context: Context, element: int) -> None:
@@ -473,12 +453,10 @@ def write(context: Context, element: int) -> None:
         documents = drop(kept, context.key_files.losses(element), counts.counters)
     # A folder of its own: a cluster may compute an element twice at once, e.g. by a worker that was
     # given up but still writes. Files left in it are removed with the work folder.
-    unfinished = unfinished_path(context.work / f"shards-{element:05d}")
-    unfinished.mkdir()
-    try:
+    with tempfile.TemporaryDirectory(dir=context.work, ignore_cleanup_errors=True) as unfinished:
         # The shards get their final numbers when all elements are written.
-        writer = ShardWriter(unfinished, f"element-{element:05d}", options.shard_bytes)
-        try:
+        writer = ShardWriter(Path(unfinished), f"element-{element:05d}", options.shard_bytes)
+        with contextlib.closing(writer):
             for language, record in document_records(
                 documents,
                 context.vocabulary,
@@ -489,13 +467,10 @@ def write(context: Context, element: int) -> None:
                 options.sentence_classifier(),
             ):
                 writer.write(language, record)
-        finally:
-            writer.close()
         for shard in writer.shards:
-            sync(unfinished / shard.name)
-            (unfinished / shard.name).replace(context.work / shard.name)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+            written = Path(unfinished, shard.name)
+            sync(written)
+            written.replace(context.work / shard.name)
     _save_result(result_path(context.folder, "write", element), counts, writer.shards)
 
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from data_prep.pipeline.beam import BeamRunner
+from data_prep.pipeline.run import Work
 from official_cmlm.errors import UserError
 from tests.data_prep.pipeline.runs import contents
 
@@ -77,12 +78,9 @@ def test_misspelt_flags(runner, argument, message):
     BeamRunner("Dask", ["--dask_client_address=tcp://h:1"])
 
 
-class KilledWorker(Exception):
-    """An error with the name of Dask's own."""
-
-
-class FutureCancelledError(Exception):
-    """An error with the name of Dask's own."""
+def _of_dask(name, text):
+    """Returns an error with the name of one of Dask's own."""
+    return type(name, (Exception,), {})(text)
 
 
 def _deserialization():
@@ -94,9 +92,9 @@ def _deserialization():
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (KilledWorker("Attempted to run task 3 times"), "out: several workers have died"),
+        (_of_dask("KilledWorker", "Attempted it 3 times"), "out: several workers have died"),
         (_deserialization(), "out: scheduler or workers cannot load .* install this project"),
-        (FutureCancelledError("scheduler-connection-lost"), "out: the scheduler was lost"),
+        (_of_dask("FutureCancelledError", "lost"), "out: the scheduler was lost"),
         (FileNotFoundError(2, "No such file", "/x/prepare.json"), "out: a worker does not see a"),
         (ValueError("a mistake in the program"), None),
     ],
@@ -113,4 +111,4 @@ def test_trouble_of_a_cluster(tmp_path, monkeypatch, error, message):
     monkeypatch.setattr(apache_beam, "Pipeline", fail)
     (tmp_path / "out").mkdir()
     with pytest.raises(UserError if message else type(error), match=message):
-        runner("read", str(tmp_path / "out"), "", [0], lambda count: None)
+        runner(Work("read", str(tmp_path / "out"), ""), [0], lambda count: None)

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from data_prep.pipeline import run as pipeline
-from data_prep.pipeline.run import LocalRunner
+from data_prep.pipeline.run import LocalRunner, Work
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
@@ -91,7 +91,7 @@ def test_others_end_before_a_fault_is_told(tmp_path, monkeypatch):
     """Files that they still write would be in the way of the clean-up."""
     both, ended = threading.Barrier(2), []
 
-    def run_phase(phase, folder, digest, number):
+    def run_phase(work, number):
         both.wait()
         if number == 0:
             raise UserError("the fault")
@@ -103,7 +103,7 @@ def test_others_end_before_a_fault_is_told(tmp_path, monkeypatch):
     with LocalRunner() as runner:
         with concurrent.futures.ThreadPoolExecutor(2) as runner._pool:
             with pytest.raises(UserError, match="the fault"):
-                runner("write", str(tmp_path), "", [0, 1], lambda count: None)
+                runner(Work("write", str(tmp_path), ""), [0, 1], lambda count: None)
             assert ended == [1]
 
 
@@ -120,15 +120,24 @@ def test_a_worker_is_killed(tmp_path, monkeypatch):
         runner._pool = concurrent.futures.ProcessPoolExecutor(2, context)
         message = "a worker has died, perhaps out of memory; give the same command again"
         with pytest.raises(UserError, match=message):
-            runner("write", str(tmp_path), "", [0, 1, 2], lambda count: None)
+            runner(Work("write", str(tmp_path), ""), [0, 1, 2], lambda count: None)
 
 
-def test_workers_end_with_the_program(tmp_path):
+# A program with workers that is killed.
+_KILLED = """
+import os, signal, time
+from data_prep.pipeline.run import LocalRunner
+pool = LocalRunner(2)._pool
+pool.submit(int).result()
+pool.submit(time.sleep, 600)
+print("started", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_the_program():
     """They end even if it is killed; else they would write beside the next run."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.data_prep.pipeline.orphan"],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=120,
-    )
+    # Both share standard output, which so stays open as long as one of them lives.
+    command = [sys.executable, "-c", _KILLED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300)
     assert done.stdout == b"started\n" and done.returncode == -signal.SIGKILL
