@@ -7,6 +7,7 @@
         --nolower_case --vocab_size=501153 --output=vocab.txt
 """
 
+import functools
 import json
 import time
 from collections import defaultdict
@@ -16,18 +17,15 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli, progress
-from official_cmlm.errors import UserError, one_line
+from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
 from .counts import Counts, Smallest, text_hash
 from .output.report import finish
+from .readers import read_documents
 from .vocabulary.cost import cost, size_warning
-from .vocabulary.mixture import (
-    TextInput,
-    sample_paragraphs,
-    smoothed_paragraphs,
-)
+from .vocabulary.mixture import sample_paragraphs, smoothed_paragraphs, text_bytes
 from .vocabulary.wordpiece import learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
@@ -157,36 +155,37 @@ def main(argv: list[str]) -> int:
     output = Path(FLAGS.output)
     files = tuple(common_flags.text_files())
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
-    text = TextInput(files, common_flags.reading_options(), FLAGS.reader)
-    cli.announce(f"reading {len(text.files)} file(s) …")
+    options = common_flags.reading_options()
+    read = functools.partial(read_documents, files, options, reader=FLAGS.reader)
+    size = text_bytes(files)
+    cli.announce(f"reading {len(files)} file(s) …")
     counts, samples = Counts(), defaultdict(lambda: Smallest(_CHECKED_PARAGRAPHS))
     max_bytes = FLAGS.max_input_mb * 1e6
-    if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
+    if too_large := size_warning(FLAGS.vocab_size, size, max_bytes):
         cli.warn(too_large)
-    mebibytes, seconds = cost(min(text.bytes, max_bytes))
+    mebibytes, seconds = cost(min(size, max_bytes))
     if mebibytes > _MUCH_MEMORY_MIB:
         cli.announce(
             f"learning takes up to {mebibytes / 1024:.1f} GiB of memory and some"
             f" {seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
         )
     if FLAGS.smoothing == 1:
-        paragraphs = sample_paragraphs(text, counts, max_bytes)
+        paragraphs = sample_paragraphs(read, size, counts, max_bytes)
     else:
-        paragraphs = smoothed_paragraphs(text, counts, max_bytes, FLAGS.smoothing)
+        paragraphs = smoothed_paragraphs(read, counts, max_bytes, FLAGS.smoothing)
     characters = 0
 
     def counted() -> Iterator[str]:
         nonlocal characters
-        total = text.bytes
-        with progress.bar(total, "B", "vocabulary: reading", unit_scale=True) as bar:
+        with progress.bar(size, "B", "vocabulary: reading", unit_scale=True) as bar:
             for language, paragraph in paragraphs:
                 characters += len(paragraph)
                 if FLAGS.check:
                     beginning = paragraph[:_CHECKED_CHARACTERS]
                     samples[language].add(text_hash(beginning), beginning)
-                bar.update(min(counts.bytes, total) - bar.n)
+                bar.update(min(counts.bytes, size) - bar.n)
                 yield paragraph
-            bar.update(total - bar.n)
+            bar.update(size - bar.n)
 
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
@@ -194,11 +193,11 @@ def main(argv: list[str]) -> int:
         check(entries, {name: samples[name].ordered() for name in sorted(samples)})
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     return finish(
-        f"{one_line(output)}: {len(entries)} entries"
+        f"{output}: {len(entries)} entries"
         f"{fewer if len(entries) < FLAGS.vocab_size else ''}"
         f" from {characters} characters in {time.monotonic() - started:.1f} s",
         counts,
-        len(text.files),
+        len(files),
     )
 
 

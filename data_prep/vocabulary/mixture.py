@@ -1,43 +1,30 @@
 """The text that a vocabulary is learned from: inputs by language, small ones raised."""
 
-import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from official_cmlm.text_files import COMPRESSED
 
 from ..counts import Counts, text_hash
 from ..output.report import smoothed_shares
-from ..readers import Document, ReadOptions, TextFile, read_documents, size_of
+from ..readers import Document, TextFile, size_of
 
 # Characters that BERT's tokenizer takes for a word each.
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 # Bytes of text in a compressed byte, about; only the size of the sample depends on it.
 _COMPRESSION_RATIO = 3
+# The documents of a text, which is read anew at each call.
+Read = Callable[[Counts], Iterator[Document]]
 
 
-@dataclasses.dataclass(frozen=True)
-class TextInput:
-    """Files of text, each with a language.
-
-    Attributes:
-      files: paths and languages, in order.
-      options: how they are read.
-      reader: name of the reader.
-    """
-
-    files: tuple[TextFile, ...]
-    options: ReadOptions
-    reader: str = "auto"
-
-    def documents(self, counts: Counts) -> Iterator[Document]:
-        """Yields the documents of all files, in order; raises what the readers raise."""
-        return read_documents(self.files, self.options, counts, self.reader)
-
-    @property
-    def bytes(self) -> int:
-        """About how much text there is."""
-        return sum(_text_bytes(path) for path, _ in self.files)
+def text_bytes(files: Iterable[TextFile]) -> int:
+    """Returns about how much text there is, in bytes."""
+    return sum(
+        size_of(path) * (_COMPRESSION_RATIO if path.endswith(COMPRESSED) else 1)
+        for path, _ in files
+    )
 
 
 def count_words(text: str) -> int:
@@ -74,31 +61,31 @@ def times(paragraph: str, coefficient: float) -> int:
 
 
 def sample_paragraphs(
-    source: TextInput, counts: Counts, max_bytes: float
+    read: Read, size: float, counts: Counts, max_bytes: float
 ) -> Iterator[tuple[str, str]]:
-    """Yields (language, paragraph) spread evenly over all files, `max_bytes` of UTF-8 at most.
+    """Yields (language, paragraph) spread evenly over all text, `max_bytes` of UTF-8 at most.
 
-    Which ones depends on the files alone. A sample of compressed files may be smaller, as how
-    much text they hold is not known beforehand.
+    Which ones depends on the text alone. `size` is about how much there is, in bytes: of compressed
+    files that is not known, so that their sample may be smaller.
 
     Raises:
       UserError: as the readers do.
     """
-    share = min(1.0, max_bytes / max(1, source.bytes))
+    share = min(1.0, max_bytes / max(1, size))
     seen = taken = 0
-    for document in source.documents(counts):
+    for document in read(counts):
         for paragraph in document.paragraphs:
-            size = _size(paragraph)
-            seen += size
-            if taken + size <= min(share * seen, max_bytes):
-                taken += size
+            own = _size(paragraph)
+            seen += own
+            if taken + own <= min(share * seen, max_bytes):
+                taken += own
                 yield document.language, paragraph
 
 
 def smoothed_paragraphs(
-    source: TextInput, counts: Counts, max_bytes: float, exponent: float
+    read: Read, counts: Counts, max_bytes: float, exponent: float
 ) -> Iterator[tuple[str, str]]:
-    """Yields (language, paragraph) so that languages have smoothed shares; reads the files twice.
+    """Yields (language, paragraph) so that languages have smoothed shares; reads the text twice.
 
     Paragraphs of rare languages come several times in a row, of frequent ones some are left out;
     about as much as there is, or `max_bytes` of UTF-8, if that is less.
@@ -108,7 +95,7 @@ def smoothed_paragraphs(
     """
     words: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for document in source.documents(Counts()):
+    for document in read(Counts()):
         words[document.language] += sum(map(count_words, document.paragraphs))
         sizes[document.language] += sum(map(_size, document.paragraphs))
     if not any(words.values()):
@@ -116,7 +103,7 @@ def smoothed_paragraphs(
     coefficients = smoothing_coefficients(words, exponent)
     total = sum(sizes[language] * value for language, value in coefficients.items())
     scale = min(1.0, max_bytes / max(1.0, total))
-    for document in source.documents(counts):
+    for document in read(counts):
         coefficient = scale * coefficients.get(document.language, 0.0)
         for paragraph in document.paragraphs:
             for _ in range(times(paragraph, coefficient)):
@@ -125,7 +112,3 @@ def smoothed_paragraphs(
 
 def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-
-
-def _text_bytes(path: str) -> int:
-    return size_of(path) * (_COMPRESSION_RATIO if path.endswith((".gz", ".zst")) else 1)

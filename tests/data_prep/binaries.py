@@ -1,5 +1,6 @@
-"""Runs of the binaries of data preparation in this process."""
+"""Runs of the binaries of data preparation in this process, and what they leave."""
 
+from pathlib import Path
 from types import ModuleType
 
 from absl import flags
@@ -14,3 +15,8 @@ def run_binary(binary: ModuleType, *arguments: str, **values: object) -> int | N
         binary.define_flags()
         rest = flags.FLAGS(["prog", *given, *arguments])
         return binary.main(rest)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Returns the names in a folder, sorted."""
+    return sorted(path.name for path in folder.iterdir())

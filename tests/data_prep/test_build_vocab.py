@@ -1,5 +1,6 @@
 """Learning a vocabulary: what is in it, that it is always the same, and the binary."""
 
+import functools
 import gzip
 import json
 import random
@@ -7,12 +8,11 @@ import random
 import pytest
 
 from data_prep import build_vocab
-from data_prep.build_vocab import save
-from data_prep.readers import Counts, ReadOptions, expand_text_files
-from data_prep.vocabulary.mixture import TextInput, sample_paragraphs
+from data_prep.readers import Counts, ReadOptions, expand_text_files, read_documents
+from data_prep.vocabulary.mixture import sample_paragraphs, text_bytes
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
 from official_cmlm.errors import UserError
-from tests.data_prep.binaries import run_binary
+from tests.data_prep.binaries import names_in, run_binary
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
 
@@ -71,11 +71,11 @@ def test_sample_is_spread_evenly(tmp_path):
         paths.append(str(tmp_path / f"{name}.txt"))
         lines = [f"{name}{number:03d}é" for number in range(200)]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
-    options = ReadOptions(lines="paragraphs")
+    options, size = ReadOptions(lines="paragraphs"), text_bytes(expand_text_files(paths))
 
     def sample(max_bytes: float) -> list[str]:
-        source = TextInput(tuple(expand_text_files(paths)), options)
-        return [text for _, text in sample_paragraphs(source, Counts(), max_bytes)]
+        read = functools.partial(read_documents, paths, options)
+        return [text for _, text in sample_paragraphs(read, size, Counts(), max_bytes)]
 
     assert len(sample(1e9)) == 400
     tenth = sample(240)
@@ -85,15 +85,6 @@ def test_sample_is_spread_evenly(tmp_path):
         numbers = [int(text[1:4]) for text in tenth if text[0] == name]
         gaps = [later - before for before, later in zip(numbers, numbers[1:], strict=False)]
         assert max(gaps) - min(gaps) <= 1
-
-
-def test_save(tmp_path):
-    output = tmp_path / "new" / "vocab.txt"
-    save(["[PAD]", "é"], output, False)
-    assert output.read_bytes() == "[PAD]\né\n".encode()
-    metadata = json.loads(output.with_suffix(".json").read_text())
-    assert metadata == {"lower_case": False, "max_bytes_per_word": 1000}
-    assert sorted(path.name for path in output.parent.iterdir()) == ["vocab.json", "vocab.txt"]
 
 
 def test_binary(tmp_path, capsys):
@@ -107,8 +98,9 @@ def test_binary(tmp_path, capsys):
     assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.out
     assert "warning: --vocab_size=1000 is out of reach" in done.err
     assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.err
-    assert "the" in entries
-    assert json.loads(output.with_suffix(".json").read_text())["max_bytes_per_word"] == 100
+    assert "the" in entries and names_in(output.parent) == ["v.json", "v.txt"]
+    metadata = json.loads(output.with_suffix(".json").read_text())
+    assert metadata == {"lower_case": True, "max_bytes_per_word": 100}
 
 
 def test_binary_checks_what_it_learned(tmp_path, capsys):
@@ -133,9 +125,6 @@ def test_the_outputs_names_are_checked_before_learning(tmp_path):
     with pytest.raises(UserError, match="words.json: would be replaced"):
         build_vocab.check_outputs(output, overwrite=True)
     (tmp_path / "words.json").write_text('{"lower_case": true}')
-    output.write_text("mine")
-    with pytest.raises(UserError, match="pass --overwrite"):
-        build_vocab.check_outputs(output, overwrite=False)
     build_vocab.check_outputs(output, overwrite=True)
     for bad in (tmp_path, tmp_path / "vocab.json"):
         with pytest.raises(UserError, match="not a name for a vocabulary"):
