@@ -73,17 +73,10 @@ def write_taught(
     model: str,
     keep_text: bool,
 ) -> "Manifest":
-    """Writes a folder's records with the vectors of their texts into another folder.
+    """Writes a folder's records, which hold their text, with its vectors into an empty folder.
 
-    Args:
-      records: folder of records that hold their text.
-      folder: an empty folder.
-      encode: the teacher: texts to float `[texts, size]`.
-      model: its name, for the manifest.
-      keep_text: whether the new records hold the text too.
-
-    Returns:
-      The new manifest, which is in `folder` too.
+    `encode`, the teacher, turns texts into float `[texts, size]`; `model` is its name. Returns the
+    new manifest, which is in `folder` too.
     """
     import numpy as np
 

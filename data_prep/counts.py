@@ -334,8 +334,7 @@ class Counts:
         """Returns sentences by length in tokens: upper bound (inclusive) -> count, up to `inf`."""
         result = {str(bound): 0 for bound in _HISTOGRAM_BOUNDS} | {"inf": 0}
         for length, count in self.lengths.items():
-            bound = next((b for b in _HISTOGRAM_BOUNDS if length <= b), None)
-            result["inf" if bound is None else str(bound)] += count
+            result[next((str(b) for b in _HISTOGRAM_BOUNDS if length <= b), "inf")] += count
         return result
 
     def manifest(

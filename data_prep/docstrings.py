@@ -33,10 +33,9 @@ _TEST_FILES = re.compile(r"(test_.*|.*_test|.*_tests|.*_pb2|.*_pb2_grpc|conftest
 
 def extract(
     roots: list[Path],
-    *,
+    counters: Counter[str],
     max_parse_mb: float = 250.0,
     workers: int = 2,
-    counters: Counter[str] | None = None,
 ) -> Iterator[Document]:
     """Yields one document for each docstring with enough prose that is like no other.
 
@@ -45,15 +44,15 @@ def extract(
 
     Args:
       roots: directories of packages; none means those of the running interpreter.
-      max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
-      workers: processes that parse; with 1 this process does it.
       counters: counts "bytes_total" (set before the first document), "bytes", "files",
         "unparsable", "near_identical", "documents", "sentences" and "characters".
+      max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
+      workers: processes that parse; with 1 this process does it.
 
     Raises:
       UserError: a root is not a directory.
     """
-    counters, seen = Counter() if counters is None else counters, np.zeros(_SEEN_SLOTS, bool)
+    seen = np.zeros(_SEEN_SLOTS, bool)
     jobs = _select(roots or [Path(sysconfig.get_paths()["purelib"])], max_parse_mb * 1e6)
     counters["bytes_total"] = sum(size for _, _, size in jobs)
     pool = multiprocessing.Pool(workers, gc.disable) if workers > 1 else None
@@ -145,8 +144,8 @@ def main(argv: list[str]) -> None:
     output = Path(values.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     counters: Counter[str] = Counter()
-    limits = {"max_parse_mb": values.max_parse_mb, "workers": values.workers}
-    documents = extract([Path(root) for root in values.roots], **limits, counters=counters)
+    roots = [Path(root) for root in values.roots]
+    documents = extract(roots, counters, values.max_parse_mb, values.workers)
     with (
         atomic_write(output) as stream,
         progress.bar(None, "B", "docstrings", unit_scale=True) as bar,

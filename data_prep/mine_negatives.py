@@ -12,7 +12,6 @@ answers too are best left out by a margin to the positive. Repeated pairs are mi
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ from official_cmlm.files import atomic_write, check_output
 from . import common_flags, mining
 from .counts import Counts, guarded
 from .output.report import finish
-from .readers import ReadOptions
 from .readers.document import one_space
 from .readers.lines import iter_lines
 
@@ -142,7 +140,8 @@ def main(argv: list[str]) -> int:
             pairs[pair.texts] = None
             more += [pair.negative] if pair.negative else []
     for path in FLAGS.candidates:
-        more += guarded(path, _texts(path, reading, counts), FLAGS.on_error, counts)
+        texts = (one_space(line) for _, line in iter_lines(path, counts, reading))
+        more += filter(None, guarded(path, texts, FLAGS.on_error, counts))
     counts.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
@@ -210,10 +209,6 @@ def _line(texts: tuple[str, str], negative: str | None, form: str) -> str:
         return "\t".join([*texts, *([negative] if negative else [])]) + "\n"
     row = dict(zip(("anchor", "positive"), texts)) | ({"negative": negative} if negative else {})
     return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def _texts(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]:
-    yield from filter(None, (one_space(line) for _, line in iter_lines(path, counts, options)))
 
 
 def _in_pieces(encode: mining.Embed, name: str) -> mining.Embed:

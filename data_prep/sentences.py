@@ -69,17 +69,14 @@ def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
         part = text[start : start + window]
         pieces = sentencex.segment(language, part) or [part]
         is_last = start + window >= len(text)
+        was_open, open_end = open_end, len(pieces) == 1 and not is_last
         if len(pieces) > 1 and not is_last:
             # Its end may be in the next window.
             pieces.pop()
-            ended = True
-        else:
-            ended = is_last
         start += sum(map(len, pieces))
-        if open_end:
+        if was_open:
             found[-1].append(pieces.pop(0))
         found += [[piece] for piece in pieces]
-        open_end = not ended
     return list(map("".join, found))
 
 

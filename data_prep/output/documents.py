@@ -13,7 +13,7 @@ from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabul
 from ..counts import Counts, DropCounter, drop_document
 from ..readers import Document
 from ..sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
-from ..stages import SentenceCutter
+from ..stages import SentenceCutter, batches
 from ..stages.exclusion import Cutter, Exclusion
 from ..stages.quality_classifier import SentenceClassifier
 
@@ -24,17 +24,13 @@ _BATCH_SENTENCES = 8192
 
 @dataclasses.dataclass(frozen=True)
 class RecordOptions:
-    """The conversion of documents to records; the flags check the values.
+    """The conversion to records: flags of `common_flags.define_records`, with meaning and range.
 
     Attributes:
-      one_sentence_a_line: paragraphs are sentences already; do not split them.
-      max_sentences: a document with more is cut into several records, in order; at least 2, as
-        each cut repeats one sentence.
-      min_sentences: a document with fewer is dropped and counted.
-      min_tokens: a document with fewer is dropped and counted; tokens of its running text, special
-        ones not included.
-      max_characters: a longer sentence is cut at white space.
-      keep_text: store the sentences' text beside the ids.
+      one_sentence_a_line: paragraphs are sentences already; do not split them (`--lines`).
+      max_sentences: each cut repeats one sentence.
+      min_tokens: of the running text.
+      max_characters: a longer sentence is cut at white space. No flag.
     """
 
     one_sentence_a_line: bool = False
@@ -75,14 +71,9 @@ def document_records(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
-    Args:
-      documents: the documents, as readers yield them.
-      vocabulary: decides the ids.
-      options: see `RecordOptions`.
-      counts: updated as records are yielded.
-      exclusion: sentences that are taken out; the documents are cut there.
-      tokenizer: the vocabulary's, if it was built already; building it takes seconds.
-      classifier: judges sentences, which are taken out in the same way.
+    Sentences of `exclusion`, and those that `classifier` does not keep, are taken out, and the
+    documents are cut there. `tokenizer` is the vocabulary's, if it was built already, which takes
+    seconds. `counts` is updated as records are yielded.
     """
     tokenizer = tokenizer or build_tokenizer(vocabulary)
     cutters: list[SentenceCutter] = [classifier] if classifier else []
@@ -148,8 +139,8 @@ def _tokenized(
     cutters: Sequence[SentenceCutter],
 ) -> Iterator[_Piece]:
     """Splits and tokenises, many documents at a time."""
-
-    def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Piece]:
+    split = ((document, _split(document, options, counts.counters)) for document in documents)
+    for batch in batches(split, lambda pair: 1 + len(pair[1]), _BATCH_SENTENCES):
         for cut in cutters:
             batch = list(cut(batch, counts.counters))
         texts = [s for _, sentences in batch for s in sentences]
@@ -167,18 +158,6 @@ def _tokenized(
                 reason = "records/sentence_without_tokens"
                 drop_document(counts.counters, reason, document, sentence.text)
             yield piece
-
-    batch: list[tuple[Document, list[str]]] = []
-    held = 0
-    for document in documents:
-        sentences = _split(document, options, counts.counters)
-        batch.append((document, sentences))
-        held += len(sentences) + 1
-        if held >= _BATCH_SENTENCES:
-            yield from flush(batch)
-            batch, held = [], 0
-    if batch:
-        yield from flush(batch)
 
 
 def _each(rows: TokenRows) -> Iterator[np.ndarray]:

@@ -179,9 +179,6 @@ class KeySet:
     def __init__(self) -> None:
         self._runs: list[np.ndarray] = []
 
-    def __len__(self) -> int:
-        return sum(map(len, self._runs))
-
     def contains(self, keys: np.ndarray) -> np.ndarray:
         """Returns which of the keys are in the set; [keys], uint64 -> bool."""
         found = np.zeros(len(keys), bool)

@@ -52,15 +52,9 @@ def pair_records(
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Yields (language or empty, the records of one row) in order, in bounded memory.
 
-    The language is that of the pair, e.g. `en-de`; rows of several languages have none.
-
-    Args:
-      rows: the pairs.
-      vocabulary: decides the ids.
-      counts: updated as records are yielded.
-      keep: filters the rows; None: all stay.
-      keep_text: whether to store the texts beside the ids.
-      drop_empty: whether to leave out and count rows with an empty text, instead of stopping there.
+    The language is that of the pair, e.g. `en-de`; rows of several languages have none. `counts` is
+    updated as records are yielded. With `drop_empty` rows with an empty text are left out and
+    counted, instead of stopping there.
 
     Raises:
       UserError: for an empty text, an unknown label, or labels on some rows only.

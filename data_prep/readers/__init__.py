@@ -9,26 +9,12 @@ from typing import NamedTuple
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import expand_inputs, is_remote, located, size_of
 from official_cmlm.languages import check_language_tag
+from official_cmlm.text_files import COMPRESSED
 
 from ..counts import Counts, guarded
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
 from .document import Document, Part, ReadOptions
 from .lines import is_plain
-
-__all__ = [
-    "READER_NAMES",
-    "Counts",
-    "Document",
-    "Part",
-    "ReadOptions",
-    "TextFile",
-    "expand_inputs",
-    "expand_text_files",
-    "measure",
-    "read_documents",
-    "read_file",
-    "size_of",
-]
 
 # Called with (path, options, counts), and readers of parts with a part too. Documents come in the
 # order of the file, which is the same each time.
@@ -45,7 +31,6 @@ _READERS: dict[str, Reader] = {
 # A smaller part of a file is not worth opening the file for.
 LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
-_COMPRESSED = (".gz", ".zst")
 _EXTENSIONS: dict[str, Reader] = {
     ".jsonl": jsonl.read,
     ".wet": crawl_files.read_wet,
@@ -103,7 +88,7 @@ def reader_for(path: str, name: str = "auto") -> Reader:
     if path.startswith(tfds.PREFIX):
         return tfds.read
     path = path.lower()
-    for ending in _COMPRESSED:
+    for ending in COMPRESSED:
         # Files of JSON lines are published as json.gz; a plain .json is one object.
         if path.endswith(f".json{ending}"):
             return jsonl.read
@@ -124,12 +109,6 @@ def read_documents(
     reader: str = "auto",
 ) -> Iterator[Document]:
     """Yields the documents of all files, in order.
-
-    Args:
-      files: paths, or files with their languages.
-      options: how they are read.
-      counts: counts what is read.
-      reader: name of the reader.
 
     Raises:
       UserError: the error of a reader, if `options.on_error` is "fail"; with "skip" such a file is

@@ -10,7 +10,7 @@ from official_cmlm.text_files import BrokenStreamError
 
 from ..counts import SAMPLE_CHARACTERS, Counts
 from .document import Document, ReadOptions
-from .lines import CountedFile
+from .lines import CountedFile, decoded
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:
@@ -150,11 +150,9 @@ def read_wet(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docume
     from fastwarc.warc import conversion
 
     for name, record, content in records(path, conversion, options, counts):
-        text = content.decode(errors="replace")
-        if "\ufffd" in text:
-            counts.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
-        paragraphs = split_paragraphs(text.removeprefix("\ufeff"), "paragraphs")
+        text = decoded(content, path, counts).removeprefix("\ufeff")
         language = language_code(record.headers.get("WARC-Identified-Content-Language"))
+        paragraphs = split_paragraphs(text, "paragraphs")
         yield Document(name, language or options.language, paragraphs)
 
 

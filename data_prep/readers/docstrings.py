@@ -1,6 +1,7 @@
 """The English prose in the docstrings of Python's source files."""
 
 import ast
+import io
 import itertools
 import re
 import warnings
@@ -42,22 +43,19 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
       UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is not Python.
     """
     with CountedFile(path, counts, options) as file:
-        parts, size = [], 0
         try:
-            while part := file.read(options.max_line_bytes):
-                parts.append(part)
-                size += len(part)
-                if size > options.max_line_bytes:
-                    raise UserError(
-                        f"{path}: is larger than {options.max_line_bytes} bytes; raise"
-                        " --max_line_mb if it is source code"
-                    )
+            source = io.BufferedReader(file).read(options.max_line_bytes + 1)
         except BrokenStreamError as error:
-            raise error.at(path, f"after byte {size}") from None
-    if not size:
+            raise error.at(path, f"after byte {file.tell()}") from None
+    if len(source) > options.max_line_bytes:
+        raise UserError(
+            f"{path}: is larger than {options.max_line_bytes} bytes; raise --max_line_mb if it is"
+            " source code"
+        )
+    if not source:
         counts.empty_files.append(path)
     try:
-        found = docstrings_of(b"".join(parts))
+        found = docstrings_of(source)
     except UNPARSABLE as error:
         raise UserError(
             f"{path}: is not Python source ({error}); choose another --reader"

@@ -25,8 +25,6 @@ from .document import Part, ReadOptions
 
 CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"
-_REPLACEMENT = "\ufffd"
-_REPLACEMENT_BYTES = _REPLACEMENT.encode()
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
@@ -152,7 +150,10 @@ def iter_blocks(
                 chunks = _without_utf16(path, chunks)
             runs = _whole_lines(path, chunks, options.max_line_bytes, first, skip_before)
             for offset, data in _lines_of_part(runs, part, is_border) if part else runs:
-                text = _decode(path, data, counts, any_encoding)
+                if any_encoding:
+                    text = "".join(map(_utf8_or_latin1, data.splitlines(keepends=True)))
+                else:
+                    text = decoded(data, path, counts)
                 if offset == 0:
                     text = text.removeprefix(_BOM)
                 if not text:
@@ -281,17 +282,14 @@ def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def _decode(path: str, block: bytes, counts: Counts, any_encoding: bool) -> str:
+def decoded(data: bytes, path: str, counts: Counts) -> str:
+    """Returns bytes of a file as text; bytes that are not UTF-8 become U+FFFD and are counted."""
     try:
-        return block.decode()
+        return data.decode()
     except UnicodeDecodeError:
-        text = block.decode(errors="replace")
-    if any_encoding:
-        # TREC's questions are Latin-1, which any bytes are.
-        lines = block.splitlines(keepends=True)
-        return "".join(map(_utf8_or_latin1, lines))
+        text = data.decode(errors="replace")
     # The file may hold U+FFFD of its own, which is good UTF-8.
-    counts.add_not_utf8(path, text.count(_REPLACEMENT) - block.count(_REPLACEMENT_BYTES))
+    counts.add_not_utf8(path, text.count("\ufffd") - data.count("\ufffd".encode()))
     return text
 
 
@@ -299,4 +297,5 @@ def _utf8_or_latin1(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
+        # TREC's questions are Latin-1, which any bytes are.
         return line.decode("latin-1")

@@ -52,12 +52,7 @@ class PairInput:
         return ",".join(self.paths)
 
     def read(self, counts: Counts, header: bool, options: ReadOptions) -> Iterator[Pair]:
-        """Yields the pairs in order.
-
-        Args:
-          counts: counts what is read.
-          header: leave out the first line of a table without names.
-          options: the limits of lines and of decompression.
+        """Yields the pairs in order; with `header` not the first line of a table without names.
 
         Raises:
           UserError: for files of different lengths, a row without its columns, and as `tmx.read`,

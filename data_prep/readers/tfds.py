@@ -10,6 +10,7 @@ from official_cmlm.input_files import size_of
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions
+from .lines import decoded
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:
@@ -80,12 +81,9 @@ def read(
     try:
         for number, example in enumerate(_examples(builder, name, options, part), first):
             content = example[feature].numpy()
-            text = content.decode(errors="replace")
-            if "\ufffd" in text:
-                counts.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
             counts.bytes += len(content)
             empty = False
-            paragraphs = split_paragraphs(text, options.lines)
+            paragraphs = split_paragraphs(decoded(content, path, counts), options.lines)
             yield Document(f"{path}#{number}", language, paragraphs)
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None

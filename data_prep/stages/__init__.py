@@ -12,7 +12,7 @@ import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,23 @@ from ..readers.document import Document, cut_id
 
 # Returns a document, changed or not, or None to drop it; counts what is dropped.
 Stage = Callable[[Document, DropCounter], Document | None]
+_Item = TypeVar("_Item")
+
+
+def batches(
+    items: Iterable[_Item], size: Callable[[_Item], int], most: int
+) -> Iterator[list[_Item]]:
+    """Yields runs of items, each ended by the item with which their sizes add up to `most`."""
+    batch: list[_Item] = []
+    held = 0
+    for item in items:
+        batch.append(item)
+        held += size(item)
+        if held >= most:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:

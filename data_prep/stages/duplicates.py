@@ -21,7 +21,7 @@ from official_cmlm.hashing import GOLDEN_GAMMA, mix
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document, cut_id
-from . import letters
+from . import batches, letters
 
 # Characters whose documents are looked at together; bounds the memory.
 _BATCH_CHARACTERS = 1 << 20
@@ -196,7 +196,7 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[
     units: dict[str, list[Units]] = {"documents": [], "paragraphs": []}
     near = {kind: options.minhash if getattr(options, kind) == "near" else None for kind in units}
     first = 0
-    for batch in _batches(documents):
+    for batch in batches(documents, lambda one: sum(map(len, one.paragraphs)), _BATCH_CHARACTERS):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
         paragraphs = [p for document in batch for p in document.paragraphs]
         found = letters.analyse(paragraphs)
@@ -218,19 +218,6 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[
             units["paragraphs"].append(_units(places, keys, found, None, near["paragraphs"]))
         first += len(batch)
     return {kind: _joined(parts, near[kind]) for kind, parts in units.items()}
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    held = 0
-    for document in documents:
-        batch.append(document)
-        held += sum(map(len, document.paragraphs))
-        if held >= _BATCH_CHARACTERS:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch
 
 
 def _units(

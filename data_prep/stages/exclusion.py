@@ -159,7 +159,8 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     for _, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}
         if is_csv and "\t" not in line:
-            cells.update(_comma_cells(line))
+            found = _CSV_CELL.findall(line)
+            cells.update(quoted.replace('""', '"') or plain for quoted, plain in found)
         if is_json or line.lstrip()[:1] in ("{", "["):
             for text in map(_json_text, _JSON_STRING.findall(line)):
                 cells.update([text, *re.split(r"[\t\r\n]+", text)])
@@ -183,11 +184,6 @@ def several_sentences(text: str, language: str) -> list[str]:
     pieces = segment(text, language)
     # The language of the file may be wrong, so sentences as French text is split are added.
     return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
-
-
-def _comma_cells(line: str) -> Iterator[str]:
-    for quoted, plain in _CSV_CELL.findall(line):
-        yield quoted.replace('""', '"') or plain
 
 
 def _json_text(literal: str) -> str:

@@ -70,7 +70,7 @@ class LanguageId:
                 return None
             if self.detect == "set":
                 language = found
-        if self.languages and language not in _canonical(self.languages):
+        if self.languages and language not in map(canonical_language, self.languages):
             drop_document(counters, "language/other", document)
             return None
         if self.detect == "set" and language != document.language:
@@ -132,11 +132,6 @@ def detectable() -> frozenset[str]:
     names = set(pycld2.DETECTED_LANGUAGES)
     codes = {canonical_language(code) for name, code in pycld2.LANGUAGES if name in names}
     return frozenset(codes - {UNKNOWN})
-
-
-@functools.cache
-def _canonical(languages: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(map(canonical_language, languages))
 
 
 def _excerpt(paragraphs: list[str]) -> str:

@@ -8,11 +8,13 @@ import dataclasses
 import functools
 import hashlib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from official_cmlm.hashing import GOLDEN_GAMMA, mix, ngram_hashes
+
+from . import batches
 
 # Scripts written without spaces between words, as ranges of code points: every character counts as
 # a word. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
@@ -48,7 +50,7 @@ class Letters:
 
 def analyse(texts: Sequence[str]) -> Letters:
     """Returns the letters and words of texts, after NFKC and case folding."""
-    parts = [_analyse(chunk) for chunk in _chunks(texts)]
+    parts = [_analyse(chunk) for chunk in batches(texts, len, _CHUNK_CHARACTERS)]
     return Letters(
         np.concatenate([np.zeros(0, np.uint32), *(part.letters for part in parts)]),
         _splits([np.diff(part.letter_splits) for part in parts]),
@@ -109,16 +111,6 @@ def shingles(
     new_bounds = _splits([lengths])
     starts = np.repeat(bounds[:-1] - new_bounds[:-1], lengths)
     return mix(hashes[starts + np.arange(len(starts))]), new_bounds
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    start = held = 0
-    for at, text in enumerate(texts):
-        if held and held + len(text) > _CHUNK_CHARACTERS:
-            yield texts[start:at]
-            start, held = at, 0
-        held += len(text)
-    yield texts[start:]
 
 
 def _splits(lengths: Sequence[np.ndarray]) -> np.ndarray:

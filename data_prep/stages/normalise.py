@@ -13,19 +13,16 @@ from . import keep_paragraphs
 _REPLACEMENT = "\ufffd"
 
 
-def _windows_1252() -> dict[int, str]:
-    """Returns the characters meant by C1 controls, without the next line (NEL), white space."""
-    meant = {}
-    for code in (*range(0x80, 0x85), *range(0x86, 0xA0)):
-        meant[code] = bytes([code]).decode("cp1252", "ignore")
-    return meant
-
-
+# The characters that Windows-1252 has in place of C1 controls, but of the next line (NEL), which is
+# white space.
+_C1 = {
+    code: bytes([code]).decode("cp1252", "ignore")
+    for code in (*range(0x80, 0x85), *range(0x86, 0xA0))
+}
 # Characters that are not text. Those that change the reading are kept: the joiners U+200C and
 # U+200D (Persian, the scripts of India, emoji), the Arabic, Syriac and Kaithi number signs, the
 # Mongolian vowel separator, the controls of hieroglyphs, shorthand and music, and the tags of
 # flags; and so are characters that are newer than this Python's Unicode.
-_C1 = _windows_1252()
 _NO_TEXT = (
     "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # controls that are not white space
     "\xad"  # soft hyphen

@@ -22,14 +22,7 @@ from official_cmlm.hashing import MIX_1
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document
 from . import SentenceCutter, keep_paragraphs
-from .quality_signals import (
-    Lines,
-    Words,
-    has_end_mark,
-    is_spaced,
-    stop_words,
-    symbol_ratios,
-)
+from .quality_signals import Lines, Words, has_end_mark, is_spaced, stop_words, symbol_ratios
 
 LEVELS = ("document", "paragraph", "sentence")
 _FORMAT = "official_cmlm quality classifier 1"

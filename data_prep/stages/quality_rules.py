@@ -102,7 +102,8 @@ class QualityRules:
             drop_document(counters, "quality/curly_bracket", document)
             return None
         # One search of the page spares one of each paragraph.
-        unwanted = [word for word in self._unwanted() if word in page]
+        unwanted = ("javascript",) * self.javascript + _POLICY * self.policy
+        unwanted = [word for word in unwanted if word in page]
         kept = []
         for text in document.paragraphs:
             reason = self._paragraph_breaks(text, spaced, marked, unwanted)
@@ -116,9 +117,6 @@ class QualityRules:
             return None
         return keep_paragraphs(document, kept)
 
-    def _unwanted(self) -> tuple[str, ...]:
-        return ("javascript",) * self.javascript + _POLICY * self.policy
-
     def _paragraph_breaks(self, text: str, spaced: bool, marked: bool, unwanted: list[str]) -> str:
         """Returns the name of the first rule for paragraphs that this one breaks, or nothing."""
         if marked and self.end_mark and not has_end_mark(text):
@@ -126,12 +124,9 @@ class QualityRules:
         least = self.min_words_per_paragraph
         if spaced and least and len(text.split(None, least)) < least:
             return "too_short"
-        if unwanted:
-            lower = text.lower()
-            for word in unwanted:
-                if word in lower:
-                    return "javascript" if word == "javascript" else "policy"
-        return ""
+        lower = text.lower() if unwanted else ""
+        found = next((word for word in unwanted if word in lower), "")
+        return "policy" if found in _POLICY else found
 
     def _text_breaks(
         self, paragraphs: list[str], document: Document, spaced: bool, marked: bool

@@ -227,7 +227,7 @@ def load_manifest(
         if a shard is missing, has another size than when it was written, or ends inside a row.
     """
     path = join(folder, FILE_NAME)
-    if not has_manifest(folder):
+    if not _exists(path):
         raise UserError(
             f"{folder}: no {FILE_NAME}; python -m data_prep.create_{kind or 'documents'} writes "
             "such a folder"
@@ -260,11 +260,6 @@ def load_manifest(
     if most_checked is None or (len(manifest.shards) <= most_checked and not _is_remote(folder)):
         check_files(folder, manifest)
     return manifest
-
-
-def has_manifest(folder: str | os.PathLike) -> bool:
-    """Whether a folder, local or remote, holds records."""
-    return _exists(join(folder, FILE_NAME))
 
 
 def check_kind(folder: str | os.PathLike, manifest: Manifest, kind: str) -> None:
