@@ -51,11 +51,7 @@ def test_inputs(parse, tmp_path):
         (tmp_path / name).write_text("x")
     parse(f"--input={tmp_path}", "--tfds=wikipedia/20230601.en,lm1b")
     paths = [f"{tmp_path}/{name}" for name in ("a.py", "b.so", "c.txt")]
-    assert _paths() == [
-        *paths,
-        "tfds:wikipedia/20230601.en",
-        "tfds:lm1b",
-    ]
+    assert _paths() == [*paths, "tfds:wikipedia/20230601.en", "tfds:lm1b"]
     parse("--reader=docstrings", "--tfds=")
     assert _paths() == paths[:1]
 

@@ -167,6 +167,12 @@ def test_every_reason_is_provoked(runs):
     assert known - found == set()
 
 
+def test_stages_that_are_off_drop_nothing(runs):
+    """The first run judges neither language nor quality, the second looks for no duplicates."""
+    plain, quality, _ = ({name.partition("/")[0] for name in each.counters} for each, _ in runs)
+    assert not plain & {"language", "quality"} and not quality & {"duplicates", "exclude"}
+
+
 def test_every_loss_has_an_example(runs):
     """Each reason has examples, up to the number asked for; text that was kept has none."""
     for manifest, samples in runs:

@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from absl import flags
 
 from data_prep import create_documents
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import make_documents
-from tests.data_prep.binaries import run_binary
+from tests.data_prep.binaries import names_in, run_binary
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -31,42 +30,20 @@ def run(tmp_path, vocabulary):
     return run
 
 
-def _names(folder):
-    return sorted(path.name for path in folder.iterdir())
-
-
 def test_files_that_are_written(run, tmp_path, vocabulary, capsys):
-    """Shards, vocabulary and a manifest that agrees with them; one line of summary."""
+    """Shards, vocabulary and a manifest that names them; one line of summary."""
     run(shard_mb=0.004, max_sentences=4, keep_text=True)
     folder = tmp_path / "out"
     manifest = load_manifest(folder, "documents")
     assert load_records_vocabulary(folder, manifest) == vocabulary
-    records = read_by_hand(folder)
-    counted = [s for sentences, repeats in records for s in sentences[1 if repeats else 0 :]]
-    assert (manifest.documents, manifest.records) == (30, len(records))
-    assert manifest.sentences == len(counted) and manifest.tokens == sum(map(len, counted))
-    assert manifest.vocabulary == {
-        "hash": vocabulary.hash,
-        "size": len(vocabulary),
-        "kind": "wordpiece",
-        "lower_case": True,
-        "max_bytes_per_word": 1000,
-    }
     assert manifest.keep_text and manifest.counters == {} and manifest.languages.keys() == {"en"}
-    assert max(len(sentences) for sentences, _ in records) == 4
+    assert max(len(sentences) for sentences, _ in read_by_hand(folder)) == 4
     shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
     assert len(shards) > 1
-    report = ["balance.md", "balance.svg"]
-    assert _names(folder) == [
-        *report,
-        "dataset.json",
-        *shards,
-        "prepare.json",
-        "vocab.json",
-        "vocab.txt",
-    ]
+    others = ["prepare.json", "vocab.json", "vocab.txt"]
+    assert names_in(folder) == ["balance.md", "balance.svg", "dataset.json", *shards, *others]
     assert [shard.name for shard in manifest.shards] == shards
-    assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
+    assert f"30 documents, {manifest.sentences} sentences" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -77,7 +54,7 @@ def test_a_folder_of_something_else(run, tmp_path, overwrite):
     (out / "precious").write_text("x")
     with pytest.raises(UserError, match="out: exists and holds no records"):
         run(overwrite=overwrite)
-    assert _names(out) == ["precious"]
+    assert names_in(out) == ["precious"]
     (out / "precious").unlink()
     run(overwrite=overwrite)
     assert load_manifest(out, "documents").documents == 30
@@ -92,7 +69,7 @@ def test_a_link_to_a_folder_of_records(run, tmp_path):
     except UserError:
         pass
     assert load_manifest(tmp_path / "out", "documents").documents == 30
-    assert "out.partial" not in _names(tmp_path)
+    assert "out.partial" not in names_in(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -101,15 +78,14 @@ def test_a_link_to_a_folder_of_records(run, tmp_path):
         ({"min_sentences": 50}, r"no usable sentence in 1 file\(s\)"),
         ({"vocab_file": "none.txt"}, "none.txt: no such file; name a vocabulary"),
         ({"input": "none"}, "none: no such file"),
-        ({"shard_mb": 0}, "flag --shard_mb=0: .* range"),
         ({"max_line_mb": 0.00001}, "text.txt"),
     ],
 )
 def test_nothing_is_left_after_a_failure(run, tmp_path, values, message):
     """Nothing exists under the final name or beside it."""
-    with pytest.raises((UserError, flags.IllegalFlagValueError), match=message):
+    with pytest.raises(UserError, match=message):
         run(**values)
-    assert _names(tmp_path) == ["text.txt", "vocab.json", "vocab.txt"]
+    assert names_in(tmp_path) == ["text.txt", "vocab.json", "vocab.txt"]
 
 
 def test_a_failure_does_not_touch_old_records(run, tmp_path):
@@ -121,7 +97,7 @@ def test_a_failure_does_not_touch_old_records(run, tmp_path):
     with pytest.raises(UserError, match="no usable sentence"):
         run(overwrite=True, min_sentences=50)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    assert "out.partial" not in _names(tmp_path)
+    assert "out.partial" not in names_in(tmp_path)
 
 
 def test_languages_of_files(run, tmp_path):
@@ -155,8 +131,6 @@ def test_exclude(run, tmp_path, capsys):
     assert manifest.counters_by_language == {"exclude/sentence": {"en": 1}}
     assert len(read_by_hand(tmp_path / "out")) == 3
     both = f"{tmp_path}/sts.tsv,{tmp_path}/a.zip"
-    with pytest.raises(UserError, match=r"a\.zip: looks like a binary or UTF-16 file"):
-        run(exclude=both, overwrite=True)
     with pytest.raises(UserError, match=r"none: no such file.*check --exclude"):
         run(exclude=f"{tmp_path}/none", overwrite=True)
     capsys.readouterr()

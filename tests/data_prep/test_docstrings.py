@@ -1,6 +1,5 @@
 """The docstring corpus: what counts as prose, what is dropped, and the binary."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -134,19 +133,6 @@ def test_packages_take_turns_under_a_cap(tmp_path):
 def test_root_that_is_not_a_directory(tmp_path):
     with pytest.raises(UserError, match="none: not a directory of Python packages; check --roots"):
         _extract(tmp_path / "none")
-
-
-def test_binary(tmp_path, capsys):
-    _package(tmp_path, "packages/a.py", f'"""{PROSE}\n\nThe café is another paragraph."""')
-    output = tmp_path / "new" / "corpus.jsonl"
-    run_binary(docstrings, roots=tmp_path / "packages", output=output, workers=1)
-    assert json.loads(output.read_text()) == {
-        "id": "a",
-        "lang": "en",
-        "text": f"{PROSE}\n\nThe café is another paragraph.",
-    }
-    assert "1 documents, about 3 sentences" in capsys.readouterr().out
-    assert [path.name for path in output.parent.iterdir()] == ["corpus.jsonl"]
 
 
 def test_binary_without_prose_writes_nothing(tmp_path):

@@ -28,17 +28,6 @@ def run(tmp_path, name, text, **values):
     return run_binary(hold_out, input=tmp_path / name, **outputs, **values)
 
 
-def test_the_binary_writes_every_document_once(tmp_path):
-    text = "\n\n".join(f"Document {i}." for i in range(50))
-    assert run(tmp_path, "in.txt", text, share=0.3) == 0
-    parts = [
-        [json.loads(line)["text"] for line in (tmp_path / name).read_text().splitlines()]
-        for name in ("train", "held")
-    ]
-    assert sorted(parts[0] + parts[1]) == sorted(f"Document {i}." for i in range(50))
-    assert all(parts)
-
-
 def test_a_single_document_cannot_be_split(tmp_path):
     with pytest.raises(UserError, match=r"^1 document\(s\) are too few"):
         run(tmp_path, "in.txt", "Only one document.")

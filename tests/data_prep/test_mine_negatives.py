@@ -66,16 +66,10 @@ def test_from_pairs_to_records(folder, vocabulary, capsys):
     assert _mine(overwrite=True) == 0
     assert (folder / "mined.jsonl").read_bytes() == before
     vocabulary.save(folder)
-    for name, form in (("mined.jsonl", "triples"), ("mined.tsv", "triples")):
+    for name in ("mined.jsonl", "mined.tsv"):
         _mine(output=name, overwrite=True)
-        run_binary(
-            create_pairs,
-            input=name,
-            format=form,
-            languages="en",
-            vocab_file="vocab.txt",
-            output_dir=f"records_{name}",
-        )
+        values = {"languages": "en", "vocab_file": "vocab.txt", "output_dir": f"records_{name}"}
+        run_binary(create_pairs, input=name, format="triples", **values)
         manifest = load_manifest(folder / f"records_{name}", "pairs")
         assert (manifest.records, manifest.negatives) == (4, 4)
 

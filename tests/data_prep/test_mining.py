@@ -55,10 +55,6 @@ def test_the_nearest_that_do_not_match():
         assert one.positive_score == pytest.approx(_cosine(anchor, positive), abs=1e-6)
         cosines = [_cosine(anchor, text) for text in one.negatives]
         np.testing.assert_allclose(one.scores, cosines, atol=1e-6)
-    assert "anchor b" not in _mined(num_negatives=100)[1].negatives
-    assert "Text D!" not in _mined(num_negatives=100)[0].negatives
-    assert "text j" not in _mined(num_negatives=100)[1].negatives
-    assert "text b" not in _mined(num_negatives=100)[7].negatives
     assert [one.negatives for one in _mined()] == [_expected(row)[:1] for row in range(len(PAIRS))]
 
 
@@ -97,13 +93,6 @@ def test_random_ones_are_those_of_the_seed():
         assert len(negatives) == 3
         assert negatives == [text for text in every if text in negatives]
     assert first != [_expected(row)[:3] for row in range(len(PAIRS))]
-
-
-def test_no_two_negatives_are_the_same_text():
-    """Texts with the same letters are one; those without any are as many as they are."""
-    for one in _mined(num_negatives=100):
-        letters = [_letters(text) for text in one.negatives]
-        assert len(set(letters)) == len(letters) and {"!?", "??"} <= set(letters)
 
 
 def test_blocks_do_not_show(monkeypatch):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -49,34 +48,18 @@ def _records(folder):
     return found
 
 
-NEAR = MinHash(bands=10, threshold=0.6)
-NEAR_FLAGS = {"near_bands": 10, "near_threshold": 0.6}
-
-
 REMOVALS = {
     "off": ({"deduplicate": "off"}, None),
-    "exact": ({"deduplicate": "exact"}, DuplicateOptions("exact", "exact")),
     "normalised": ({}, DuplicateOptions("normalised")),
     "near": ({"deduplicate": "near"}, DuplicateOptions()),
-    "near-paragraphs": (
-        {"deduplicate_paragraphs": "near"},
-        DuplicateOptions("normalised", "near"),
-    ),
-    "paragraphs-alone": (
-        {"deduplicate": "off", "deduplicate_paragraphs": "normalised"},
-        DuplicateOptions("off", "normalised"),
-    ),
-    "documents-alone": (
-        {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
-        DuplicateOptions("near", "off", NEAR),
-    ),
+    "near-paragraphs": ({"deduplicate_paragraphs": "near"}, DuplicateOptions("normalised", "near")),
     "long-paragraphs": (
-        {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
-        DuplicateOptions("normalised", "near", NEAR, 300),
+        {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300}
+        | {"near_bands": 10, "near_threshold": 0.6},
+        DuplicateOptions("normalised", "near", MinHash(bands=10, threshold=0.6), 300),
     ),
 }
-_FAST = [("off", "one"), ("normalised", "one"), ("near", "many")]
-_FAST += [("near-paragraphs", "many"), ("paragraphs-alone", "one")]
+_FAST = [("off", "one"), ("normalised", "one"), ("near", "many"), ("near-paragraphs", "many")]
 
 
 @pytest.mark.parametrize(
@@ -107,17 +90,6 @@ def test_records_are_those_of_the_plain_stages(
     assert ("duplicates/near_paragraph" in found) == near_paragraphs
 
 
-@pytest.mark.long
-def test_larger_elements_hold_the_same_records(start, tmp_path):
-    """A bundle of files has fewer shards."""
-    one, six = tmp_path / "one", tmp_path / "out"
-    start(output_dir=one, element_mb=1)
-    start()
-    assert _records(one) == _records(six)
-    assert (len(load_manifest(one).shards), len(load_manifest(six).shards)) == (3, 6)
-    assert load_manifest(one).counters == load_manifest(six).counters
-
-
 def test_sentences_by_a_classifier(start, tmp_path, capsys):
     """They are judged last; a model for other texts gives a warning."""
     start()
@@ -140,20 +112,3 @@ def test_sentences_by_a_classifier(start, tmp_path, capsys):
     assert "learned from" not in capsys.readouterr().err
     start(output_dir=tmp_path / "paragraphs", **options | {"quality_level": "paragraph"})
     assert "learned from sentences and is to judge paragraphs" in capsys.readouterr().err
-
-
-def test_stages_have_switches(start, tmp_path):
-    """Each switch drops its texts, and no others."""
-    (tmp_path / "text" / "part-0.jsonl").write_text(
-        json.dumps({"id": "odd", "text": "\ufffd A cat sat."})
-        + "\n"
-        + json.dumps({"lang": "en", "text": "Ein Hund lief über die Straße und bellte laut."})
-    )
-    start(detect_language="check", deduplicate="off")
-    counters = load_manifest(tmp_path / "out").counters
-    assert counters["normalise/not_decoded"] == 1 and counters["language/mismatch"] >= 1
-    assert {name.partition("/")[0] for name in counters} == {"normalise", "language"}
-    start(overwrite=True, normalise=False, quality_rules=True)
-    counters = load_manifest(tmp_path / "out").counters
-    assert any(name.startswith("quality/") for name in counters)
-    assert not any(name.startswith(("normalise/", "language/")) for name in counters)

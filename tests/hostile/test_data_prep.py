@@ -45,8 +45,7 @@ SHORT = {
     "VOCAB": RECORDS[:1],
     "RECORDS": RECORDS,
     "PAIRS": ["--input=a.en,a.de", "--languages=en,de"],
-    "QUALITY": "--kept=text.txt --dropped=a.en --output=m --lines=wrapped --held_out=0"
-    " --bits=8".split(),
+    "LEARN": ["--kept=text.txt", "--dropped=a.en"],
 }
 
 
@@ -104,21 +103,13 @@ HOSTILE = {
     "an input or another output would be overwritten": [
         ("hold_out TEXT --train_output=text.txt --held_out_output=b",
          "text.txt: is also an input (text.txt)"),
-        ("hold_out TEXT --train_output=b --held_out_output=link.txt --overwrite",
-         "link.txt: is also an input (text.txt)"),
         ("hold_out TEXT --train_output=hard.txt --held_out_output=b --overwrite",
          "hard.txt: is also an input (text.txt)"),
-        ("hold_out --input=folder --train_output=folder/text.txt --held_out_output=b",
-         "folder/text.txt: is also an input"),
         ("hold_out TEXT --train_output=b --held_out_output=./b", "./b: is to hold two"),
         ("hold_out TEXT --train_output=taken --held_out_output=b", "taken: exists already"),
         ("hold_out TEXT --train_output=b --held_out_output=nothing.txt", "exists already"),
-        ("train_quality_classifier --kept=text.txt --dropped=a.en --output=a.en --overwrite",
-         "a.en: is also an input"),
-        ("train_quality_classifier --kept=text.txt --dropped=a.en --output=taken",
-         "taken: exists already"),
+        ("train_quality_classifier LEARN --output=a.en --overwrite", "a.en: is also an input"),
         ("build_vocab TEXT --output=hard.txt --overwrite", "hard.txt: is also an input"),
-        ("build_vocab TEXT --output=taken", "taken: exists already"),
         ("docstrings --output=taken", "taken: exists already"),
         ("random_strings --output=taken", "taken: exists already"),
         ("create_documents --input=taken VOCAB --output_dir=taken",
@@ -140,7 +131,6 @@ HOSTILE = {
         ("build_vocab --input=pipe.txt --output=v", "pipe.txt: a pipe"),
         ("build_vocab TEXT --output=/dev/null --overwrite", "/dev/null: not a regular file"),
         ("random_strings --output=/dev/full --overwrite", "/dev/full: not a regular file"),
-        ("random_strings --output=pipe.txt --overwrite", "pipe.txt: not a regular file"),
         ("create_documents --input=nothing.txt RECORDS", "nothing.txt: a link that leads to no"),
         ("create_documents --input=itself.txt RECORDS", "itself.txt: a link that leads to no"),
         ("create_documents --input=noth*.txt RECORDS", "nothing.txt: no such file"),
@@ -151,16 +141,12 @@ HOSTILE = {
         ("create_documents TEXT RECORDS --shard_mb=inf", "shard_mb"),
         ("create_pairs PAIRS RECORDS --max_length_ratio=nan", "--max_length_ratio is nan"),
         ("hold_out TEXT --train_output=b --held_out_output=c --share=nan", "--share is nan"),
-        ("train_quality_classifier --kept=a.en --dropped=a.de --output=m --l2=nan",
-         "--l2 is nan; give a finite number"),
-        ("train_quality_classifier --kept=a.en --dropped=a.de --output=m --seed=-1",
-         "--seed is -1; give a seed of 0 to 4294967295"),
+        ("train_quality_classifier LEARN --output=m --l2=nan", "--l2 is nan; give a finite number"),
+        ("train_quality_classifier LEARN --output=m --seed=-1", "--seed is -1; give a seed of 0"),
         ("random_strings --output=s --seed=4294967296", "--seed is 4294967296; give a seed"),
-        ("random_strings --output=s --count=99999999999999999999", "count"),
         (f"random_strings --output=s --count={'9' * 5000}", "count"),
         ("random_strings --output=s --count=many", "count"),
         ("random_strings --output=s --colour=red", "Unknown command line flag 'colour'"),
-        ("random_strings", "output"),
         ("report_balance --records=out --exponent=nan", "--exponent is nan"),
         ("experiments.demo.report --model_dir=m --training_records=r --held_out_records=h "
          "--output_dir=o --pairs=-1", "pairs"),
@@ -173,8 +159,7 @@ HOSTILE = {
         ("hold_out TEXT --train_output=folder --held_out_output=b", "folder: a folder"),
         ("hold_out TEXT --train_output= --held_out_output=b", "no name for a file"),
         ("hold_out TEXT --train_output=gs://b/x --held_out_output=b", "only local files"),
-        ("train_quality_classifier --kept=text.txt --dropped=a.en --output=/proc/1/x",
-         "/proc/1/x: cannot be written"),
+        ("train_quality_classifier LEARN --output=/proc/1/x", "/proc/1/x: cannot be written"),
         ("build_vocab TEXT --output=/proc/1/x/v", "/proc/1/x/v: cannot be written"),
         (f"build_vocab TEXT --output={'v' * 300}", "File name too long"),
         ("docstrings --output=taken/x", "taken/x: cannot be written"),
@@ -197,8 +182,7 @@ HOSTILE = {
         ("prepare TEXT RECORDS '--keep_languages=en,e|n'", "'e|n' is not a language tag"),
         ("create_pairs --input=a.en,a.de '--languages=en,d e' RECORDS", "'d e' is no"),
         ("create_pairs --input=a.en --format=tsv --languages=en- RECORDS", "'' is no"),
-        ("train_quality_classifier --kept=text.txt --dropped=a.en --output=m '--language=e n'",
-         "'e n' is not a language tag"),
+        ("train_quality_classifier LEARN --output=m '--language=e n'", "'e n' is not a language"),
     ],
     "names": [
         ("create_documents TEXT VOCAB --output_dir=\udcff", "not UTF-8"),
@@ -237,7 +221,7 @@ def test_hostile(here, call, command, message):
 CLEAN = [
     ("hold_out TEXT --train_output=b --held_out_output=c --share=0.3", "b"),
     ("hold_out TEXT --train_output=taken --held_out_output=c --share=0.3 --overwrite", "taken"),
-    ("train_quality_classifier QUALITY", "m"),
+    ("train_quality_classifier LEARN --output=m --lines=wrapped --held_out=0 --bits=8", "m"),
     ("build_vocab TEXT --output=v.txt --vocab_size=60 --nocheck", "v.txt"),
     ("random_strings --output=s --count=5 --seed=4294967295", "s"),
     (f"random_strings --output={'s' * 250} --count=5", "s" * 250),
@@ -368,7 +352,7 @@ def test_somebodys_folder_with_the_unfinished_name(here, call):
         "create_documents TEXT RECORDS",
         "prepare TEXT RECORDS --deduplicate=near",
         "create_pairs PAIRS RECORDS",
-        "train_quality_classifier QUALITY",
+        "train_quality_classifier LEARN --output=m --lines=wrapped --held_out=0 --bits=8",
     ],
 )
 @pytest.mark.parametrize("most", [pytest.param(0, marks=pytest.mark.long), 300])
@@ -429,8 +413,6 @@ def test_memory_and_the_file_system(monkeypatch, capsys):
     import tensorflow as tf
 
     def run(error):
-        monkeypatch.setattr(app, "run", lambda main, flags_parser: main(["prog"]))
-
         def main(argv):
             raise error
 

@@ -44,36 +44,24 @@ def test_parts_are_no_smaller_than_what_they_are_counted_in():
 
 def test_partitions():
     """Their number grows with the input, up to a limit that the number of open files sets."""
-    assert [_plan((size,)).partitions for size in (0, 1 << 26, 1 << 30, 1 << 50)] == [
-        1,
-        2,
-        17,
-        1024,
-    ]
+    sizes = (0, 1 << 26, 1 << 30, 1 << 50)
+    assert [_plan((size,)).partitions for size in sizes] == [1, 2, 17, 1024]
+
+
+_READ, _WRITE = ("read", 40), ("write", 40)
+_DOCUMENTS, _PARAGRAPHS = ([(kind, 2), (f"{kind}_lost", 3)] for kind in ("documents", "paragraphs"))
 
 
 @pytest.mark.parametrize(
-    ("values", "phases"),
+    ("documents", "paragraphs", "phases"),
     [
-        ({}, []),
-        (
-            {"deduplicate": "normalised"},
-            ["read", "documents", "documents_lost", "paragraphs", "paragraphs_lost"],
-        ),
-        (
-            {"deduplicate": "normalised", "deduplicate_paragraphs": "off"},
-            ["read", "documents", "documents_lost"],
-        ),
-        (
-            {"deduplicate": "off", "deduplicate_paragraphs": "near"},
-            ["read", "paragraphs", "paragraphs_lost"],
-        ),
+        ("off", "auto", [_WRITE]),
+        ("normalised", "auto", [_READ, *_DOCUMENTS, *_PARAGRAPHS, _WRITE]),
+        ("normalised", "off", [_READ, *_DOCUMENTS, _WRITE]),
+        ("off", "near", [_READ, *_PARAGRAPHS, _WRITE]),
     ],
-    ids=["off", "both", "documents", "paragraphs"],
 )
-def test_phases(values, phases):
+def test_phases(documents, paragraphs, phases):
     """Losses are gathered for sixteen elements at a time."""
-    plan = _plan(*[(2 * MB,)] * 40, **values)
-    numbers = {"read": 40, "documents": 2, "paragraphs": 2, "write": 40}
-    numbers |= {"documents_lost": 3, "paragraphs_lost": 3}
-    assert plan.phases() == [(name, numbers[name]) for name in [*phases, "write"]]
+    values = {"deduplicate": documents, "deduplicate_paragraphs": paragraphs}
+    assert _plan(*[(2 * MB,)] * 40, **values).phases() == phases

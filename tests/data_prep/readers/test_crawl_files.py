@@ -1,7 +1,6 @@
 """WET and WARC: pages become documents; broken files and pages are told from good ones."""
 
 import gzip
-import io
 
 import pytest
 import zstandard
@@ -72,7 +71,6 @@ def test_warc(tmp_path, pack):
     assert all(document.paragraphs == [FIRST, SECOND] for document in documents)
     reasons = ("other_http_status", "not_html", "not_http", "without_text")
     assert report.counters == {f"read/{reason}": 1 for reason in reasons}
-    assert report.counters["read/not_html"] == 1
 
 
 @pytest.mark.parametrize(
@@ -96,10 +94,7 @@ def test_language_of_a_page(tmp_path, identified, html, http, expected):
 
 
 def test_language_codes():
-    """Each long code has a short one of its own; other strings have none."""
-    from official_cmlm.languages import _SHORT
-
-    assert len(_SHORT) == len(set(_SHORT.values())) == 184
+    """Long codes have short ones; other strings have none."""
     known = {"zho": "zh", "jpn": "ja", "swa": "sw", "ceb": "ceb", "zh-Hant-TW": "zh", " De": "de"}
     assert {tag: language_code(tag) for tag in known} == known
     assert not any(map(language_code, (None, "", "x", "german", "12", "-", "d3")))
@@ -205,12 +200,12 @@ def test_bad_pages(tmp_path, name):
     with pytest.raises(UserError, match=message) as caught:
         _read(path, good + bad + bad + good, max_expanded_bytes=100_000)
     assert str(caught.value).startswith(f"{path}: ") and "http://a/1" in str(caught.value)
-    documents, report = _read(
-        path, good + bad + bad + good, max_expanded_bytes=100_000, on_error="skip"
-    )
+    options = {"max_expanded_bytes": 100_000, "on_error": "skip"}
+    documents, report = _read(path, good + bad + bad + good, **options)
     assert [document.id for document in documents] == ["http://a/good"] * 2
     assert report.files_failed == {} and report.records_failed[str(path)] == 2
     assert report.counters["read/unreadable_record"] == 2
+    assert report.skipped(1) == ", 2 unreadable record(s) skipped"
     (warning,) = report.warnings()
     assert warning.startswith("skipped a record: ") and "and 1 more" in warning
 
@@ -232,27 +227,6 @@ def test_depth_is_that_of_the_tree():
     with pytest.raises(UnreadablePageError, match="nested more than"):
         main_text(html.replace(b"<p>", b"<div><p>"))
     assert main_text(b"<body>" + b"<br>" * 5000 + f"<p>{FIRST}".encode())[0].strip() == FIRST
-
-
-def test_the_library_reads_the_same(tmp_path):
-    """Records that its own writer made come back; our bytes mean what it takes them to mean."""
-    from fastwarc.stream_io import GzipWriter
-    from fastwarc.warc import WarcRecord, WarcRecordType
-
-    path = tmp_path / "x.warc.wet.gz"
-    buffer = io.BytesIO()
-    writer = GzipWriter(buffer)
-    for i in range(3):
-        made = WarcRecord()
-        made.init_headers(WarcRecordType.conversion)
-        made.headers["WARC-Target-URI"] = f"http://a/{i}"
-        made.set_bytes_content(f"Text {i}.".encode())
-        made.write(writer)
-    writer.close()
-    documents, _ = _read(path, buffer.getvalue())
-    assert [(d.id, d.paragraphs) for d in documents] == [
-        (f"http://a/{i}", [f"Text {i}."]) for i in range(3)
-    ]
 
 
 @settings(

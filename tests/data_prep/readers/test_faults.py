@@ -13,30 +13,26 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.binaries import run_binary
-from tests.data_prep.readers.crawl_pages import page, record
+from tests.data_prep.readers.crawl_pages import record
 
 _WET = record("conversion", b"Text of a page.", "http://a/1")
 _OPTIONS = {"max_line_bytes": 100_000, "max_expanded_bytes": 200_000}
 # Name of the file -> (what is in it, part of the message, documents that are read before).
 FAULTS = {
     "missing.txt": (None, "no such file", 0),
+    # A link to itself, which not even an administrator can open.
+    "itself.txt": ("itself.txt", "cannot be opened .*; check its permissions", 0),
     "cut.txt.gz": (gzip.compress(b"First.\n\nSecond.\n\nThird.")[:-4], "gzip stream ends early", 2),
     "cut.txt.zst": (zstandard.compress(b"x " * 9000)[:-3], "zstd stream ends early", 0),
     "long.txt": (b"First.\n\n" + b"x" * 100_001, "longer than 100000 bytes", 1),
     "utf16.txt": ("Text.".encode("utf-16"), "UTF-16", 0),
-    "utf16.jsonl": ('{"text": "a"}'.encode("utf-16-le"), "UTF-16", 0),
     "bomb.txt.gz": (gzip.compress(b"x\n" * 5_000_000), "expands to more than", 0),
-    "bomb.jsonl.zst": (zstandard.compress(b"\n" * 50_000_000), "expands to more than", 0),
-    "bomb.warc.gz": (gzip.compress(_WET + b"\n" * 50_000_000), "expands to more than", 0),
     "broken.jsonl": (b'{"text": "A."}\n{"text": \n{"text": "B."}\n', "jsonl:2: not valid JSON", 1),
-    "cut.wet": (_WET + _WET[:-10], "is cut short", 1),
     "cut.wet.gz": (
         gzip.compress(_WET) * 2 + gzip.compress(_WET)[:-20],
         "the gzip stream ends early after record 2; fetch the file again",
         2,
     ),
-    "none.warc": (b"no crawl file", "not a crawl file", 0),
-    "deep.warc": (page("http://a/1", b"<b>" * 10_000), "nested more than 512 deep", 0),
     "source.py": (b'"""Doc."""\nclass\n', "is not Python source", 0),
 }
 
@@ -49,7 +45,9 @@ def files(tmp_path):
         content = FAULTS[name][0]
         for good in ("a.txt", "z.txt"):
             (tmp_path / good).write_text(f"Good {good[0]}.")
-        if content is not None:
+        if isinstance(content, str):
+            (tmp_path / name).symlink_to(content)
+        elif content is not None:
             (tmp_path / name).write_bytes(content)
         return [f"{tmp_path}/a.txt", f"{tmp_path}/{name}", f"{tmp_path}/z.txt"]
 
@@ -69,15 +67,9 @@ def test_a_broken_file(files, name):
     read = list(read_documents(paths, ReadOptions(**_OPTIONS, on_error="skip"), report))
     assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
     assert len(read) == 2 + FAULTS[name][2]
-    counters = report.counters
-    assert counters["read/unreadable_file"] + counters["read/unreadable_record"] == 1
-    assert counters["read/unreadable_record"] == (name == "deep.warc")
-    (warning,) = report.warnings()
-    assert warning.startswith("skipped") and paths[1] in warning and FAULTS[name][1] in warning
-    assert report.skipped(3) in (
-        ", 1 of 3 file(s) skipped",
-        ", 1 unreadable record(s) skipped",
-    )
+    assert report.counters == {"read/unreadable_file": 1}
+    assert report.warnings() == [f"skipped: {caught.value}"]
+    assert report.skipped(3) == ", 1 of 3 file(s) skipped"
 
 
 def test_nothing_but_faults(files):
@@ -91,22 +83,6 @@ def test_nothing_but_faults(files):
     assert len(list(read_documents([*bad, files("long.txt")[0]], options, Counts()))) == 1
     bad = [files(name)[1] for name in ("long.txt", "broken.jsonl")]
     assert len(list(read_documents(bad, options, Counts()))) == 2
-
-
-def test_an_unreadable_file_among_a_thousand(tmp_path):
-    """999 files are read, in their order."""
-    paths = [f"{tmp_path}/{i:04d}.txt" for i in range(1000)]
-    for i, path in enumerate(paths):
-        with open(path, "w") as file:
-            file.write(f"Text {i}.")
-    # A link to itself, which not even an administrator can open.
-    (tmp_path / "0500.txt").unlink()
-    (tmp_path / "0500.txt").symlink_to("0500.txt")
-    report = Counts()
-    read = list(read_documents(paths, ReadOptions(on_error="skip"), report))
-    assert [d.paragraphs for d in read] == [[f"Text {i}."] for i in range(1000) if i != 500]
-    ((path, message),) = report.files_failed.items()
-    assert path == paths[500] and "cannot be opened" in message and "check its perm" in message
 
 
 def test_errors_of_the_consumer_are_not_swallowed():

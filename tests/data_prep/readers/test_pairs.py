@@ -16,17 +16,16 @@ from data_prep.readers.pairs import PairInput, inputs_of
 from official_cmlm.errors import UserError
 
 _FEW = settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 _TEXT = st.text("ab <&>\"'\u00a0\u2028漢😀", max_size=8)
 _UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>\n'
 _HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body>\n'
 
 
-def _read(path, form, language="en-de", **options):
-    (source,) = inputs_of([str(path)], [language], form)
+def _read(paths, form, languages="en-de", columns=None, **options):
+    """Returns the pairs and the counts of one input; commas divide its files and its languages."""
+    (source,) = inputs_of(str(paths).split(","), languages.split(","), form, columns)
     report = Counts()
     return list(source.read(report, False, ReadOptions(**options))), report
 
@@ -118,6 +117,7 @@ def test_tables_of_triples_may_begin_with_a_brace(tmp_path, lines, texts):
 
 _GOOD = _HEAD + _UNIT.format("a", "b")
 BAD_MEMORIES = {
+    "cut in its gzip stream": (gzip.compress(_GOOD.encode())[:-6], "stream ends early after line"),
     "cut short": (_GOOD, "a.tmx:5: not well-formed XML"),
     "cut in a tag": (_GOOD + "<tu", "a.tmx:5: not well-formed XML"),
     "tags": (_GOOD + "</tmx>", "a.tmx:5: not well-formed XML .mismatched tag"),
@@ -132,14 +132,12 @@ BAD_MEMORIES = {
 
 @pytest.mark.parametrize("name", BAD_MEMORIES)
 def test_bad_translation_memories(tmp_path, name):
-    """One line names file and line; the pairs before are yielded."""
+    """One line names file and line."""
     content, message = BAD_MEMORIES[name]
     path = tmp_path / "a.tmx"
-    path.write_text(content)
-    (source,) = inputs_of([str(path)], ["en-de"], "tmx")
-    found = []
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(UserError, match=message) as caught:
-        found.extend(source.read(Counts(), False, ReadOptions(max_line_bytes=1000)))
+        _read(path, "tmx", max_line_bytes=1000)
     assert "\n" not in str(caught.value)
 
 
@@ -148,13 +146,6 @@ def test_an_empty_translation_memory(tmp_path):
     (tmp_path / "a.tmx").write_bytes(b"")
     found, report = _read(tmp_path / "a.tmx", "tmx")
     assert found == [] and report.empty_files == [f"{tmp_path}/a.tmx"]
-
-
-def test_translation_memory_cut_short_in_its_gzip_stream(tmp_path):
-    path = tmp_path / "a.tmx.gz"
-    path.write_bytes(gzip.compress(_GOOD.encode())[:-6])
-    with pytest.raises(UserError, match="the gzip stream ends early after line"):
-        _read(path, "tmx")
 
 
 def test_moses_pairs(tmp_path):
@@ -168,12 +159,6 @@ def test_moses_pairs(tmp_path):
     ]
     with pytest.raises(UserError, match=r"corpus.fr: no such file, nor with .gz or .zst"):
         inputs_of([f"{tmp_path}/corpus"], ["en-fr"], "moses")
-
-
-@pytest.mark.parametrize("form", ["moses", "tmx"])
-def test_two_languages_are_needed(tmp_path, form):
-    with pytest.raises(UserError, match=f"--languages=en: with --format={form} name two languages"):
-        inputs_of(["a"], ["en"], form)
 
 
 _ROWS = [
@@ -239,55 +224,23 @@ def test_tables_with_names(tmp_path, form):
     else:
         frame.to_csv(path, index=False, sep="\t" if form.startswith("tsv") else ",")
     columns = {"first": "claim", "second": "premise", "label": "label", "negative": "no"}
-    (source,) = inputs_of([str(path)], ["en-de"], "table", columns)
-    report = Counts()
-    first, second = source.read(report, False, ReadOptions())
+    (first, second), report = _read(path, "table", "en-de", columns)
     assert first.texts == ("It sits.", 'A "cat", sits.') and first.languages == ("en", "de")
     assert (first.label, first.negative) == ("entailment", "x")
     assert (second.texts, second.label, second.negative) == (("B.", "漢字"), "neutral", None)
     assert report.files == 1 and (report.bytes or form == "parquet")
     for wrong, message in ((("claim", "x"), "no column 'x', it has prem"), (("id", "no"), '"id" ')):
-        (source,) = inputs_of([str(path)], ["en"], "table", dict(zip(columns, wrong)))
         if wrong[0] == "id" and form.startswith(("csv", "tsv")):
             continue
         with pytest.raises(UserError, match=message):
-            list(source.read(Counts(), False, ReadOptions()))
+            _read(path, "table", "en", dict(zip(columns, wrong)))
     (tmp_path / "a.txt").write_text("a")
-    (source,) = inputs_of([f"{tmp_path}/a.txt"], ["en"], "table", columns)
     with pytest.raises(UserError, match="a.txt:1: a text, which has no columns"):
-        list(source.read(Counts(), False, ReadOptions()))
+        _read(tmp_path / "a.txt", "table", "en", columns)
 
 
-def test_row_aligned_tables_of_real_translations(data_dir):
-    """Translated MultiNLI: a table a language, the same rows and labels in each."""
-    from itertools import islice
-
-    from data_prep.output.pairs import align
-
-    folder = data_dir / "multinli_translated"
-    languages = ["en", "de", "zh"]
-    paths = [str(folder / f"multinli.train.{language}.tsv") for language in languages]
-    tables = [s.read(Counts(), True, ReadOptions()) for s in inputs_of(paths, languages, "tsv")]
-    rows = list(islice(align(tables, paths), 2000))
-    assert len(rows) == 2000
-    assert {tuple(pair.languages[0] for pair in row) for row in rows} == {("en", "de", "zh")}
-    assert {row[0].label for row in rows} == {"entailment", "neutral", "contradictory"}
-
-
-_LIMIT = ReadOptions(max_line_bytes=1000)
 # Separators that Python, but no file of lines, would end a line at.
 _LINE = st.text("ab \u00a0\u2028\u0085\x0b漢😀", max_size=8)
-
-
-def _read_input(source, header=False):
-    report = Counts()
-    return list(source.read(report, header, _LIMIT)), report
-
-
-def _table(path, text, languages="en", header=False):
-    path.write_text(text, encoding="utf-8")
-    (source,) = inputs_of([str(path)], [languages], "tsv")
-    return _read_input(source, header)[0]
 
 
 @_FEW
@@ -298,32 +251,24 @@ def test_aligned_lines(tmp_path, pairs, crlf):
         end = "\r\n" if crlf else "\n"
         data = "".join(pair[side] + end for pair in pairs)
         (tmp_path / name).write_bytes(data.encode())
-    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
-    result, report = _read_input(*inputs_of(paths, ["en", "zh-Hans"], "lines"))
+    result, report = _read(f"{tmp_path}/a,{tmp_path}/b", "lines", "en,zh-Hans")
     assert [pair.texts for pair in result] == [
         tuple(" ".join(text.split()) for text in pair) for pair in pairs
     ]
     assert {pair.languages for pair in result} == {("en", "zh-Hans")}
-    assert [pair.where for pair in result] == [f"{paths[0]}:{i + 1}" for i in range(len(pairs))]
+    assert [pair.where for pair in result] == [f"{tmp_path}/a:{i + 1}" for i in range(len(pairs))]
     assert all(pair.label is None for pair in result)
     assert report.files == 2 and report.lines == 2 * len(pairs)
 
 
 def test_table(tmp_path):
     """Two texts and a label in each line, or no label; white space is made one space."""
-    labelled = "A  cat\tan\u00a0animal \t neutral \nx\ty\tentailment\n"
-    first, second = _table(tmp_path / "t", labelled, "de")
+    (tmp_path / "t").write_text("A  cat\tan\u00a0animal \t neutral \nx\ty\tentailment\n")
+    (first, second), _ = _read(tmp_path / "t", "tsv", "de")
     assert first.texts == ("A cat", "an animal") and first.label == "neutral"
     assert first.languages == ("de", "de") and first.where == f"{tmp_path}/t:1"
     assert (second.texts, second.label) == (("x", "y"), "entailment")
-    (plain,) = _table(tmp_path / "t", "x\t y\n", "en-de")
+    (tmp_path / "t").write_text("x\t y\n")
+    ((plain,), _) = _read(tmp_path / "t", "tsv")
     assert plain.texts == ("x", "y") and plain.label is None
     assert plain.languages == ("en", "de")
-
-
-def test_header(tmp_path):
-    """The first line is left out if it names the columns; line numbers are those of the file."""
-    text = "premise\thypo\tlabel\textra\na\tb\tneutral\n"
-    (pair,) = _table(tmp_path / "t", text, header=True)
-    assert (pair.texts, pair.where) == (("a", "b"), f"{tmp_path}/t:2")
-    assert [p.texts for p in _table(tmp_path / "t", "a\tb\nc\td")] == [("a", "b"), ("c", "d")]

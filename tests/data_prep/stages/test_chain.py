@@ -112,8 +112,3 @@ def test_a_piece_after_a_dropped_one_continues_nothing():
         ("a#3", True),
         ("c#0", False),
     ]
-
-
-def test_unchanged_documents_are_the_same_object():
-    one = document("a", "x", "y")
-    assert run([DropIf("bad")], [one], DropCounter())[0] is one

