@@ -13,8 +13,7 @@ from . import keep_paragraphs
 _REPLACEMENT = "\ufffd"
 
 
-# The characters that Windows-1252 has in place of C1 controls, but of the next line (NEL), which is
-# white space.
+# The characters that Windows-1252 has in place of C1 controls; NEL (U+0085) is white space.
 _C1 = {
     code: bytes([code]).decode("cp1252", "ignore")
     for code in (*range(0x80, 0x85), *range(0x86, 0xA0))

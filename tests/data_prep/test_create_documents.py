@@ -76,7 +76,6 @@ def test_a_link_to_a_folder_of_records(run, tmp_path):
     ("values", "message"),
     [
         ({"min_sentences": 50}, r"no usable sentence in 1 file\(s\)"),
-        ({"vocab_file": "none.txt"}, "none.txt: no such file; name a vocabulary"),
         ({"input": "none"}, "none: no such file"),
         ({"max_line_mb": 0.00001}, "text.txt"),
     ],

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from data_prep.counts import DropCounter
 from data_prep.output.folder import discard_partial
 from data_prep.sentences import bounded, rejoined, segment
-from data_prep.stages.normalise import _spaced_word, mend_hyphens
+from data_prep.stages.normalise import mend_hyphens
 from official_cmlm import cli, languages, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, unfinished_path
@@ -504,18 +504,6 @@ def test_sentences_are_those_of_the_whole():
     sentences = [f"The {'very ' * (number % 9)}old cat sat. " for number in range(60)]
     assert segment("".join(sentences), "en", 100) == sentences
     assert segment("cat " * 100, "en", 30) == ["cat " * 100]
-
-
-def _as_it_was(text):
-    """Returns the words cut by hyphens, by an expression of quadratic time."""
-    letter = r"[^\W\d_]"
-    return re.findall(rf"(?<![\w-]){letter}+(?:-\s+{letter}+)+(?![\w-])", text)
-
-
-@given(st.text("ab1- _\n漢", max_size=40))
-def test_words_cut_by_hyphens(text):
-    found = _spaced_word.finditer(text)
-    assert [match[0] for match in found if match["whole"] is not None] == _as_it_was(text)
 
 
 def test_a_line_of_hyphens():

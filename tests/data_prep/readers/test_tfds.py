@@ -8,6 +8,7 @@ from official_cmlm.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
+LITTLE = "little/20230601.zh-min-nan"
 TEXTS = ["One  line\nof text.\n\nAnother paragraph, é語.", " \n", "The third."]
 
 
@@ -19,7 +20,7 @@ def _read(name, data_dir, **options):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """Makes a data set `little/20230601.zh-min-nan`: three examples in `train`, one in `test`."""
+    """Makes the data set `LITTLE`: three examples in `train`, one in `test`."""
     import tensorflow as tf
 
     root = tmp_path_factory.mktemp("tfds")
@@ -47,7 +48,7 @@ def data_dir(tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", ["little/20230601.zh-min-nan", "little/20230601.zh-min-nan:1.0.0"])
+@pytest.mark.parametrize("name", [LITTLE, f"{LITTLE}:1.0.0"])
 def test_a_prepared_data_set(data_dir, name):
     """A document an example, in the stored order, which is the same each time."""
     documents, report = _read(name, data_dir)
@@ -62,8 +63,7 @@ def test_a_prepared_data_set(data_dir, name):
 
 def test_split_and_feature(data_dir):
     """The options choose; a name without a language leaves that to the options."""
-    name = "little/20230601.zh-min-nan"
-    documents, _ = _read(name, data_dir, tfds_split="test[:1]", text_feature="title")
+    documents, _ = _read(LITTLE, data_dir, tfds_split="test[:1]", text_feature="title")
     assert [document.paragraphs for document in documents] == [["Title 0."]]
 
 
@@ -88,13 +88,9 @@ def test_mock(tmp_path, name, language):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("little/20230601.zh-min-nan", {"tfds_split": "dev"}, "no split 'dev' .* of test, train"),
-        (
-            "little/20230601.zh-min-nan",
-            {"text_feature": "x"},
-            "no text feature 'x'.*: n, text, tit",
-        ),
-        ("little/20230601.zh-min-nan", {"text_feature": "n"}, "no text feature 'n'"),
+        (LITTLE, {"tfds_split": "dev"}, "no split 'dev' .* of test, train"),
+        (LITTLE, {"text_feature": "x"}, "no text feature 'x'.*: n, text, tit"),
+        (LITTLE, {"text_feature": "n"}, "no text feature 'n'"),
         ("little/other", {}, "not prepared in .*--tfds_data_dir"),
         ("wikipedia/20230601.en", {}, "not prepared in .*--tfds_data_dir"),
         ("no_such_data_set", {}, "not prepared in .*--tfds_data_dir"),
@@ -119,14 +115,14 @@ def test_damaged_files(data_dir, tmp_path):
     data[20] ^= 1
     path.write_bytes(data)
     with pytest.raises(UserError, match="tfds:little.*: cannot be read"):
-        _read("little/20230601.zh-min-nan", tmp_path / "copy")
+        _read(LITTLE, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(("split", "examples"), [("train", 3), ("train[:2]", 0), ("test", 1)])
 def test_measure(data_dir, split, examples):
     """Bytes as they lie on the disk, of the examples that are read; whole splits have parts."""
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split=split)
-    size, extent = measure("tfds:little/20230601.zh-min-nan", options)
+    size, extent = measure(f"tfds:{LITTLE}", options)
     files = sorted(data_dir.rglob(f"little-{split.partition('[')[0]}.*"))[
         : 2 if "[" in split else None
     ]
@@ -135,7 +131,7 @@ def test_measure(data_dir, split, examples):
 
 def test_parts(data_dir):
     """Together they are the whole, names included; the data set is counted once."""
-    path, options = "tfds:little/20230601.zh-min-nan", ReadOptions(tfds_data_dir=str(data_dir))
+    path, options = f"tfds:{LITTLE}", ReadOptions(tfds_data_dir=str(data_dir))
     whole = list(read_file(path, options, Counts()))
     for cut in (1, 2):
         report = Counts()
@@ -146,4 +142,4 @@ def test_parts(data_dir):
 def test_measure_without_a_split(data_dir):
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split="dev")
     with pytest.raises(UserError, match="no split 'dev' .* of test, train"):
-        measure("tfds:little/20230601.zh-min-nan", options)
+        measure(f"tfds:{LITTLE}", options)
