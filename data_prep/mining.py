@@ -26,11 +26,16 @@ Embed = Callable[[list[str]], np.ndarray]
 class Mining:
     """The choice of a pair's hard negatives among near texts.
 
-    The fields are the flags of `mine_negatives`, which say what they mean; None: any.
-
     Attributes:
+      num_negatives: most negatives of a pair, at least 1.
       range_min, range_max: ranks of an anchor's nearest texts that are candidates, from `range_min`
         (0: the nearest) up to `range_max`, exclusive; texts that cannot be negatives have no rank.
+      absolute_margin: the cosine of a negative is at most the positive's minus this. None: any.
+      relative_margin: it is at most the positive's times 1 minus this. None: any.
+      min_score, max_score: least and largest cosine of a negative. None: any.
+      sampling: `top`, the nearest candidates; or `random`, any of them, each as likely.
+      seed: seed of `random`.
+      search: `exact`, or `graph`, one of the package usearch (HNSW), which misses some neighbours.
 
     Raises:
       UserError: if `range_max` is not above `range_min`, or `min_score` is above `max_score`.

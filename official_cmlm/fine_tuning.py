@@ -50,10 +50,16 @@ def fine_tune(
 
     Args:
       path: the encoder, see `SentenceEncoder.load`; it does not change.
-      texts, labels: n training texts; int `[n]`, 0 to num_classes - 1.
+      texts: n training texts.
+      labels: int `[n]`, 0 to num_classes - 1.
+      num_classes: number of classes.
       seed: seed of the classifier's weights, dropout and the order of texts.
+      config: how to train.
       progress: takes the number of steps and returns a function that takes the steps done.
       before: a classifier on the encoder's vectors to begin with. Default: random weights.
+
+    Returns:
+      The classifier, which `save` keeps.
 
     Raises:
       UserError: if the folder is not an encoder directory.

@@ -243,9 +243,17 @@ class SentenceEncoder:
     ) -> TokenRows:
         """Returns the ids of each sentence after its prompt, for `encode_rows`.
 
-        They are int32, not cut, and lack the special tokens, so ids from elsewhere can take their
-        place. A role, `query` or `document`, has the prompt of `encode_query` or `encode_document`;
-        other arguments and errors are those of `encode`.
+        They are not cut and lack the special tokens, so ids from elsewhere can take their place.
+
+        Args:
+          sentences, prompt_name, prompt: see `encode`.
+          role: `query` or `document`: the prompt of `encode_query` or `encode_document`.
+
+        Returns:
+          int32 ids, a row for each sentence.
+
+        Raises:
+          TypeError, UserError: as `encode`.
         """
         if role is not None:
             names = {"query": _QUERY, "document": _DOCUMENT}[role]
@@ -419,9 +427,13 @@ class SentenceEncoder:
         return self.encode(sentences, **self._of_role(_QUERY, options))
 
     def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """Embeds documents of retrieval, as `encode_query` queries.
+        """Embeds documents of retrieval: `encode` with their prompt.
 
-        Their prompt is the first of `document`, `passage` and `corpus` that is not empty.
+        It is the first of `document`, `passage` and `corpus` that is not empty; otherwise documents
+        get no prompt.
+
+        Args:
+          sentences, **options: see `encode`; a prompt among the options has priority.
         """
         return self.encode(sentences, **self._of_role(_DOCUMENT, options))
 
@@ -518,11 +530,25 @@ class SentenceEncoder:
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Computes `embeddings.similarity` by `similarity_fn_name`."""
+        """Computes the similarity of each row of `a` with each of `b` by `similarity_fn_name`.
+
+        Args:
+          a, b: embeddings, float `[n, dim]` and `[m, dim]`.
+
+        Returns:
+          float32 `[n, m]`, see `embeddings.similarity`.
+        """
         return similarity(a, b, self.similarity_fn_name)
 
     def similarity_pairwise(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Computes `embeddings.similarity_pairwise` by `similarity_fn_name`."""
+        """Computes the similarity of each row of `a` with the same row of `b`.
+
+        Args:
+          a, b: embeddings, float `[n, dim]`.
+
+        Returns:
+          float32 `[n]`, see `embeddings.similarity_pairwise`.
+        """
         return similarity_pairwise(a, b, self.similarity_fn_name)
 
     def start_multi_process_pool(self, target_devices: Sequence[str] | None = None) -> Processes:

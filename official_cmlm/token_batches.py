@@ -54,7 +54,14 @@ class CutTexts:
 
 @dataclasses.dataclass(frozen=True)
 class TextReader:
-    """A tokenizer with what an encoder adds to texts, and the length that it cuts them to."""
+    """A tokenizer with what an encoder adds to texts and takes from them.
+
+    Attributes:
+      vocabulary: its vocabulary.
+      tokenizer: turns texts into ids.
+      max_seq_length: longer rows are cut to this many tokens, `[CLS]` and `[SEP]` included.
+      prompt: the text before each text.
+    """
 
     vocabulary: Vocabulary
     tokenizer: Tokenizer

@@ -24,13 +24,17 @@ _BATCH_SENTENCES = 8192
 
 @dataclasses.dataclass(frozen=True)
 class RecordOptions:
-    """The conversion to records: flags of `common_flags.define_records`, with meaning and range.
+    """The conversion of documents to records; the flags check the values.
 
     Attributes:
-      one_sentence_a_line: paragraphs are sentences already; do not split them (`--lines`).
-      max_sentences: each cut repeats one sentence.
-      min_tokens: of the running text.
-      max_characters: a longer sentence is cut at white space. No flag.
+      one_sentence_a_line: paragraphs are sentences already; do not split them.
+      max_sentences: a document with more is cut into several records, in order; at least 2, as
+        each cut repeats one sentence.
+      min_sentences: a document with fewer is dropped and counted.
+      min_tokens: a document with fewer is dropped and counted; tokens of its running text, special
+        ones not included.
+      max_characters: a longer sentence is cut at white space.
+      keep_text: store the sentences' text beside the ids.
     """
 
     one_sentence_a_line: bool = False

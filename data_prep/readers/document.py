@@ -43,15 +43,26 @@ def cut_id(document_id: str, stage: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read text: the flags of `common_flags.define_reading`, which say meaning and range.
+    """How to read text; the flags check the values.
 
     Attributes:
+      documents_by: "blank_line" (a blank line ends a document), "file" (a file is one) or "line" (a
+        line is one: lists of words, names or single sentences).
+      lines: "wrapped" (lines are joined up to the next blank line), "paragraphs" (a line is a
+        paragraph) or "sentences" (a line is exactly one sentence, kept as its own paragraph).
+      language: the language tag of documents that do not name their own.
+      max_line_bytes: a longer line is an error, in bytes.
       max_document_bytes: plain text without a document's end for so many bytes of UTF-8 is
-        yielded in pieces; bounds the memory. No flag.
-      max_expanded_bytes: a page of HTML takes up to 150 times its size in memory.
-      on_error: "skip" leaves out a record alone where the file can be read on.
-      directory: the directory that relative paths of files start from; "": the current one. No
-        flag.
+        yielded in pieces; bounds the memory.
+      max_expanded_bytes: a larger record of a crawl file (as stored or decompressed) is a fault,
+        and so is a compressed file that gives more than this and a hundred times its own size.
+        A page of HTML takes up to 150 times its size in memory.
+      on_error: what a fault does: "fail" ends the run, "skip" leaves out the rest of the file, or
+        the record where the file can be read on.
+      tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.
+      tfds_split: the split of them to read, as tfds writes it, e.g. `train[:10%]`.
+      text_feature: the feature of them that holds the text.
+      directory: the directory that relative paths of files start from; "": the current one.
     """
 
     documents_by: str = "blank_line"

@@ -58,7 +58,13 @@ class MissingData(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """A task, named "" for the whole suite, that was not scored because of `MissingData`."""
+    """A task that was not scored because its data is not there.
+
+    Attributes:
+      task: its name; empty for the whole suite.
+      what: the path that was looked for.
+      hint: where the data comes from and where it belongs.
+    """
 
     task: str
     what: str

@@ -53,9 +53,13 @@ class PrincipalComponentRemoval:
         center: bool = False,
         normalize: bool = True,
     ) -> "PrincipalComponentRemoval":
-        """Computes each language's components from float `[n, dim]`, e.g. the texts to compare.
+        """Computes each language's components.
 
-        Of the options, `RemovalOptions` says the sources.
+        Args:
+          embeddings: language -> float `[n, dim]`, e.g. of the texts to be compared.
+          num_components: number of components to remove. Default 1 (§5.2).
+          center: subtract each language's mean first. Default false, as published.
+          normalize: see the class. Default true.
 
         Raises:
           UserError: if a language has fewer rows, or vectors fewer dimensions, than components.
