@@ -170,13 +170,12 @@ def no_examples(spec: dict[str, tf.TypeSpec]) -> Examples:
     """Returns a pool without examples, of the features that a dataset's `element_spec` names."""
     found: Examples = {}
     for name, each in spec.items():
-        shape = [0, *each.shape.as_list()[1:]]
         if isinstance(each, tf.RaggedTensorSpec):
             splits = tf.zeros([1], each.row_splits_dtype)
             empty = tf.zeros([0], each.dtype)
             found[name] = tf.RaggedTensor.from_row_splits(empty, splits, validate=False)
         else:
-            found[name] = tf.zeros(shape, each.dtype)
+            found[name] = tf.zeros([0, *each.shape[1:]], each.dtype)
     return found
 
 
@@ -198,21 +197,18 @@ def taken(examples: Examples, index: tf.Tensor) -> Examples:
 
 
 def grouped(
-    pool: Examples,
-    batches: Batches,
-    whole: dict[str, tf.Tensor],
-    first: tf.Tensor | None = None,
+    pool: Examples, batches: Batches, whole: dict[str, tf.Tensor], first: tf.Tensor | int = 0
 ) -> tuple:
     """Puts the pool's batches one after the other, for `single_batches`.
 
     Args:
       pool, batches: see `Batches`.
       whole: features of whole batches, `[batches, …]`.
-      first: int64 scalar, the first batch that is wanted. Default: 0.
+      first: the first batch that is wanted.
     """
-    first = tf.constant(0, tf.int64) if first is None else first
+    whole = {**whole, "bucket": batches.buckets}
     ends = tf.cumsum(batches.sizes)
-    return taken(pool, batches.order), ends, {**whole, "bucket": batches.buckets}, first
+    return taken(pool, batches.order), ends, whole, tf.cast(first, tf.int64)
 
 
 def single_batches(groups: tf.data.Dataset) -> tf.data.Dataset:

@@ -83,7 +83,7 @@ def check_rows(config: DataConfig, manifest: Manifest) -> None:
         # Each folder is read separately, as a first block of all need not hold records of each.
         alone = config.replace(input_path=folder, sources=[])
         blocks = Blocks(alone, part, shard_repetitions(alone, part))
-        for _, serialized, keys in blocks.epoch(tf.constant(0, tf.int64)).take(1):
+        for _, serialized, keys in blocks.epoch(0).take(1):
             rows = pairs.parse(serialized, keys).rows.numpy()
             rows = rows[: len(rows) // size * size].reshape(-1, size)
             for row in rows[(rows != rows[:, :1]).any(axis=1)]:

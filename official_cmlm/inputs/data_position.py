@@ -144,7 +144,7 @@ def end_of_epoch(position: tf.Tensor) -> tf.Tensor:
     return tf.concat([position[:1], [following], tf.zeros_like(position[2:])], axis=0)
 
 
-def block_number(epoch: tf.Tensor, block: tf.Tensor | int) -> tf.Tensor:
+def block_number(epoch: tf.Tensor | int, block: tf.Tensor | int) -> tf.Tensor:
     """Numbers the blocks of all epochs: an int64 that grows from block to block."""
     return epoch * _EPOCH + block
 

@@ -6,13 +6,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.views import (
-    Examples,
-    SpecialIds,
-    View,
-    with_specials,
-    without_repeats,
-)
+from official_cmlm.inputs.views import Examples, SpecialIds, View, with_specials, without_repeats
 from official_cmlm.records.documents import DocumentBlock
 
 # Where a positive may lie relative to its anchor.

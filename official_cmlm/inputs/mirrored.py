@@ -82,7 +82,9 @@ class Mirrored(View):
         if self.augmentation == "span_mask":
             second = self._span_mask(first, block.text.flat_values, keys)
         elif self.augmentation == "token_mask":
-            second = mask_tokens(first, keys, self.augmentation_rate, self.special.mask)
+            # Words of one token each.
+            words = first.with_values(tf.RaggedTensor.from_uniform_row_length(first.values, 1))
+            second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
         elif self.augmentation == "whole_word_mask":
             words = self._words(first)
             second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
@@ -159,14 +161,6 @@ def delete_token(tokens: tf.RaggedTensor, keys: tf.Tensor) -> tf.RaggedTensor:
     count = tf.cast(tokens.row_lengths() > 1, tf.int64)
     chosen = choose_tokens(tokens, keys, count, hashing.SALT_DELETE)
     return tf.ragged.boolean_mask(tokens, ~chosen)
-
-
-def mask_tokens(
-    tokens: tf.RaggedTensor, keys: tf.Tensor, rate: float, mask: int
-) -> tf.RaggedTensor:
-    """Replaces round(rate · n) of each row's n tokens, at least one, by `mask`."""
-    chosen = choose_tokens(tokens, keys, _share(tokens, rate), hashing.SALT_WORDS)
-    return tokens.with_flat_values(tf.where(chosen.flat_values, mask, tokens.flat_values))
 
 
 def words_of(tokens: tf.RaggedTensor, continues: tf.Tensor) -> tf.RaggedTensor:

@@ -132,7 +132,6 @@ def padded(
 
     Args:
       batch: its sequences are ragged.
-      view: the view.
       length: padded length in tokens, int32 scalar. None: sequences that are encoded in one pass
         are padded to the longest of them.
       known: the known dimensions, for the compilers of steps.
@@ -197,15 +196,10 @@ def _shares(batch: dict, count: int) -> tf.data.Dataset:
         shares.set_shape([None, None, *value.shape[1:].as_list()])
         return shares
 
-    whole = {name: batch.pop(name) for name in ("position",) if name in batch}
-    shares = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
-    if "position" not in whole:
-        return shares
-    reached = whole["position"]
-
-    def with_position(number: tf.Tensor, share: dict) -> dict:
+    reached = batch.pop("position", None)
+    shares = tf.nest.map_structure(split, batch)
+    if reached is not None:
         # Positions of streams are summed over the replicas.
-        once = tf.where(number == 0, reached, tf.zeros_like(reached))
-        return {**share, "position": reached if reached.shape.rank == 1 else once}
-
-    return shares.enumerate().map(with_position)
+        other = reached if reached.shape.rank == 1 else tf.zeros_like(reached)
+        shares["position"] = tf.stack([reached, *[other] * (count - 1)])
+    return tf.data.Dataset.from_tensor_slices(shares)

@@ -41,15 +41,15 @@ class Unread(NamedTuple):
       order: int32 `[shards]`, numbers of the shards in the order of opening.
       repetition: int32 `[shards]`, how often each was opened before in the epoch.
       offsets: int64 `[shards]`, the first record to read of each.
-      first: int64 scalar, number of the first block.
-      skip: int64 scalar, records before the first block's.
+      first: number of the first block.
+      skip: records before the first block's.
     """
 
     order: tf.Tensor | np.ndarray
     repetition: tf.Tensor | np.ndarray
     offsets: tf.Tensor | np.ndarray
-    first: tf.Tensor | np.int64
-    skip: tf.Tensor | np.int64
+    first: tf.Tensor | int
+    skip: tf.Tensor | int
 
 
 class Blocks:
@@ -80,11 +80,8 @@ class Blocks:
         """Chooses the shards.
 
         Args:
-          config: the settings.
-          manifest: describes the records in `config.folders()`.
-          repetitions: see `Plan`.
+          config, manifest, repetitions, streams: see `Plan`.
           block_sentences: sentences of a block; default: `config.shuffle_sentences`.
-          streams: parts that the records are divided into.
         """
         self._config, self._manifest, self._streams = config, manifest, streams
         self._block_sentences = block_sentences or config.shuffle_sentences
@@ -98,16 +95,10 @@ class Blocks:
             self._starts = tf.constant(np.cumsum(self._counts) - self._counts)
             self._paths = tf.constant(shard_paths(config, manifest), tf.string)
 
-    def epoch(self, epoch: tf.Tensor, stream: tf.Tensor | int = 0) -> tf.data.Dataset:
+    def epoch(self, epoch: tf.Tensor | int, stream: tf.Tensor | int = 0) -> tf.data.Dataset:
         """Reads all blocks of an epoch (int64 scalar), or of one stream's part of it."""
         order, repetition = self._order(epoch, stream)
-        zero = tf.constant(0, tf.int64)
-        none_read = tf.zeros_like(order, tf.int64)
-        return self.read(epoch, Unread(order, repetition, none_read, zero, zero))
-
-    def rest_of_epoch(self, epoch: int, first: int) -> tf.data.Dataset:
-        """Reads the blocks of an epoch from number `first` on."""
-        return self.read(tf.constant(epoch, tf.int64), self.unread(epoch, first))
+        return self.read(epoch, Unread(order, repetition, tf.zeros_like(order, tf.int64), 0, 0))
 
     def unread(self, epoch: int, first: int, stream: int = 0) -> Unread:
         """Computes what to read for the blocks of an epoch from number `first` on.
@@ -115,20 +106,17 @@ class Blocks:
         Shards that were read to their end are not opened. In the shards that are open at block
         `first`, the earlier records are skipped one by one.
         """
-        order, repetition = self._order(tf.constant(epoch, tf.int64), stream)
+        order, repetition = self._order(epoch, stream)
         order, repetition = order.numpy(), repetition.numpy()
         sizes = self._counts[order].tolist()
         skip = min(first * self._rows(), sum(sizes))
         opened, remainder = resume_interleave(
             sizes, self._cycle_length(), self._block_length(), skip
         )
-        index = np.array([number for number, _ in opened], np.int64)
-        offsets = np.array([offset for _, offset in opened], np.int64)
-        return Unread(
-            order[index], repetition[index], offsets, np.int64(first), np.int64(remainder)
-        )
+        index, offsets = np.array(opened, np.int64).reshape(-1, 2).T
+        return Unread(order[index], repetition[index], offsets, first, remainder)
 
-    def read(self, epoch: tf.Tensor, unread: Unread) -> tf.data.Dataset:
+    def read(self, epoch: tf.Tensor | int, unread: Unread) -> tf.data.Dataset:
         """Reads the blocks of a part of an epoch (int64 scalar)."""
 
         def read_shard(
@@ -153,7 +141,9 @@ class Blocks:
             lambda number, block: (number, block[1], hashing.fold(self._key(epoch), block[0]))
         )
 
-    def _order(self, epoch: tf.Tensor, stream: tf.Tensor | int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+    def _order(
+        self, epoch: tf.Tensor | int, stream: tf.Tensor | int = 0
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Draws the shards in the order of opening, and numbers the openings of each."""
         epoch_key = self._key(epoch)
         count = len(self._manifest.shards)
@@ -181,7 +171,7 @@ class Blocks:
             order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
 
-    def _key(self, epoch: tf.Tensor) -> tf.Tensor:
+    def _key(self, epoch: tf.Tensor | int) -> tf.Tensor:
         return hashing.fold(tf.constant(self._config.seed, tf.int64), epoch)
 
     def _cycle_length(self) -> int:
@@ -220,21 +210,20 @@ class Reader:
 
     def __init__(self, plan: Plan, block_sentences: int | None = None, streams: int = 1) -> None:
         """Prepares reading; arguments are those of `Blocks`."""
-        values = (plan.config, plan.manifest, plan.repetitions, block_sentences, streams)
-        self._blocks, self._view = Blocks(*values), plan.view
-        self._vocab_size = plan.manifest.vocab_size
+        source = (plan.config, plan.manifest, plan.repetitions)
+        self._blocks = Blocks(*source, block_sentences, streams)
+        self._view, self._vocab_size = plan.view, plan.manifest.vocab_size
 
     def epoch(self, epoch: tf.Tensor | int) -> tf.data.Dataset:
         """Reads all blocks of an epoch (int64 scalar)."""
-        epoch = tf.convert_to_tensor(epoch, tf.int64)
         return self._examples(epoch, self._blocks.epoch(epoch))
 
     def rest_of_epoch(self, start: DataPosition) -> tf.data.Dataset:
         """Reads the blocks of the epoch where `start` is, from its block on."""
         if not start.block:
             return self.epoch(start.epoch)
-        epoch = tf.constant(start.epoch, tf.int64)
-        return self._examples(epoch, self._blocks.rest_of_epoch(start.epoch, start.block))
+        unread = self._blocks.unread(start.epoch, start.block)
+        return self._examples(start.epoch, self._blocks.read(start.epoch, unread))
 
     def from_start(self, start: DataPosition) -> tf.data.Dataset:
         """Reads the blocks of all epochs from `start` on, endlessly."""
@@ -262,7 +251,7 @@ class Reader:
 
         return blocks
 
-    def _examples(self, epoch: tf.Tensor, blocks: tf.data.Dataset) -> tf.data.Dataset:
+    def _examples(self, epoch: tf.Tensor | int, blocks: tf.data.Dataset) -> tf.data.Dataset:
         view = self._view
 
         def one_block(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:

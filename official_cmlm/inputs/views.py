@@ -146,21 +146,17 @@ class AdjacentPairs(View):
 
     def __call__(self, block: DocumentBlock) -> Examples:
         parts = segments(block, self.segment, self.seq_length - 2, split_short=True)
-        counts = parts.row_lengths()
         index = tf.RaggedTensor.from_row_splits(
             tf.range(tf.shape(parts.values)[0]), parts.row_splits
         )
+        distances = range(1, self.max_distance + 1)
         # At distance d every segment but the last d of its record is the earlier half of a pair.
-        left = tf.concat([index[:, :-d] for d in range(1, self.max_distance + 1)], axis=1)
-        distances = tf.concat(
-            [tf.ones_like(index[:, :-d]) * d for d in range(1, self.max_distance + 1)], axis=1
-        )
-        pairs = sum(tf.maximum(counts - d, 0) for d in range(1, self.max_distance + 1))
-        keys = example_keys(block.keys, pairs)
+        earlier = tf.concat([index[:, :-d] for d in distances], axis=1)
+        later = tf.concat([index[:, d:] for d in distances], axis=1)
+        keys = example_keys(block.keys, earlier.row_lengths())
         swap = hashing.uniform(keys, 1, hashing.SALT_SWAP)[:, 0] < self.swap_probability
-        earlier, later = left.flat_values, left.flat_values + distances.flat_values
-        first = tf.where(swap, later, earlier)
-        second = tf.where(swap, earlier, later)
+        first = tf.where(swap, later.flat_values, earlier.flat_values)
+        second = tf.where(swap, earlier.flat_values, later.flat_values)
         return {
             "first": with_specials(tf.gather(parts.values, first), self.special),
             "second": with_specials(tf.gather(parts.values, second), self.special),

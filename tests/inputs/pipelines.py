@@ -15,11 +15,6 @@ from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 
 
-def special_ids(vocabulary) -> SpecialIds:
-    names = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
-    return SpecialIds(*(vocabulary.tokens.index(name) for name in names), len(vocabulary))
-
-
 def read_by_hand(folder: Path) -> list[tuple[list[list[int]], bool]]:
     """Reads (sentences, repeats_last) of each record, in the order of the shards."""
     result = []
@@ -70,7 +65,7 @@ class Pipeline:
     sizes = {12: 16, 16: 12, 24: 8}
 
     def __init__(self, folder: Path, vocabulary, augments=()) -> None:
-        self.folder, self.special, self._augments = folder, special_ids(vocabulary), augments
+        self.folder, self.special, self._augments = folder, SpecialIds.of(vocabulary), augments
         self._read = {}
 
     def build(

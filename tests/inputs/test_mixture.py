@@ -4,14 +4,12 @@ import collections
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.plan import shard_repetitions
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS, write_records
-from tests.inputs.pipelines import blocks_of, manifest_of
+from tests.inputs.pipelines import blocks_of
 from tests.pairs_helpers import bitext, write_pairs
 
 SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
@@ -34,41 +32,11 @@ def _counts(folder, epochs=1, **values):
     config.check("data")
     blocks, counts = blocks_of(config, load_manifest(folder)), collections.Counter()
     for epoch in range(epochs):
-        for _, serialized, _ in blocks.epoch(tf.constant(epoch, tf.int64)).as_numpy_iterator():
+        for _, serialized, _ in blocks.epoch(epoch).as_numpy_iterator():
             for record in serialized:
                 feature = tf.train.Example.FromString(record).features.feature
                 counts[b"-".join(feature["languages"].bytes_list.value).decode()] += 1
     return counts
-
-
-@settings(deadline=None)
-@given(
-    records=st.lists(
-        st.tuples(st.sampled_from("abcde"), st.integers(1, 10_000)), min_size=1, max_size=20
-    ),
-    exponent=st.floats(0, 1),
-    data=st.data(),
-)
-def test_expected_shares(records, exponent, data):
-    """Each language's share is proportional to n^exponent; the epoch is as long as its data."""
-    manifest = manifest_of(records)
-    known = sorted(manifest.languages)
-    chosen = data.draw(st.lists(st.sampled_from(known), unique=True))
-    config = DataConfig(languages=chosen, language_exponent=exponent)
-    times = shard_repetitions(config, manifest)
-    read = collections.Counter()
-    for shard, repetition in zip(manifest.shards, times, strict=True):
-        assert (repetition > 0) == (shard.language in (chosen or known))
-        read[shard.language] += repetition * shard.records
-    sizes = {name: manifest.languages[name] for name in chosen or known}
-    assert sum(read.values()) == pytest.approx(sum(sizes.values()))
-    weights = {name: size**exponent for name, size in sizes.items()}
-    for name, weight in weights.items():
-        expected = weight / sum(weights.values()) * sum(sizes.values())
-        assert read[name] == pytest.approx(expected)
-    # Validation reads what is chosen as it is.
-    times = shard_repetitions(config.replace(is_training=False), manifest)
-    assert times == [float(shard.language in (chosen or known)) for shard in manifest.shards]
 
 
 @pytest.mark.parametrize("exponent", [pytest.param(1.0, marks=pytest.mark.long), 0.3])
@@ -87,12 +55,7 @@ def test_blocks_are_no_larger_than_asked_for(folder):
         config = DataConfig(
             input_path=str(folder), shuffle_sentences=100, languages=languages, is_training=False
         )
-        sizes = [
-            len(keys)
-            for _, _, keys in blocks_of(config, load_manifest(folder)).epoch(
-                tf.constant(0, tf.int64)
-            )
-        ]
+        sizes = [len(keys) for _, _, keys in blocks_of(config, load_manifest(folder)).epoch(0)]
         assert sum(sizes) == sum(SIZES[name] for name in languages or SIZES)
         assert max(sizes) * 2 <= 100 and max(sizes) - min(sizes) < len(sizes)
 
@@ -114,7 +77,7 @@ def test_documents_of_several_languages(vocabulary, tmp_path):
     half = sum(sentences.values()) / 2
     for shard, repetition in zip(manifest.shards, times, strict=True):
         assert repetition * sentences[shard.language] == pytest.approx(half)
-    blocks = blocks_of(config.replace(languages=["sw"]), manifest).epoch(tf.constant(0, tf.int64))
+    blocks = blocks_of(config.replace(languages=["sw"]), manifest).epoch(0)
     records = [x for _, serialized, _ in blocks for x in serialized.numpy()]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pair_views import InferencePairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.reader import parse_block
+from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.pipelines import blocks_of, pairs_of, special_ids
+from tests.inputs.pipelines import blocks_of, pairs_of
 from tests.pairs_helpers import nli_rows, read_pairs_by_hand, write_pairs
 
 LANGUAGES = ("en", "de", "fr")
@@ -29,7 +29,7 @@ def folder(tmp_path_factory, vocabulary):
 @pytest.fixture(scope="module")
 def build(folder, vocabulary):
     """Builds a pipeline of premises and hypotheses in different languages."""
-    view = InferencePairs(14, "different", 3, special_ids(vocabulary))
+    view = InferencePairs(14, "different", 3, SpecialIds.of(vocabulary))
 
     def build(replicas=Replicas(), **settings):
         values = {"seq_length": 14, "global_batch_size": 8, "bucket_boundaries": [10, 14]}
@@ -56,7 +56,7 @@ def validation(build):
 @pytest.fixture(scope="module")
 def by_hand(folder, vocabulary):
     """Maps premises and hypotheses to their records. No text occurs twice."""
-    special = special_ids(vocabulary)
+    special = SpecialIds.of(vocabulary)
     records = [record for shard in read_pairs_by_hand(folder).values() for record in shard]
     sides = [
         {(special.cls, *record["ids"][side][:12], special.sep): record for record in records}
@@ -110,7 +110,7 @@ def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_t
         input_path=str(tmp_path), shuffle_sentences=sentences, is_training=is_training
     )
     rows = []
-    for _, serialized, keys in blocks_of(config, manifest).epoch(tf.constant(0, tf.int64)):
+    for _, serialized, keys in blocks_of(config, manifest).epoch(0):
         block = parse_block("pairs", serialized, keys, with_text=False)
         numbers = block.rows.numpy().reshape(-1, 3)
         assert (numbers == numbers[:, :1]).all()

@@ -1,47 +1,23 @@
-"""The pipeline: what is in the batches, how they are padded, and that a seed decides all."""
+"""The pipeline: what is in its batches, how they are padded and shared, what a seed decides."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.pipeline import Replicas, check_batches
+from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand, pairs_of, unordered
+from tests.inputs.pipelines import Pipeline, assert_same, concatenate, pairs_by_hand, pairs_of
 
 
 def _keys(batches):
     return {int(key) for batch in batches for key in batch["key"]}
-
-
-def _masks(batches):
-    """Maps each unmasked pair to its masked second half."""
-    masked = [tuple(row) for batch in batches for row in batch["masked"]["input_word_ids"].tolist()]
-    return dict(zip(pairs_of(batches), masked))
-
-
-@pytest.mark.long
-def test_training_sees_every_pair_once_an_epoch(pipeline, corpus):
-    """Epoch by epoch the pairs of the corpus, each once, in another order with other masks."""
-    n = len(corpus)
-    # `max_examples` must not matter; blocks are small, so that there are several.
-    settings = {"global_batch_size": 1, "bucket_boundaries": [], "max_examples": 37}
-    batches = pipeline.batches(3 * n, shuffle_sentences=100, **settings)
-    epochs = [batches[i * n : (i + 1) * n] for i in range(3)]
-    seen = [pairs_of(epoch) for epoch in epochs]
-    assert [unordered(pairs) for pairs in seen] == [Counter(corpus)] * 3
-    assert len(_keys(batches)) == 3 * n
-    orders = [[tuple(sorted(pair)) for pair in pairs] for pairs in seen]
-    assert len({tuple(order) for order in [*orders, corpus]}) == 4
-    # About half of the pairs change sides from one epoch to the next.
-    both = set(seen[0]) & set(seen[1])
-    assert 0.4 < len(both) / n < 0.6
-    # The other pairs have other masks, unless they are short.
-    first, second = _masks(epochs[0]), _masks(epochs[1])
-    long = [pair for pair in both if len(pair[1]) > 12]
-    assert len(long) > 50
-    assert np.mean([first[pair] == second[pair] for pair in long]) < 0.05
 
 
 @pytest.mark.parametrize("maximum", [0, pytest.param(7, marks=pytest.mark.long)])
@@ -107,12 +83,6 @@ def test_a_padding_entry_in_a_record_is_no_padding(vocabulary, tmp_path):
     assert batch["second"]["input_mask"].tolist() == [[1] * 4 + [0] * 8]
 
 
-@pytest.mark.long
-def test_a_seed_gives_the_same_batches(pipeline):
-    """Two builds with one seed give equal batches."""
-    assert_same(pipeline.batches(40), list(pipeline.build().take(40).as_numpy_iterator()))
-
-
 def test_another_seed_gives_other_batches(pipeline):
     first = pipeline.batches(40)
     other = pipeline.batches(40, seed=4)
@@ -141,3 +111,80 @@ def test_drop_remainder(pipeline):
     full = [batch for batch, size in zip(batches, sizes) if len(batch["key"]) == size]
     assert len(batches) - 3 <= len(full) < len(batches)
     assert_same(pipeline.batches(is_training=False, drop_remainder=True), full)
+
+
+def test_shares_make_up_the_global_batch(pipeline):
+    """The shares of two replicas in turn, end to end, are the batches of a single one.
+
+    But for the last example of an odd one, which only the end of a validation has.
+    """
+    shares = pipeline.batches(replicas=Replicas(2, 0, 2), is_training=False)
+    joined = [concatenate(shares[i : i + 2]) for i in range(0, len(shares), 2)]
+    batches = pipeline.batches(is_training=False)
+    even = [tf.nest.map_structure(lambda v: v[: len(v) // 2 * 2], batch) for batch in batches]
+    assert len(even) > len(joined) - 1 and sum(len(b["key"]) % 2 for b in batches)
+    assert_same(joined, [batch for batch in even if len(batch["key"])])
+    assert [len(share["key"]) * 2 for share in shares[::2]] == [len(b["key"]) for b in joined]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "drop", "size", "most"),
+    [(8, False, 8, 6), pytest.param(1, True, 512, 0, marks=pytest.mark.long)],
+)
+def test_validation_of_too_few_examples(pipeline, replicas, drop, size, most):
+    """No batch on any replica, or no whole one where these are wanted: an error, not silence."""
+    manifest = load_manifest(pipeline.folder, "documents")
+    view = AdjacentPairs("sentence", 24, 0.5, pipeline.special)
+    config = DataConfig(
+        input_path=str(pipeline.folder),
+        is_training=False,
+        seq_length=24,
+        global_batch_size=size,
+        drop_remainder=drop,
+        max_examples=most,
+    )
+    with pytest.raises(UserError, match=f"too few examples .* on {replicas} replica"):
+        check_batches(config, manifest, view, replicas)
+
+
+@pytest.mark.long
+def test_two_hosts(pipeline):
+    """Each host feeds its own two of four replicas; together they see the single one's batches."""
+    hosts = [pipeline.batches(40, Replicas(4, first, 2)) for first in (0, 2)]
+    shares = [share for i in range(0, 40, 2) for host in hosts for share in host[i : i + 2]]
+    steps = [shares[i : i + 4] for i in range(0, 80, 4)]
+    for step in steps:
+        # All replicas are in one bucket.
+        assert len({share["first"]["input_word_ids"].shape for share in step}) == 1
+    assert_same([concatenate(step) for step in steps], pipeline.batches(20))
+
+
+def test_replicas_of_an_input_context():
+    """A host's replicas follow those of the hosts before it."""
+    assert Replicas.of(None) == Replicas(1, 0, 1)
+    context = SimpleNamespace(num_replicas_in_sync=8, num_input_pipelines=4, input_pipeline_id=3)
+    assert Replicas.of(context) == Replicas(total=8, first=6, count=2)
+
+
+@pytest.mark.parametrize(
+    ("maximum", "replicas", "sizes"),
+    [
+        (0, 1, [64, 32, 8]),
+        (0, 4, [64, 32, 8]),
+        (40, 1, [40, 32, 8]),
+        (15, 4, [12, 12, 8]),
+        (2, 1, [8, 8, 8]),
+    ],
+)
+def test_bucket_sizes(maximum, replicas, sizes):
+    """Batches hold no more tokens than the longest bucket's, and divide by the replicas.
+
+    `max_bucket_batch_size` bounds what short buckets hold, never below the batch size.
+    """
+    config = DataConfig(
+        seq_length=64,
+        global_batch_size=8,
+        bucket_boundaries=[8, 16, 64],
+        max_bucket_batch_size=maximum,
+    )
+    assert [size for _, size in config.buckets(replicas)] == sizes

@@ -13,7 +13,8 @@ from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
 from tests.inputs.pipelines import Pipeline, assert_same_data, pairs_by_hand, pairs_of, unordered
 
-SETTINGS = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3}
+# `max_examples`, of validation, must not matter.
+SETTINGS = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3, "max_examples": 37}
 SIZE = 8
 
 
@@ -49,6 +50,8 @@ def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
         assert len(epoch[-1]["key"]) == len(corpus) % SIZE
         orders.append([tuple(sorted(pair)) for pair in pairs_of(epoch)])
     assert orders[0] != orders[1] != orders[2]
+    # New keys, and so other masks and other sides.
+    assert len({int(key) for batch in batches for key in batch["key"]}) == 3 * len(corpus)
 
 
 def test_lengths_are_mixed_and_padding_ends_with_the_longest(small):

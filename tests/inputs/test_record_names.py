@@ -29,15 +29,11 @@ def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
     view = AdjacentPairs("sentence", 24, 0.5, special=RecordFacts(vocabulary).special)
     keys = []
-    for _, serialized, record_keys in blocks_of(config, manifest).epoch(
-        tf.constant(epoch, tf.int64)
-    ):
-        keys += (
-            view(parse_block("documents", serialized, record_keys, False))["key"].numpy().tolist()
-        )
+    for _, serialized, record_keys in blocks_of(config, manifest).epoch(epoch):
+        block = parse_block("documents", serialized, record_keys, False)
+        keys += view(block)["key"].numpy().tolist()
     names = record_names(np.array(keys), config, manifest, reached)
-    expected = {}
-    start = 0
+    expected, start = {}, 0
     epoch_key = hashing.fold(tf.constant(3, tf.int64), epoch)
     for shard in manifest.shards:
         for number in range(shard.records):

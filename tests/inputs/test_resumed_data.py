@@ -1,4 +1,4 @@
-"""A pipeline goes on after any batch as if it had never stopped, and reads little to do so."""
+"""Resuming: where reading goes on, what is read for it, and how a checkpoint stores it."""
 
 import shutil
 
@@ -7,9 +7,17 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs import data_position
+from official_cmlm.inputs.data_position import (
+    CHECKPOINT_NAME,
+    SIZE,
+    DataPositions,
+    Tracker,
+    read_positions,
+)
 from official_cmlm.inputs.pipeline import Replicas
+from official_cmlm.inputs.reader import resume_interleave
 from official_cmlm.records.manifest import load_manifest
+from tests.conftest import mirrored_strategy
 from tests.inputs.pipelines import assert_same_data, blocks_of
 
 # Blocks of few sentences, so that batches wait for examples of many blocks and epochs.
@@ -33,16 +41,6 @@ def _rest(pipeline, batch, count, replicas=Replicas(), **settings):
 def test_goes_on_after_any_batch(pipeline, whole, done):
     """Also in later epochs; and the positions themselves lead on."""
     assert_same_data(_rest(pipeline, whole[done - 1], 8), whole[done : done + 8])
-
-
-@pytest.mark.long
-def test_stopped_again_and_again(pipeline, whole):
-    """One batch a run."""
-    batch, found = whole[40], []
-    for _ in range(2):
-        (batch,) = _rest(pipeline, batch, 1)
-        found.append(batch)
-    assert_same_data(found, whole[41:43])
 
 
 def test_covers_several_epochs_and_waiting_examples(whole):
@@ -69,8 +67,7 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
     folder = shutil.copytree(pipeline.folder, tmp_path / "records")
     config = DataConfig(input_path=str(folder), **SETTINGS)
     blocks = blocks_of(config, load_manifest(folder))
-    epoch = tf.constant(2, tf.int64)
-    whole = list(blocks.epoch(epoch).as_numpy_iterator())
+    whole = list(blocks.epoch(2).as_numpy_iterator())
     done = 0
     for first in (1, len(whole) // 2, len(whole) - 1):
         left = {record for _, records, _ in whole[first:] for record in records}
@@ -78,7 +75,7 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
             if not left & set(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
                 path.write_bytes(b"")
                 done += 1
-        rest = list(blocks.rest_of_epoch(2, first).as_numpy_iterator())
+        rest = list(blocks.read(2, blocks.unread(2, first)).as_numpy_iterator())
         assert [number for number, _, _ in rest] == list(range(first, len(whole)))
         for found, expected in zip(rest, whole[first:], strict=True):
             np.testing.assert_array_equal(found[1], expected[1])
@@ -94,7 +91,7 @@ def test_tracker_against_a_plain_loop():
     """Random blocks: the oracle keeps the waiting examples themselves."""
     rng = np.random.default_rng(0)
     sizes = [3, 5, 2]
-    tracker = data_position.Tracker(sizes, (), 7)
+    tracker = Tracker(sizes, (), 7)
     state = tracker.initial_state(0)
     waiting = [[] for _ in sizes]
     batched = []  # (block, bucket) of all examples in batches
@@ -110,3 +107,93 @@ def test_tracker_against_a_plain_loop():
             oldest = min([b for each in waiting for b, _ in each], default=block)
             skip = [sum(b >= oldest and j == k for b, j in batched) for k in range(3)]
             assert found[i].numpy().tolist() == [7, oldest, *skip]
+
+
+# Larger than 32 bits, as fingerprints and block numbers are.
+REACHED = (1 << 62) + np.arange(4 * SIZE, dtype=np.int64).reshape(4, SIZE)
+
+
+def _saved(positions, path) -> str:
+    return tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(str(path))
+
+
+def _batch(reached) -> dict:
+    return {"mlm": {"key": tf.zeros([2], tf.int64), "position": tf.convert_to_tensor(reached)}}
+
+
+def test_streams_are_stored_and_read(tmp_path):
+    """All of them; the first is the group's own."""
+    positions = DataPositions(["mlm"])
+    assert "position" not in positions.take(_batch(REACHED))["mlm"]
+    np.testing.assert_array_equal(positions.by_group["mlm"].numpy(), REACHED[0])
+    found = read_positions(_saved(positions, tmp_path / "one"), ["mlm", "cmlm"])
+    assert list(found) == ["mlm"]
+    np.testing.assert_array_equal(found["mlm"], REACHED)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_training_that_goes_on_without_streams(tmp_path, before):
+    """Stored streams, none or older ones, do not count then."""
+    positions = DataPositions(["mlm"])
+    if before:
+        positions.take(_batch(REACHED))
+    positions.take(_batch(REACHED[2]))
+    found = read_positions(_saved(positions, tmp_path / "one"), ["mlm"])
+    np.testing.assert_array_equal(found["mlm"], REACHED[2])
+
+
+def test_replicas_put_their_streams_together():
+    """Each knows some; the others are 0 there. All of 64 bits arrive."""
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        positions = DataPositions(["mlm"])
+    own = np.stack([REACHED, REACHED])
+    own[0, 2:], own[1, :2] = 0, 0
+
+    @tf.function
+    def step():
+        def take():
+            number = tf.distribute.get_replica_context().replica_id_in_sync_group
+            positions.take(_batch(tf.gather(tf.constant(own), number)))
+
+        strategy.run(take)
+
+    step()
+    np.testing.assert_array_equal(positions.by_stream["mlm"].numpy()[:4], REACHED)
+    np.testing.assert_array_equal(positions.by_group["mlm"].numpy(), REACHED[0])
+
+
+def _interleave(order, sizes, cycle_length, block_length):
+    """Lists (input, index) that tf.data yields from inputs that begin at an offset."""
+
+    def read(source, offset):
+        size = tf.constant(sizes, tf.int64)[source]
+        return tf.data.Dataset.range(offset, size).map(lambda index: (source, index))
+
+    sources, offsets = (np.array(column, np.int64) for column in zip(*order))
+    dataset = tf.data.Dataset.from_tensor_slices((sources, offsets)).interleave(
+        read, cycle_length=cycle_length, block_length=block_length, deterministic=True
+    )
+    return [(int(source), int(index)) for source, index in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cycle_length", "block_length"),
+    [
+        ([5], 1, 2),
+        pytest.param([8, 8, 8, 8], 2, 4, marks=pytest.mark.long),
+        pytest.param([3, 17, 9, 1, 30, 2, 8], 3, 4, marks=pytest.mark.long),
+        pytest.param([1, 1, 1, 12, 1, 1], 4, 3, marks=pytest.mark.long),
+        pytest.param([40, 3, 3, 3, 3, 3], 5, 2, marks=pytest.mark.long),
+        ([7, 0, 5, 0, 0, 9, 4], 2, 3),
+        ([2, 3], 16, 8),
+    ],
+)
+def test_goes_on_as_tf_data_would(sizes, cycle_length, block_length):
+    whole = _interleave([(i, 0) for i in range(len(sizes))], sizes, cycle_length, block_length)
+    assert len(whole) == sum(sizes)
+    for skip in range(sum(sizes) + 1):
+        order, remainder = resume_interleave(sizes, cycle_length, block_length, skip)
+        rest = _interleave(order, sizes, cycle_length, block_length) if order else []
+        assert rest[remainder:] == whole[skip:], skip
+        assert remainder < block_length

@@ -17,11 +17,12 @@ from official_cmlm.inputs.checks import unusable_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.plan import num_streams, shard_repetitions
 from official_cmlm.inputs.reader import resume_interleave
+from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_folders, load_manifest, load_records_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import blocks_of, special_ids
+from tests.inputs.pipelines import blocks_of
 from tests.training.helpers import data, task_config
 
 SHARDS = 100_000
@@ -77,9 +78,9 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
     repetitions = shard_repetitions(config.train_data, manifest)
     streams = num_streams(config.train_data, manifest, repetitions)
     assert streams == 4
-    blocks, epoch = blocks_of(config.train_data, manifest), tf.constant(0, tf.int64)
+    blocks = blocks_of(config.train_data, manifest)
     parts = blocks_of(config.train_data, manifest, None, streams)
-    orders = [blocks._order(epoch), *(parts._order(epoch, i) for i in range(streams))]
+    orders = [blocks._order(0), *(parts._order(0, i) for i in range(streams))]
     sampled = (SHARDS * i // 64 for i in range(64))
     needed = {*range(OPEN), *sampled}.union(*(o.numpy()[:OPEN].tolist() for o, _ in orders))
     for number in needed:
@@ -135,12 +136,12 @@ def test_records_on_another_file_system(records_dir, vocabulary):
     assert manifest == local == load_manifest(remote)
     assert load_records_vocabulary(remote, manifest).hash == vocabulary.hash
     config = DataConfig(sources=[SourceConfig(path=remote)])
-    epoch = tf.constant(1, tf.int64)
-    read = blocks_of(config, manifest).epoch(epoch).as_numpy_iterator()
-    expected = blocks_of(data(records_dir), manifest).epoch(epoch).as_numpy_iterator()
-    keys = {key for _, _, keys in read for key in keys}
-    assert keys == {key for _, _, keys in expected for key in keys} and len(keys) > 100
-    view = Spans(1, 1, 3, 10, "all", special_ids(vocabulary))
+    read, expected = (
+        {key for _, _, keys in blocks_of(c, manifest).epoch(1).as_numpy_iterator() for key in keys}
+        for c in (config, data(records_dir))
+    )
+    assert read == expected and len(read) > 100
+    view = Spans(1, 1, 3, 10, "all", SpecialIds.of(vocabulary))
     found = [unusable_records(c, manifest, view, "data") for c in (config, data(records_dir))]
     assert found[0] == found[1] != []
     tf.io.gfile.remove(f"{remote}/{manifest.shards[0].name}")

@@ -89,27 +89,26 @@ def test_every_pair_once_an_epoch(streamed, whole):
     expected = len(pairs_by_hand(streamed.folder, streamed.special, 24))
     keys = Counter(int(key) for batch in whole for key in batch["key"])
     assert max(keys.values()) == 1
-    config = _config(streamed)
-    names = record_names(np.array(list(keys)), config, load_manifest(streamed.folder), 0)
-    epochs = Counter(name.epoch for name in names)
+    epochs = Counter(name.epoch for name in _names(streamed, list(keys)))
     assert epochs[0] == expected and len(epochs) > 2
 
 
-def _config(pipeline):
-    return DataConfig(input_path=str(pipeline.folder), seq_length=24)
+def _names(pipeline, keys):
+    """Returns the records of examples."""
+    config = DataConfig(input_path=str(pipeline.folder))
+    return record_names(np.array(keys), config, load_manifest(pipeline.folder), 0)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_a_record_is_read_by_one_host(streamed, whole, hosts):
     """In an epoch; and each host builds its share of the examples."""
-    manifest = load_manifest(streamed.folder)
     readers: dict = {}
     for host in range(hosts):
         batches = streamed.batches(STEPS, Replicas(hosts, host, 1), **SETTINGS)
         keys = np.concatenate([batch["key"] for batch in batches])
         assert len(keys) * hosts == sum(len(batch["key"]) for batch in whole)
-        for name in set(record_names(keys, _config(streamed), manifest, 0)):
+        for name in set(_names(streamed, keys)):
             readers.setdefault((name.epoch, name.path), set()).add(host)
     assert {len(each) for each in readers.values()} == {1}
 
@@ -130,24 +129,16 @@ def test_shapes_of_a_step(streamed):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("hosts", "done"),
-    [(1, 50), (1, 3), (4, 50), (2, 97)],
+    ("hosts", "done", "settings"),
+    [(1, 50, {}), (1, 3, {}), (4, 50, {}), (2, 97, {}), (1, 44, {"bucket_boundaries": []})],
 )
-def test_goes_on_after_any_batch(streamed, whole, done, hosts):
+def test_goes_on_after_any_batch(streamed, hosts, done, settings):
     """With as many hosts or with others; and what it stores leads on in turn."""
-    found = _hosts(streamed, hosts, hosts, 5, whole[done - 1]["position"])
+    whole = streamed.batches(STEPS, **SETTINGS | settings)
+    found = _hosts(streamed, hosts, hosts, 5, whole[done - 1]["position"], **settings)
     assert_same_data(found, whole[done : done + 5])
-    again = _hosts(streamed, 1, 1, 2, found[-1]["position"])
+    again = _hosts(streamed, 1, 1, 2, found[-1]["position"], **settings)
     assert_same_data(again, whole[done + 5 : done + 7])
-
-
-@pytest.mark.long
-def test_random_batches_go_on(streamed):
-    """Without buckets."""
-    settings = {**SETTINGS, "bucket_boundaries": []}
-    batches = streamed.batches(60, **settings)
-    found = _hosts(streamed, 1, 1, 5, batches[43]["position"], bucket_boundaries=[])
-    assert_same_data(found, batches[44:49])
 
 
 @pytest.mark.long
@@ -189,14 +180,13 @@ def test_what_waits_is_bounded(streamed, monkeypatch, capfd):
     assert_same_data(list(found), batches[48:53])
 
 
-def _number(config, manifest, replicas=1) -> int:
-    return num_streams(config, manifest, shard_repetitions(config, manifest), replicas)
+def _number(config, manifest) -> int:
+    return num_streams(config, manifest, shard_repetitions(config, manifest))
 
 
 def _numbers(folder, **settings) -> int:
-    replicas = settings.pop("replicas", 1)
     config = DataConfig(input_path=str(folder), seq_length=24, **settings)
-    return _number(config, load_manifest(folder), replicas)
+    return _number(config, load_manifest(folder))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +225,7 @@ def test_streams_keep_the_mixture(exponent, expected, epochs, rtol):
     blocks = blocks_of(config, manifest, 1000, count)
     for epoch in range(epochs):
         for stream in range(count):
-            order, _ = blocks._order(tf.constant(epoch, tf.int64), stream)
+            order, _ = blocks._order(epoch, stream)
             np.add.at(read[stream], order.numpy(), 1)
     lengths = read @ records
     np.testing.assert_allclose(lengths, lengths.mean(), rtol=rtol)

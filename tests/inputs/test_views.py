@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from official_cmlm.inputs.views import AdjacentPairs, Segments
 from tests.inputs.blocks import DOCUMENTS, SLOW, SPECIAL, make_block, random_documents, wrap
-from tests.oracles.cmlm_numpy import adjacent_pairs, greedy_pack, pair_segments
+from tests.oracles.cmlm_numpy import greedy_pack, pair_segments
 
 SEGMENT = st.sampled_from(["sentence", "packed"])
 
@@ -21,15 +21,6 @@ def _parts(document, segment, limit, pack=greedy_pack):
     return [wrap([t for i in run for t in document[i]][:limit]) for run in indices]
 
 
-def _pairs(documents, segment, limit):
-    """Lists all pairs in the order of the text."""
-    result = []
-    for document in documents:
-        parts = _parts(document, segment, limit, pair_segments)
-        result += [(parts[i], parts[j]) for i, j in adjacent_pairs(len(parts))]
-    return result
-
-
 def _examples(view, block):
     examples = view(block)
     return list(zip(*(examples[name].to_list() for name in view.sequences)))
@@ -39,7 +30,7 @@ def _examples(view, block):
 @given(
     documents=DOCUMENTS,
     distance=st.integers(1, 8),
-    segment=st.sampled_from(["sentence", "packed"]),
+    segment=SEGMENT,
     limit=st.integers(1, 20),
     swapped=st.booleans(),
 )
@@ -70,19 +61,10 @@ def test_all_pairs_near_each_other(documents, distance, segment, limit, swapped)
 )
 def test_short_documents(lengths, limit, halves):
     """A record that fits one segment is split in the middle; a longer one is packed as ever."""
-    document = [[10 * (i + 1) + j for j in range(length)] for i, length in enumerate(lengths)]
     view = AdjacentPairs("packed", limit + 2, 0.0, SPECIAL)
-    # Others in the block, which are long or have no sentence, change nothing.
-    others = [[], [[6] * limit, [7] * limit], []]
-    for documents in ([document], [*others, document, *others]):
-        own = [pair for pair in _examples(view, make_block(documents)) if pair[0][1] >= 10]
-        assert [tuple(len(side) - 2 for side in pair) for pair in own] == (
-            [halves] if halves else []
-        )
-    assert not _examples(view, make_block([[], []]))
-    # Plain MLM reads it as before.
-    segments = Segments("packed", limit + 2, SPECIAL)(make_block([document]))["segment"]
-    assert segments.to_list() == _parts(document, "packed", limit)
+    pairs = _examples(view, make_block([[[6] * length for length in lengths]]))
+    found = [tuple(len(side) - 2 for side in pair) for pair in pairs]
+    assert found == ([halves] if halves else [])
 
 
 def test_the_end_of_a_long_document():
@@ -95,14 +77,12 @@ def test_the_end_of_a_long_document():
 
 def test_half_of_the_pairs_are_swapped():
     """Order apart, the pairs are those of the text; each is swapped independently."""
-    documents = random_documents(400, 9)
-    block = make_block(documents)
-    result = _examples(AdjacentPairs("sentence", 34, 0.5, SPECIAL), block)
-    swapped = []
-    for example, (left, right) in zip(result, _pairs(documents, "sentence", 32), strict=True):
-        assert example in ((left, right), (right, left))
-        if left != right:
-            swapped.append(example == (right, left))
+    block = make_block(random_documents(400, 9))
+    plain, swapped = (
+        _examples(AdjacentPairs("sentence", 34, share, SPECIAL), block) for share in (0.0, 0.5)
+    )
+    assert all(pair in (text, text[::-1]) for pair, text in zip(swapped, plain, strict=True))
+    swapped = [pair != text for pair, text in zip(swapped, plain) if text[0] != text[1]]
     n = len(swapped)
     assert n > 3000
     assert abs(sum(swapped) - n / 2) < 5 * math.sqrt(n / 4)

@@ -1,7 +1,6 @@
 """Views of documents inside a pipeline: the same examples as by hand, and what is refused."""
 
 import pytest
-import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
@@ -11,10 +10,10 @@ from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.reader import parse_block
-from official_cmlm.inputs.views import AdjacentPairs
+from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import blocks_of, special_ids
+from tests.inputs.pipelines import blocks_of
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +28,7 @@ def folder(tmp_path_factory, vocabulary):
 def blocks(folder):
     """Reads the serialised records and keys of a validation pass."""
     config = DataConfig(input_path=str(folder), is_training=False, shuffle_sentences=30)
-    read = blocks_of(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
+    read = blocks_of(config, load_manifest(folder)).epoch(0)
     blocks = [(serialized, keys) for _, serialized, keys in read]
     assert len(blocks) > 2
     return blocks
@@ -38,8 +37,8 @@ def blocks(folder):
 def _views(vocabulary):
     mirrored = ("word_repetition", "span_mask")
     return {
-        "spans": Spans(1, 1, 4, 10, "all", special_ids(vocabulary)),
-        "distant": AdjacentPairs("sentence", 24, 0.5, special_ids(vocabulary), 3),
+        "spans": Spans(1, 1, 4, 10, "all", SpecialIds.of(vocabulary)),
+        "distant": AdjacentPairs("sentence", 24, 0.5, SpecialIds.of(vocabulary), 3),
         **{
             name: Mirrored("sentence", 24, name, 5, 30, 0.32, 0.15, vocabulary) for name in mirrored
         },
@@ -91,7 +90,7 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
 def test_documents_that_are_too_short(folder, vocabulary):
     """No example at all is an error that says how long they must be."""
     config = DataConfig(input_path=str(folder), seq_length=24, global_batch_size=4)
-    view = Spans(2, 1, 4, 512, "all", special_ids(vocabulary))
+    view = Spans(2, 1, 4, 512, "all", SpecialIds.of(vocabulary))
     with pytest.raises(UserError, match="Spans example .* at least 2048 tokens") as caught:
         check_examples(config, load_manifest(folder), view)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
@@ -99,7 +98,7 @@ def test_documents_that_are_too_short(folder, vocabulary):
 
 def test_short_records_are_counted(folder, blocks, vocabulary):
     """They are those that give no example; a sentence that a cut repeats does not count."""
-    view = Spans(1, 1, 4, 20, "all", special_ids(vocabulary))
+    view = Spans(1, 1, 4, 20, "all", SpecialIds.of(vocabulary))
     config = DataConfig(input_path=str(folder), seq_length=24)
     parsed = [parse_block("documents", *block, with_text=False) for block in blocks]
     read = sum(block.keys.shape[0] for block in parsed)
