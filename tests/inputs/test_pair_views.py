@@ -9,11 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.pair_views import (
-    InferencePairs,
-    TextPairs,
-    TextTriples,
-)
+from official_cmlm.inputs.pair_views import InferencePairs, TextPairs, TextTriples
 from official_cmlm.records.pairs import PairBlock
 from tests.inputs.blocks import SLOW, SPECIAL, wrap
 
@@ -130,20 +126,6 @@ def test_every_other_language_is_as_likely(row_size):
         assert row_size == 2 or stats.chisquare(counts).pvalue > 1e-3
 
 
-def test_languages_are_drawn_anew_for_new_keys():
-    """Another epoch pairs other languages: of three, half of them as before."""
-    draws = []
-    for epoch in range(2):
-        keys = range(epoch * 3000, epoch * 3000 + 3000)
-        draws.append(_languages(_inference(3)(_rows(1000, 3, keys)))[1][1])
-    again = _languages(_inference(3)(_rows(1000, 3, range(3000))))[1][1]
-    assert (draws[0] == again).all()
-    assert abs((draws[0] == draws[1]).mean() - 0.5) < 4 * np.sqrt(0.25 / 3000)
-    # The members of a row are drawn independently: all three steps agree one time in four.
-    steps = ((draws[0].reshape(-1, 3) - range(3)) % 3 == 1).sum(axis=1)
-    assert abs(np.isin(steps, (0, 3)).mean() - 0.25) < 4 * np.sqrt(0.1875 / 1000)
-
-
 def test_hypotheses_depend_on_row_and_key_alone():
     """A row gives the same examples in any block."""
     together = _languages(_inference(4)(_rows(5, 4, range(20))))[1][1]
@@ -158,11 +140,3 @@ def test_pairs_of_two_languages_are_different_as_they_are():
     examples = _inference(1)(_rows(6, 1))
     premises, hypotheses = _languages(examples)
     np.testing.assert_array_equal(premises, hypotheses)
-
-
-def test_long_texts_are_cut():
-    """The hypothesis that is drawn is cut, as the premise is."""
-    block = _block([([10] * 9, [20] * 9), ([11] * 2, [21] * 3)], [1, 1])
-    examples = _inference(2, seq_length=6)(block)
-    assert examples["first"].to_list() == [wrap([10] * 4), wrap([11] * 2)]
-    assert examples["second"].to_list() == [wrap([21] * 3), wrap([20] * 4)]
