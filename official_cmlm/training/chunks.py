@@ -105,7 +105,6 @@ def chunked_gradients(
     """Computes a batch's loss, the gradients of `factor` times the loss, and the outputs.
 
     Args:
-      model: the model.
       features: group -> features; the groups may differ in their number of examples, and are
         computed one after another.
       step_key: key of the dropout masks, see `MultiObjectiveModel.call`.

@@ -39,7 +39,6 @@ class MultiObjectiveModel(tf_keras.Model):
         """Builds the objectives.
 
         Args:
-          encoder: the encoder.
           chosen: settings by objective name, already checked.
           static_shapes: whether no tensor shape may depend on values, as XLA requires.
           data_positions: those of the training data. Default: none.
@@ -73,7 +72,6 @@ class MultiObjectiveModel(tf_keras.Model):
         """Maps group -> features, see `build_inputs` of the task, to objective name -> output.
 
         Args:
-          features: the batches.
           training: whether dropout is on.
           step_key: int64 scalar, a hash of seed and step that decides the dropout masks. Default:
             masks come from Keras's generator.

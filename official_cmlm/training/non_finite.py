@@ -5,7 +5,6 @@ callbacks, no strings and only static shapes.
 """
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import tensorflow as tf
 from official_cmlm.checkpoints.integrity import last_checkpoint
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
+from official_cmlm.files import write_json
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.records.manifest import load_folders
 from official_cmlm.training.runtime import is_chief
@@ -138,7 +138,6 @@ def _values_of(variable: tf.Variable) -> list[np.ndarray]:
     return [value.numpy() for value in strategy.experimental_local_results(variable)]
 
 
-FAILED_NAME = "failed_step.json"
 # Most records that the message names; the file lists all.
 _SHOWN = 3
 
@@ -174,10 +173,10 @@ def failed_step(
         "keys": {group: keys.tolist() for group, keys in failure.keys.items()},
         "examples_left_out": failure.left_out,
     }
-    name = FAILED_NAME if worker == 0 else f"failed_step.worker{worker}.json"
+    name = "failed_step.json" if worker == 0 else f"failed_step.worker{worker}.json"
     path = Path(model_dir) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    write_json(path, values)
     named = list(dict.fromkeys(name for group in records.values() for name in group))
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     all_of_them = "all"

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from official_cmlm import progress
 from official_cmlm.errors import Stopped
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import read_object, write_json
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
@@ -205,8 +205,7 @@ def write_summary(
         "checkpoint": checkpoint,
         "versions": versions(),
     }
-    text = json.dumps(values, indent=2, allow_nan=False)
-    atomic_write_text(Path(model_dir) / SUMMARY_NAME, text + "\n")
+    write_json(Path(model_dir) / SUMMARY_NAME, values)
 
 
 def _finite(value: float | None) -> float | None:

@@ -54,19 +54,9 @@ from official_cmlm.training.inherited_fields import (
 )
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
-from official_cmlm.training.progress import (
-    TrainingProgress,
-    evaluated_steps,
-    write_summary,
-)
+from official_cmlm.training.progress import TrainingProgress, evaluated_steps, write_summary
 from official_cmlm.training.projector import validation_folders, write_projector
-from official_cmlm.training.runtime import (
-    create_strategy,
-    devices,
-    is_chief,
-    is_compiled,
-    prepared,
-)
+from official_cmlm.training.runtime import create_strategy, devices, is_chief, is_compiled, prepared
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import (
@@ -88,9 +78,7 @@ def run(
     """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
 
     Args:
-      params: the experiment.
-      mode: e.g. `train_and_eval`.
-      model_dir: the folder.
+      params, mode, model_dir: see `Run`.
       projector_sentences: at the end TensorBoard's projector gets the embeddings of so many
         validation sentences.
 
@@ -118,11 +106,7 @@ def run(
 
 
 def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> "Run":
-    """Checks a run and builds its strategy and task; prints what the run will do.
-
-    Raises:
-      UserError: for an invalid configuration, invalid records or an unsuitable model directory.
-    """
+    """Checks a run and builds its strategy and task; prints what the run will do."""
     trains, asked = "train" in mode, params.runtime.mixed_precision_dtype
     params, xla_choice = prepared(params, model_dir if trains else "")
     strategy = create_strategy(params.runtime)
@@ -166,8 +150,8 @@ class Run:
       params: the experiment, with the settings of this machine, see `runtime.prepared`.
       task: the task of `params`.
       mode: e.g. `train_and_eval`.
-      model_dir: the folder.
-      strategy: the distribution strategy.
+      model_dir: folder of its checkpoints and reports.
+      strategy: distributes its steps.
     """
 
     params: SentenceEncoderExperimentConfig
@@ -264,11 +248,7 @@ class Run:
                     checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(
                         params, self.model_dir
                     ),
-                    trainer_cls=functools.partial(
-                        Trainer,
-                        stop=stop,
-                        reached=reached,
-                    ),
+                    trainer_cls=functools.partial(Trainer, stop=stop, reached=reached),
                 )
             except UserError as error:
                 # Gin, which calls the constructor, appends the place of the call to the message.

@@ -85,7 +85,6 @@ def choose_xla(
     """Chooses whether XLA compiles the steps of a training whose `runtime.enable_xla` is null.
 
     Args:
-      params: the experiment.
       num_gpus: GPUs of this machine that it uses.
       model_dir: its folder; a training that goes on there keeps its choice. Empty: none.
     """

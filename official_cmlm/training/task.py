@@ -59,8 +59,6 @@ class Group:
 
     Attributes:
       objectives: their names.
-      data: the records.
-      view: the view.
       augments: functions that add features to a batch, of all objectives, each once.
     """
 

@@ -183,7 +183,7 @@ class Trainer(base_trainer.Trainer):
         self._checkpoint_due: float | None = None
         self.totals = Totals()
         # Totals of the run's first piece; rates exclude it, as it includes tracing and compiling.
-        self._first: Totals | None = None
+        self._first = Totals()
         self._piece = 1
         self._evaluated = 0
         if train:
@@ -266,7 +266,7 @@ class Trainer(base_trainer.Trainer):
             if failure is not None:
                 raise StepFailed(failure)
             left -= piece
-            if self._first is None:
+            if not self._first.steps:
                 if self.on_first_step is not None:
                     self.on_first_step(time.monotonic() - started)
                 self._first = self._since_begin(
@@ -294,7 +294,7 @@ class Trainer(base_trainer.Trainer):
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
         found["learning_rate"] = float(tf.convert_to_tensor(self._last_rate()))
-        if not self.totals.steps and self._first:
+        if not self.totals.steps:
             loop -= self._first
         if loop.steps:
             found |= {"seconds": loop.seconds, **loop.rates()}
@@ -339,8 +339,7 @@ class Trainer(base_trainer.Trainer):
         logs = super().train_loop_end()
         logs["learning_rate"] = self._last_rate()
         loop = self._since_begin({name: logs.pop(name) for name in NAMES})
-        is_first = not self.totals.steps
-        measured = loop - self._first if is_first and self._first else loop
+        measured = loop if self.totals.steps else loop - self._first
         self.totals += loop
         logs.update((measured if measured.steps else loop).rates())
         left = self.config.trainer.train_steps - int(self.global_step.numpy())
@@ -359,7 +358,7 @@ class Trainer(base_trainer.Trainer):
 
     def rates(self) -> dict[str, float]:
         """Returns `Totals.rates` of this run, without its first piece if there are others."""
-        later = self.totals - self._first if self._first else self.totals
+        later = self.totals - self._first
         return (later if later.steps else self.totals).rates()
 
     def check_stop(self, output: dict[str, Any]) -> None:
