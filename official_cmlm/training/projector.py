@@ -7,10 +7,11 @@ weights, and first the embeddings, which have metadata.
 """
 
 import io
+import itertools
 import os
 import random
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -129,17 +130,10 @@ def read_sentences(folder: str | os.PathLike, vocabulary: Vocabulary) -> Iterato
         if manifest.keep_text:
             texts = [text.decode("utf-8", "replace") for text in feature["text"].bytes_list.value]
         else:
-            texts = list(_spelled(feature["token_ids"].int64_list.value, lengths, vocabulary))
+            ids, ends = feature["token_ids"].int64_list.value, itertools.accumulate(lengths)
+            texts = [spelled(ids[end - n : end], vocabulary) for n, end in zip(lengths, ends)]
         for text, language in zip(texts, languages):
             yield text, language.decode("utf-8", "replace")
-
-
-def _spelled(ids: Sequence[int], lengths: Iterable[int], vocabulary: Vocabulary) -> Iterator[str]:
-    """Yields the sentences of a record without text, spelled with their tokens."""
-    start = 0
-    for length in lengths:
-        yield spelled(ids[start : start + length], vocabulary)
-        start += length
 
 
 def spelled(ids: Sequence[int], vocabulary: Vocabulary) -> str:
