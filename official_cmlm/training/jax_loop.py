@@ -101,15 +101,12 @@ class JaxLoop:
         step: Callable[[Any], None],
         host_variables: Iterable[tf.Variable],
         variables: Callable[[], Iterable[tf.Variable]] = tuple,
-        report: Callable[[str], None] | None = None,
     ) -> None:
         """Starts JAX; nothing is compiled yet.
 
         Args:
           step, variables: see `step_module.lower`.
           host_variables: see the class.
-          report: called with a line of text before each compilation. Default: prints it above the
-            progress bar.
 
         Raises:
           UserError: if JAX or its device is missing.
@@ -120,7 +117,6 @@ class JaxLoop:
         self._step, self._variables = step, variables
         self._host_variables = list(host_variables)
         self._host = {variable.ref() for variable in self._host_variables}
-        self._report = report or (lambda line: tqdm.write(line, file=sys.stderr))
         self._executables: dict[Any, _Executable] = {}
         # Variable's reference -> array on the device.
         self._state: dict[Any, Any] = {}
@@ -213,7 +209,8 @@ class JaxLoop:
         shapes = tuple((tuple(t.shape), t.dtype) for t in tf.nest.flatten(batch))
         if shapes not in self._executables:
             started = time.monotonic()
-            self._report(f"compiling the step for batches of {_sizes(batch)}")
+            line = f"compiling the step for batches of {_sizes(batch)}"
+            tqdm.write(line, file=sys.stderr)
             self._executables[shapes] = self._compile(batch)
             self.compiling += time.monotonic() - started
         executable = self._executables[shapes]

@@ -11,10 +11,10 @@ from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.step import whole_gradients
 from tests.inputs.blocks import SPECIAL, make_batch, wrap
 from tests.modeling.helpers import build, make_masked, make_pairs
+from tests.training.helpers import DROPOUT
 
 # Used slots of 3 rows of 5 slots each: 8 in all.
 COUNTS = (3, 1, 4)
-DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 
 
 def test_the_default_is_berts_number():

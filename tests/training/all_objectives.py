@@ -10,7 +10,7 @@ import tensorflow as tf
 from data_prep.add_vectors import write_taught
 from data_prep.readers import Document
 from official_cmlm.inputs.reader import parse_block
-from official_cmlm.inputs.views import RecordFacts, View
+from official_cmlm.inputs.views import View
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
@@ -26,7 +26,7 @@ from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.pairs_helpers import nli_rows, triples, write_pairs
-from tests.training.helpers import task_config
+from tests.training.helpers import data, task_config
 from tests.training.step_values import halves_of
 
 # Components of a teacher's vectors; the encoder has others.
@@ -93,6 +93,14 @@ def records_of(folder: Path, name: str) -> Path:
     return folder / _RECORDS.get(name, "documents")
 
 
+def with_own_records(folder: Path, name: str, **settings):
+    """Returns the settings of an objective that reads its own records."""
+    records = records_of(folder, name)
+    return SETTINGS[name].replace(
+        train_data=data(records), validation_data=data(records, is_training=False), **settings
+    )
+
+
 def task_of(
     folder: Path, name: str, encoder=None, static_shapes=False, **settings
 ) -> SentenceEncoderTask:
@@ -108,29 +116,20 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
 
     The same features as `build_inputs` gives, without the seconds that a pipeline takes to start.
     """
-    data, config = task.task_config.train_data, task.chosen[name]
-    manifest = load_manifest(data.input_path)
-    facts = RecordFacts(
-        task.vocabulary,
-        manifest.row_size,
-        tuple(manifest.languages),
-        tuple(manifest.labels),
-        bool(manifest.negatives),
-        manifest.vector_size,
-    )
-    view = config.view(data, facts)
+    (group,) = (group for group in task.train_groups if name in group.objectives)
+    data, view = group.data, group.view
     found = examples_of(data.input_path, view)
     examples = {key: values[start : start + count] for key, values in found.items()}
     features = {key: examples[key] for key in ("key", *view.scalars)}
     for sequence in view.sequences:
         ids = examples[sequence]
-        padded = ids.to_tensor(facts.special.pad, shape=[count, data.seq_length])
+        padded = ids.to_tensor(view.special.pad, shape=[count, data.seq_length])
         features[sequence] = {
             "input_word_ids": padded,
             "input_mask": tf.sequence_mask(ids.row_lengths(), data.seq_length, tf.int32),
             "input_type_ids": tf.zeros_like(padded),
         }
-    for augment in config.augments(facts.special):
+    for augment in task.chosen[name].augments(view.special):
         features = augment(features)
     return {name: features}
 

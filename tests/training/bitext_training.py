@@ -8,6 +8,7 @@ import sys
 from experiments import registry
 from official_cmlm.training.progress import TrainingProgress
 from official_cmlm.training.run import run
+from tests.training.helpers import ENCODER
 
 STEPS, INTERVAL = 200, 50
 # One bucket: the hosts' steps, which XLA cannot compile, have the shapes of the compiled one.
@@ -29,11 +30,8 @@ def _params(documents: str, pairs: str, strategy: str):
         "init_checkpoint": "",
         "chunk_size": 2,
         "encoder": {
+            **ENCODER,
             "vocab_size": 0,
-            "hidden_size": 16,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "num_layers": 1,
             "max_position_embeddings": 24,
             "dropout_rate": 0.2,
             "remat": "blocks",
@@ -45,11 +43,7 @@ def _params(documents: str, pairs: str, strategy: str):
                 "validation_data": {**_DATA, "input_path": pairs, "bucket_boundaries": []},
             },
         },
-        "train_data": {
-            **_DATA,
-            "input_path": documents,
-            "streams": 4,
-        },
+        "train_data": {**_DATA, "input_path": documents, "streams": 4},
         "validation_data": {**_DATA, "input_path": documents, "bucket_boundaries": []},
     }
     trainer = {

@@ -1,7 +1,22 @@
 """Task configurations over tiny records."""
 
+import numpy as np
+import tensorflow as tf
+
 from official_cmlm.configs.data import DataConfig
 from tests.conftest import tiny_encoder_config
+
+# Every kind of dropout of the encoder.
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+# YAML keys of an encoder of one layer × 16.
+ENCODER = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "num_layers": 1,
+    "max_position_embeddings": 40,
+}
+_COUNT_OF_SAVES = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def data(folder, is_training=True, **overrides):
@@ -33,6 +48,20 @@ def optimizer_config(kind="adamw", rate=0.01, **settings):
             "learning_rate": {"type": "constant", "constant": {"learning_rate": rate}},
         }
     )
+
+
+def assert_same_checkpoints(prefixes, **tolerances):
+    """Checks that two checkpoints hold equal numbers, but for the count of their saves.
+
+    Without tolerances they are equal bit for bit.
+    """
+    check = np.testing.assert_allclose if tolerances else np.testing.assert_array_equal
+    expected, found = (tf.train.load_checkpoint(str(prefix)) for prefix in prefixes)
+    names = expected.get_variable_to_shape_map()
+    assert names == found.get_variable_to_shape_map() and len(names) > 50
+    for name in names.keys() - {"_CHECKPOINTABLE_OBJECT_GRAPH", _COUNT_OF_SAVES}:
+        values = (reader.get_tensor(name) for reader in (found, expected))
+        check(*values, err_msg=name, **tolerances)
 
 
 def by_objective(element):

@@ -4,6 +4,8 @@
 """
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +25,24 @@ def _kept_dataset(plan: Plan, augments: tuple[Augment, ...], replicas: Replicas)
     if key not in _DATASETS:
         _DATASETS[key] = build_dataset(plan, augments, replicas)
     return _DATASETS[key]
+
+
+def at_call(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, number: int, act) -> None:
+    """Lets call `number` of a method do something first."""
+    original, calls = getattr(owner, name), []
+
+    def wrapped(self, *args):
+        calls.append(args)
+        if len(calls) == number:
+            act()
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+def ask_to_stop() -> None:
+    """Sends this process the signal that asks a training to stop."""
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager

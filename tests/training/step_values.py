@@ -3,7 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import summed_over_replicas, whole_gradients
 from tests.conftest import mirrored_strategy
 
@@ -39,6 +41,20 @@ def step_of_any_size(model, features, **options):
     )
 
 
+def compiled_bytes(encoder, objectives, batch, chunk_size=0):
+    """Returns the bytes of temporary buffers of a compiled step, by XLA's own account."""
+    from official_cmlm.training.jax_loop import compiled_memory
+
+    model = MultiObjectiveModel(SentenceEncoderModel(encoder), objectives, static_shapes=True)
+
+    def step(features):
+        _, *gradients = step_values(model, features, chunk_size)
+        for variable, gradient in zip(model.trainable_variables, gradients):
+            variable.assign_sub(0.1 * gradient)
+
+    return compiled_memory(step, batch)
+
+
 def check_equal(found, expected, rtol=1e-5):
     """Checks that values are the same; the first, the loss, is not near 0.
 
@@ -54,6 +70,14 @@ def halves_of(batch):
     return [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], batch) for i in (0, 1)]
 
 
+def distributed(strategy, batch):
+    """Returns a batch of which each of two replicas has a half."""
+    halves = halves_of(batch)
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+
 def replica_values(single, whole, make_model, chunk_size=0):
     """Returns the values of each of two replicas with half of a batch each.
 
@@ -63,15 +87,13 @@ def replica_values(single, whole, make_model, chunk_size=0):
       make_model: makes the model of the replicas.
       chunk_size: as for `step_values`.
     """
-    halves, strategy = halves_of(whole), mirrored_strategy()
+    strategy = mirrored_strategy()
     with strategy.scope():
         mirrored = make_model()
     mirrored.set_weights(single.get_weights())
-    features = strategy.experimental_distribute_values_from_function(
-        lambda context: halves[context.replica_id_in_sync_group]
-    )
     # Not traced: that takes longer than the step.
-    values = strategy.run(step_values, args=(mirrored, features, chunk_size))
+    arguments = (mirrored, distributed(strategy, whole), chunk_size)
+    values = strategy.run(step_values, args=arguments)
     return [
         [strategy.experimental_local_results(value)[replica].numpy() for value in values]
         for replica in range(2)

@@ -28,12 +28,6 @@ def _task(folder, objectives, encoder=None, **overrides):
     return SentenceEncoderTask(task_config(folder, objectives, encoder, **overrides))
 
 
-def test_good_configuration_is_accepted(records_dir):
-    """The configuration that the others deviate from; the encoder takes the vocabulary's size."""
-    task = _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)})
-    assert task.build_model().encoder.config.vocab_size == len(task.vocabulary)
-
-
 def test_files_of_earlier_versions_are_read():
     """A field that is gone may be there with its default, which did nothing; else it is unknown."""
     config = SentenceEncoderTaskConfig()
@@ -106,8 +100,9 @@ def test_settings_that_cannot_be(records_dir, objectives, encoder, settings, par
 
 
 def test_settings_that_just_fit(records_dir, vocabulary):
-    """24 tokens and 24 projections in 48 positions; the vocabulary's own size."""
-    _task(records_dir, {"cmlm": CmlmConfig(num_projections=24)})
+    """24 tokens and 24 projections in 48 positions; the vocabulary's size, given or not."""
+    task = _task(records_dir, {"cmlm": CmlmConfig(num_projections=24)})
+    assert task.build_model().encoder.config.vocab_size == len(vocabulary)
     _task(records_dir, MLM, {"vocab_size": len(vocabulary)})
 
 
@@ -126,6 +121,7 @@ def test_settings_that_just_fit(records_dir, vocabulary):
         ("sentence_vector", "projected_mean"),
         ("num_projections", 3),
         ("num_projections", -3),
+        ("remat", "all"),
     ],
 )
 def test_encoder_settings(records_dir, field, value):
@@ -173,16 +169,10 @@ def test_vocabulary_file_of_other_records(records_dir, vocabulary, other):
     refuses(build, records_dir, vocabulary.hash, words.hash)
 
 
-def test_batch_does_not_divide_by_the_replicas(records_dir):
-    """The batch size and the number of replicas are named."""
-    task = _task(records_dir, MLM)
-    task.check_batch_sizes(4)
-    refuses(lambda: task.check_batch_sizes(3), "global_batch_size", 8, 3)
-    own = {"mlm": MlmConfig(train_data=data(records_dir, global_batch_size=6))}
-    refuses(lambda: _task(records_dir, own).check_batch_sizes(4), "global_batch_size", 6, 4)
-
-
-def test_own_records_are_named_where_they_stand(records_dir):
+def test_own_records_are_named_where_they_are_set(records_dir):
     """A mistake in an objective's own data is not blamed on the task's."""
     own = {"mlm": MlmConfig(train_data=data(records_dir, segment="word"))}
     refuses(lambda: _task(records_dir, own), "task.objectives.mlm.train_data.segment")
+    own = {"mlm": MlmConfig(train_data=data(records_dir, global_batch_size=6))}
+    field = "task.objectives.mlm.train_data.global_batch_size"
+    refuses(lambda: _task(records_dir, own).check_batch_sizes(4), field, 6, 4)

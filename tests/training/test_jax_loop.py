@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import itertools
+import re
 import sys
 
 import numpy as np
@@ -14,28 +15,21 @@ from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import randomize
-from tests.training.all_objectives import SETTINGS, batch_of, records_of
-from tests.training.helpers import data, optimizer_config, task_config
+from tests.training.all_objectives import SETTINGS, batch_of, records_of, task_of, with_own_records
+from tests.training.helpers import DROPOUT, optimizer_config, task_config
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 
-_DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 # After some more, rounding of the sum of all objectives has grown beyond the tolerance.
 _STEPS = 12
 
 
 def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     """Losses and metrics of each step, and the weights after all, of a sum of objectives."""
-    settings = {
-        name: SETTINGS[name].replace(
-            train_data=data(records_of(folders, name)),
-            validation_data=data(records_of(folders, name), is_training=False),
-        )
-        for name in names
-    }
+    settings = {name: with_own_records(folders, name) for name in names}
     # To compile some steps takes longer than to compute them eagerly, above all blocks.
     few = steps < _STEPS
-    encoder = {"num_layers": 0 if few else 1, **_DROPOUT}
+    encoder = {"num_layers": 0 if few else 1, **DROPOUT}
     config = task_config(records_of(folders, names[0]), settings, encoder, **task)
     tf_keras.utils.set_random_seed(3)
     task = SentenceEncoderTask(config, static_shapes=True)
@@ -56,10 +50,7 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     )
     variables = [v for metric in (*metrics, loss) for v in metric.variables]
     loop = on_jax and JaxLoop(
-        step,
-        variables,
-        lambda: [*model.variables, *optimizer_variables(optimizer)],
-        report=lambda line: None,
+        step, variables, lambda: [*model.variables, *optimizer_variables(optimizer)]
     )
     compiled = step if few else tf.function(step, jit_compile=True, autograph=False)
     found = []
@@ -78,9 +69,7 @@ def _batch(folders, group, start):
     """Returns the features of all objectives of a group."""
     found = {}
     for name in group.objectives:
-        settings = {name: SETTINGS[name]}
-        config = task_config(records_of(folders, name), settings, {"num_layers": 1})
-        found |= batch_of(SentenceEncoderTask(config), name, start=start)[name]
+        found |= batch_of(task_of(folders, name), name, start=start)[name]
     return found
 
 
@@ -117,16 +106,14 @@ def test_the_sum_of_all_objectives(folders, kind, rate, chunk_size):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("float32_after")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(folders, dtype):
     """Activations of 16 bits, weights of 32: as TensorFlow's own step, but for rounding."""
     tf_keras.mixed_precision.set_global_policy(dtype)
-    try:
-        names = ["cmlm", "contrastive"]
-        found, weights = _trained(folders, names, "adamw", 1e-3, on_jax=True)
-        expected, expected_weights = _trained(folders, names, "adamw", 1e-3, on_jax=False)
-    finally:
-        tf_keras.mixed_precision.set_global_policy("float32")
+    names = ["cmlm", "contrastive"]
+    found, weights = _trained(folders, names, "adamw", 1e-3, on_jax=True)
+    expected, expected_weights = _trained(folders, names, "adamw", 1e-3, on_jax=False)
     np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=2e-2)
     assert {value.dtype for value in weights.values()} == {np.dtype(np.float32)}
     for name, value in expected_weights.items():
@@ -138,7 +125,7 @@ def _counting_loop(counter, weight):
         weight.assign_add(batch["group"]["x"])
         counter.assign_add(1.0)
 
-    return JaxLoop(step, [counter], report=lambda line: None)
+    return JaxLoop(step, [counter])
 
 
 def _batches(*lengths):
@@ -170,20 +157,21 @@ def test_where_the_newest_values_are():
     assert weight.numpy().tolist() == [11.0, 11.0]
 
 
-def test_one_state_for_batches_of_all_shapes():
+def test_one_state_for_batches_of_all_shapes(capfd):
     """A program a shape, compiled once; all update the same variables."""
-    counter, weight, lines = tf.Variable(0.0), tf.Variable(0.0), []
+    counter, weight = tf.Variable(0.0), tf.Variable(0.0)
 
     def step(batch):
         weight.assign_add(tf.reduce_sum(tf.cast(batch["g"]["s"]["input_word_ids"], tf.float32)))
         counter.assign_add(1.0)
 
-    loop = JaxLoop(step, [counter], report=lines.append)
+    loop = JaxLoop(step, [counter])
     batches = ({"g": {"s": {"input_word_ids": tf.ones([2, n], tf.int32)}}} for n in (4, 8, 4, 8))
     loop.run(batches, 4)
     loop.pull()
     assert weight.numpy() == 2 * (4 + 8 + 4 + 8) and counter.numpy() == 4
-    assert [line.split("of ")[1] for line in lines] == ["2 × 4 tokens", "2 × 8 tokens"]
+    shapes = re.findall("compiling the step for batches of (.*)", capfd.readouterr().err)
+    assert shapes == ["2 × 4 tokens", "2 × 8 tokens"]
     assert loop.compiling > 0
 
 

@@ -13,10 +13,11 @@ from official_cmlm.inputs import hashing
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training import non_finite as finite
 from official_cmlm.training.non_finite import Failure, failed_step
+from official_cmlm.training.step import optimizer_variables
 from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.training.all_objectives import batch_of, task_of
 from tests.training.helpers import data, optimizer_config
-from tests.training.step_values import halves_of
+from tests.training.step_values import distributed
 
 _ADAM = optimizer_config(weight_decay_rate=0.01)
 # Without a language-model head, a NaN embedding matters only where its token is.
@@ -29,20 +30,11 @@ RARE = 1
 
 def _with_rare_token(batch):
     """Returns the batch with another second token in its last row."""
-
-    def changed(ids):
-        ids = ids.numpy()
+    for sequence in ("first", "second"):
+        ids = batch[NAME][sequence]["input_word_ids"].numpy()
         ids[-1, 1] = RARE
-        return tf.constant(ids)
-
-    return {
-        NAME: {
-            name: {**v, "input_word_ids": changed(v["input_word_ids"])}
-            if isinstance(v, dict)
-            else v
-            for name, v in batch[NAME].items()
-        }
-    }
+        batch[NAME][sequence]["input_word_ids"] = tf.constant(ids)
+    return batch
 
 
 class Training:
@@ -83,16 +75,12 @@ class Training:
 
     def train(self, batch):
         if self.strategy.num_replicas_in_sync > 1:
-            halves = halves_of(batch)
-            batch = self.strategy.experimental_distribute_values_from_function(
-                lambda context: halves[context.replica_id_in_sync_group]
-            )
+            batch = distributed(self.strategy, batch)
         return self.step(batch)
 
     def state(self):
         """Weights and everything that the optimizer keeps of them, on each replica."""
-        slots = self.optimizer.variables
-        variables = [*self.model.variables, *(slots() if callable(slots) else slots)]
+        variables = [*self.model.variables, *optimizer_variables(self.optimizer)]
         iterations = self.optimizer.iterations
         local = self.strategy.experimental_local_results
         return [p.numpy() for v in variables if v is not iterations for p in local(v)]
@@ -103,22 +91,16 @@ def _equal(one, other):
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other))
 
 
-def _spied(monkeypatch):
-    """Collects the names of all functions that replicas merge for from now on."""
-    merged, original = [], tf.distribute.ReplicaContext.merge_call
+@pytest.mark.long
+def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
+    """Each replica decides separately, as several GPUs under XLA do."""
+    merged, states, original = [], [], tf.distribute.ReplicaContext.merge_call
 
     def spy(context, merge_fn, *args, **kwargs):
         merged.append(getattr(merge_fn, "__qualname__", ""))
         return original(context, merge_fn, *args, **kwargs)
 
     monkeypatch.setattr(tf.distribute.ReplicaContext, "merge_call", spy)
-    return merged
-
-
-@pytest.mark.long
-def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
-    """Each replica decides separately, as several GPUs under XLA do."""
-    merged, states = _spied(monkeypatch), []
     for merging in (True, False):
         merged.clear()
         strategy = tf.distribute.OneDeviceStrategy("CPU:0")
@@ -247,10 +229,6 @@ def _keys(epoch, numbers):
     return hashing.fold(hashing.fold(epoch_key, tf.constant(numbers)), 1).numpy()
 
 
-def _ids(lines):
-    return [line.rsplit("(", 1)[1].rstrip(")") for line in lines]
-
-
 def test_each_group_is_looked_up_in_its_own_records(two_folders, tmp_path, capsys):
     """Equal seeds give equal keys in both folders: only the group tells them apart."""
     numbers = {"cmlm": [4, 9], "mlm": [4, 45, 9]}
@@ -261,15 +239,13 @@ def test_each_group_is_looked_up_in_its_own_records(two_folders, tmp_path, capsy
     found = json.loads((tmp_path / "failed_step.json").read_text())
     for group, each in numbers.items():
         # Records are written in the order of the documents.
-        folder, start = two_folders[group].input_path, 0
-        expected = {}
-        for shard in load_manifest(folder).shards:
-            for number in range(shard.records):
-                expected[start + number] = f"{folder}/{shard.name}#{number}"
-            start += shard.records
-        lines = found["records"][group]
-        assert [line.split(" (")[0] for line in lines] == [expected[n] for n in each]
-        assert _ids(lines) == [f"{group}-{n}" for n in each]
+        folder = two_folders[group].input_path
+        names = [
+            f"{folder}/{shard.name}#{number}"
+            for shard in load_manifest(folder).shards
+            for number in range(shard.records)
+        ]
+        assert found["records"][group] == [f"{names[n]} ({group}-{n})" for n in each]
         assert found["keys"][group] == keys[group].tolist()
     first = found["records"]["cmlm"][0]
     assert f"its batch is {first}, " in str(error) and "and 2 more" in str(error)

@@ -1,20 +1,17 @@
 """Whole runs with `runtime.distribution_strategy: pjrt`."""
 
 import json
-import os
-import signal
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
 from experiments import registry
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training import jax_loop, runtime
-from official_cmlm.training.progress import TrainingProgress
+from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run
-from tests.training.quick_runs import quick_runs, unchecked_inputs
+from tests.training.helpers import assert_same_checkpoints
+from tests.training.quick_runs import ask_to_stop, at_call, quick_runs, unchecked_inputs
 from tests.training.test_run import tiny_run
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
@@ -38,43 +35,23 @@ def compiled_once(tmp_path_factory):
         jax.config.update(name, value)
 
 
-def _params(records, strategy, **task):
+def _params(records, strategy):
     """Returns QuickThought with dropout, batches of one length, a checkpoint every second step."""
     often = {"steps_per_loop": 1, "summary_interval": 1}
-    params = tiny_run(records, None, _STEPS, "quick_thought", **often)
-    data = params.task.train_data.replace(bucket_boundaries=[32])
-    encoder = params.task.encoder.replace(dropout_rate=0.2, attention_dropout_rate=0.2)
-    task = params.task.replace(train_data=data, encoder=encoder, **task)
-    return params.replace(task=task, runtime=params.runtime.replace(distribution_strategy=strategy))
+    params = tiny_run(records, _STEPS, "quick_thought", **often)
+    task = {
+        "train_data": {"bucket_boundaries": [32]},
+        "encoder": {"dropout_rate": 0.2, "attention_dropout_rate": 0.2},
+    }
+    return params.replace(task=task, runtime={"distribution_strategy": strategy})
 
 
-def _stop_at(monkeypatch, step):
-    """Lets a run ask itself to stop after a step."""
-    on_train = TrainingProgress.on_train
-
-    def at_step(reports, output):
-        on_train(reports, output)
-        if int(reports._global_step.numpy()) == step:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(TrainingProgress, "on_train", at_step)
-
-
-def _stopped(folder, records, strategy, monkeypatch, step=3):
+def _stopped(folder, records, strategy, monkeypatch):
     with monkeypatch.context() as patch:
-        _stop_at(patch, step)
+        at_call(patch, TrainingProgress, "on_train", 3, ask_to_stop)
         with pytest.raises(Stopped, match=f"stopped at step . of {_STEPS}, saved as"):
             run(_params(records, strategy), "train", str(folder))
     return folder
-
-
-def _values(folder):
-    """Returns every number of the last checkpoint except the count of its saves."""
-    reader = tf.train.load_checkpoint(str(folder / f"ckpt-{_STEPS}"))
-    names = set(reader.get_variable_to_shape_map())
-    names -= {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE"}
-    assert len(names) > 50
-    return {name: reader.get_tensor(name) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -88,30 +65,23 @@ def undisturbed(records_dir, tmp_path_factory):
 def test_a_run_leaves_what_every_run_leaves(undisturbed):
     """An encoder directory, a history with both splits, a summary with JAX's device."""
     assert SentenceEncoder.load(undisturbed).encode(["a cat sat"]).shape == (1, 16)
-    lines = [json.loads(line) for line in (undisturbed / "history.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4, 5, 6]
-    assert all(line["tokens_per_second"] > 0 for line in lines if line["split"] == "train")
-    assert any(line["split"] == "validation" for line in lines)
+    lines = read_history(undisturbed / "history.jsonl")
+    trained = [line for line in lines if line["split"] == "train"]
+    assert [line["step"] for line in trained] == [1, 2, 3, 4, 5, 6] and len(lines) > 6
+    assert all(line["tokens_per_second"] > 0 for line in trained)
     summary = json.loads((undisturbed / "train_summary.json").read_text())
     assert summary["completed"] and summary["steps"] == 6 and summary["tokens"] > 0
     assert summary["devices"] == [jax_loop.describe_device()]
     assert summary["versions"]["jax"] == jax.__version__
 
 
-def _assert_equal(folder, undisturbed):
-    """Checks equality bit for bit."""
-    expected, found = _values(undisturbed), _values(folder)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, name)
+# Rounding of another compiler.
+_NEAR = {"rtol": 1e-4, "atol": 2e-5}
 
 
-def _assert_near(folder, undisturbed):
-    """Checks equality up to the rounding of another compiler."""
-    expected, found = _values(undisturbed), _values(folder)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
+def _assert_equal(folder, undisturbed, **tolerances):
+    prefixes = [each / f"ckpt-{_STEPS}" for each in (undisturbed, folder)]
+    assert_same_checkpoints(prefixes, **tolerances)
 
 
 @pytest.mark.long
@@ -120,7 +90,7 @@ def test_stopped_and_going_on_with_tensorflow(undisturbed, records_dir, tmp_path
     folder = _stopped(tmp_path / "model", records_dir, "pjrt", monkeypatch)
     with quick_runs():
         run(_params(records_dir, "one_device"), "train", str(folder))
-    _assert_near(folder, undisturbed)
+    _assert_equal(folder, undisturbed, **_NEAR)
 
 
 @pytest.mark.long
@@ -131,23 +101,19 @@ def test_stopped_and_going_on_with_jax(undisturbed, records_dir, tmp_path, monke
     _assert_equal(folder, undisturbed)
     folder = _stopped(tmp_path / "tensorflow", records_dir, "one_device", monkeypatch)
     run(_params(records_dir, "pjrt"), "train", str(folder))
-    _assert_near(folder, undisturbed)
+    _assert_equal(folder, undisturbed, **_NEAR)
 
 
 @pytest.mark.long
 def test_a_device_that_is_lost(undisturbed, records_dir, tmp_path, monkeypatch):
     """One line; the checkpoint is intact and the same command goes on, bit for bit."""
-    folder, take = tmp_path / "model", jax_loop.JaxLoop._take
-    steps = []
+    folder = tmp_path / "model"
 
-    def lost(*args):
-        steps.append(args)
-        if len(steps) == 4:
-            raise jax.errors.JaxRuntimeError("UNAVAILABLE: device lost\nmore")
-        return take(*args)
+    def lose():
+        raise jax.errors.JaxRuntimeError("UNAVAILABLE: device lost\nmore")
 
     with monkeypatch.context() as patch:
-        patch.setattr(jax_loop.JaxLoop, "_take", lost)
+        at_call(patch, jax_loop.JaxLoop, "_take", 4, lose)
         with pytest.raises(UserError) as caught:
             run(_params(records_dir, "pjrt"), "train", str(folder))
     text = str(caught.value)

@@ -23,7 +23,6 @@ from official_cmlm.training.projector import (
     read_sentences,
     sample,
     spelled,
-    validation_folders,
     write_projector,
 )
 from official_cmlm.training.run import run
@@ -156,8 +155,6 @@ def test_tokens_of_sentencepiece_are_spelled_as_text():
 
 def test_needs_validation_records(tmp_path):
     """The message comes before the training, not after it."""
-    with pytest.raises(UserError, match=r"set task\.validation_data\.input_path"):
-        validation_folders(params(str(tmp_path)).task)
     with pytest.raises(UserError, match=r"set task\.validation_data\.input_path"):
         run(params(str(tmp_path)), "train", str(tmp_path / "model"), projector_sentences=3)
     assert not (tmp_path / "model").exists() or not any((tmp_path / "model").iterdir())

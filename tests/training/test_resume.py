@@ -1,4 +1,8 @@
-"""A training that is stopped and goes on ends with the same weights, bit for bit."""
+"""A training that is stopped, or killed, and goes on ends with the same weights, bit for bit."""
+
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,17 +14,17 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.data_position import (
     CHECKPOINT_NAME,
     DataPositions,
+    epoch_of,
     padded,
     read_positions,
 )
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import mirrored_strategy
+from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.training.all_objectives import SETTINGS, records_of
-from tests.training.helpers import data, task_config
+from tests.training.helpers import DROPOUT, assert_same_checkpoints, data, task_config
 
 _BUCKETS = {"bucket_boundaries": [12, 16, 24], "shuffle_sentences": 60}
-_DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 _ADAM = {
     "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
     "learning_rate": {
@@ -42,7 +46,7 @@ def _task(folders, names):
     config = task_config(
         documents,
         objectives,
-        {"num_layers": 1, **_DROPOUT},
+        {"num_layers": 1, **DROPOUT},
         train_data=data(documents, seed=5, **_BUCKETS),
         validation_data=DataConfig(is_training=False),
     )
@@ -128,3 +132,50 @@ def test_begins_anew_with_a_word(folders, tmp_path):
     bare = tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / "bare"))
     (line,) = task.resume_notes(read_positions(bare, ["mlm"]), 1)
     assert "the checkpoint has no data position" in line
+
+
+def _train_killed(folder, kills, *records, strategy="one_device"):
+    """Prefixes of the last checkpoints: of an undisturbed training, of one that was killed."""
+    folders = [str(folder / name) for name in ("undisturbed", "disturbed")]
+    first, *second = map(str, records)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.training.killed_training"),
+            *(first, *folders, str(kills), "1", strategy, *second),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    killed = int(done.stdout.split()[-2])
+    # One that was to be killed may have been faster.
+    assert killed >= 0.8 * kills - 1, done.stdout
+    return [tf.train.latest_checkpoint(each) for each in folders]
+
+
+@pytest.mark.long
+def test_killed_ten_times(records_dir, tmp_path):
+    """At random moments, also while a checkpoint is written: every number is equal, bit for bit."""
+    assert_same_checkpoints(_train_killed(tmp_path, 10, records_dir))
+
+
+@pytest.mark.long
+def test_killed_on_two_devices_with_two_groups(records_dir, tmp_path, vocabulary):
+    """Groups with batches of different size pass from one epoch to the next at different steps."""
+    second = tmp_path / "second"
+    write_records(second, make_documents(50, seed=9), vocabulary)
+    prefixes = _train_killed(tmp_path, 4, records_dir, second)
+    assert_same_checkpoints(prefixes)
+    reached = read_positions(prefixes[0], ("cmlm", "mlm"))
+    epochs = {name: epoch_of(position) for name, position in reached.items()}
+    assert epochs["cmlm"] >= 1 and epochs["mlm"] > epochs["cmlm"]
+
+
+@pytest.mark.long
+def test_killed_on_jax(records_dir, tmp_path, monkeypatch):
+    """The newest weights are on JAX's device until a checkpoint asks for them."""
+    pytest.importorskip("jax", reason="needs JAX: pip install jax")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+    assert_same_checkpoints(_train_killed(tmp_path, 6, records_dir, strategy="pjrt"))

@@ -13,37 +13,27 @@ from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
-from official_cmlm.training.progress import TrainingProgress
+from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import check_trainer, checkpoint_notes, describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.training.quick_runs import quick_runs, unchecked_inputs
+from tests.training.helpers import ENCODER
+from tests.training.quick_runs import quick_runs
 
+_DATA = {
+    "seq_length": 32,
+    "bucket_boundaries": [16, 32],
+    "global_batch_size": 8,
+    "max_bucket_batch_size": 16,
+}
 TINY = {
-    "encoder": {
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "num_layers": 1,
-        "max_position_embeddings": 40,
-    },
-    "train_data": {
-        "seq_length": 32,
-        "bucket_boundaries": [16, 32],
-        "global_batch_size": 8,
-        "max_bucket_batch_size": 16,
-    },
-    "validation_data": {
-        "seq_length": 32,
-        "bucket_boundaries": [16, 32],
-        "global_batch_size": 8,
-        "max_bucket_batch_size": 16,
-        "max_examples": 16,
-    },
+    "encoder": ENCODER,
+    "train_data": _DATA,
+    "validation_data": {**_DATA, "max_examples": 16},
 }
 
 
-def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
+def tiny_run(records_dir, steps=4, only=None, **trainer):
     """Returns the demo's experiment at a tiny size; tracing both objectives is most of a run."""
     values = json.loads(json.dumps(TINY))
     if only:
@@ -66,15 +56,8 @@ def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
 def trained(records_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     with quick_runs():
-        run(tiny_run(records_dir, folder), "train_and_eval", str(folder / "model"))
+        run(tiny_run(records_dir), "train_and_eval", str(folder / "model"))
     return folder / "model"
-
-
-@pytest.fixture
-def unchecked():
-    """Skips the check of inputs, which is not what refuses the run."""
-    with unchecked_inputs():
-        yield
 
 
 def weights_of(checkpoint, *prefixes):
@@ -109,8 +92,8 @@ def test_history_has_every_loop_and_every_metric(trained):
 
 def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_dir, tmp_path):
     """A step with learning rate 0 leaves exactly what was loaded."""
-    params = tiny_run(records_dir, tmp_path, steps=1, only="cmlm")
-    params = params.replace(task=params.task.replace(init_checkpoint=str(trained)))
+    params = tiny_run(records_dir, steps=1, only="cmlm")
+    params = params.replace(task={"init_checkpoint": str(trained)})
     zero = {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.0}}}
     params.trainer.override({"schedule": None, "optimizer_config": zero})
     with quick_runs():
@@ -124,19 +107,32 @@ def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_d
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_another_architecture_in_the_model_directory(trained, records_dir, tmp_path):
-    params = tiny_run(records_dir, tmp_path)
-    params = params.replace(task={"encoder": {"num_layers": 2}})
-    with pytest.raises(UserError, match="another architecture: num_layers 1 .here 2."):
-        run(params, "train", str(trained))
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ({"encoder": {"num_layers": 2}}, "another architecture: num_layers 1 .here 2."),
+        ({"encoder": {"pooling": "max"}}, "pooling 'mean' .here 'max'."),
+        pytest.param(
+            {"objectives": {"cmlm": {"num_projections": 4}}},
+            "does not fit this experiment",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_another_model_on_resume(trained, records_dir, task, message):
+    """A training goes on with the modules and the sentence vector that it began with."""
+    before = (trained / "params.yaml").read_text()
+    with pytest.raises(UserError, match=message):
+        run(tiny_run(records_dir, steps=6).replace(task=task), "train", str(trained))
+    assert (trained / "params.yaml").read_text() == before
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_init_checkpoint_of_another_architecture(trained, records_dir, tmp_path):
-    params = tiny_run(records_dir, tmp_path)
     task = {"init_checkpoint": str(trained), "encoder": {"hidden_size": 32}}
+    params = tiny_run(records_dir).replace(task=task)
     with pytest.raises(UserError, match="init_checkpoint .* hidden_size 16"):
-        run(params.replace(task=task), "train", str(tmp_path / "model"))
+        run(params, "train", str(tmp_path / "model"))
 
 
 def test_a_damaged_shard_is_named_with_its_records(vocabulary, tmp_path):
@@ -147,20 +143,42 @@ def test_a_damaged_shard_is_named_with_its_records(vocabulary, tmp_path):
     damaged[len(damaged) // 2] ^= 0xFF
     shard.write_bytes(damaged)
     with pytest.raises(UserError, match=f"{shard.name}: damaged after [0-9]+ of"):
-        run(tiny_run(folder, tmp_path), "train", str(tmp_path / "model"))
+        run(tiny_run(folder), "train", str(tmp_path / "model"))
 
 
-def test_a_tpu_that_nobody_named(records_dir, tmp_path):
-    params = tiny_run(records_dir, tmp_path)
-    params = params.replace(runtime={"distribution_strategy": "tpu"})
-    with pytest.raises(UserError, match="no TPU is named"):
-        run(params, "train", str(tmp_path / "model"))
+_OF_SWAHILI = {"languages": ["sw"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runtime": {"distribution_strategy": "tpu"}}, "no TPU is named"),
+        ({"task": {"validation_data": {"input_path": ""}}}, "cmlm has no validation records"),
+        ({"task": {"train_data": _OF_SWAHILI}}, "has no sw; its languages are en$"),
+        ({"task": {"validation_data": _OF_SWAHILI}}, "has no sw; its languages are en$"),
+        (
+            {
+                "trainer": {
+                    "best_checkpoint_export_subdir": "best",
+                    "best_checkpoint_eval_metric": "sts_spearman",
+                }
+            },
+            "sts_spearman.*validation measures validation_loss",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_written(records_dir, tmp_path, changes, message):
+    """The message has nothing of the machinery that builds the trainer."""
+    params = tiny_run(records_dir).replace(**changes)
+    with pytest.raises(UserError, match=message):
+        run(params, "train_and_eval", str(tmp_path / "model"))
+    assert not (tmp_path / "model").exists()
 
 
 def test_the_trained_length_is_kept(records_dir, tmp_path):
     """Also above 128, as DeCLUTR's 512; validation data do not count."""
     long = {"seq_length": 300, "bucket_boundaries": [300]}
-    params = tiny_run(records_dir, tmp_path)
+    params = tiny_run(records_dir)
     params = params.replace(
         task={
             "encoder": {"max_position_embeddings": 512},
@@ -183,33 +201,6 @@ def test_the_trained_length_is_kept(records_dir, tmp_path):
     assert (description["max_seq_length"], description["for_sentences"]) == (300, True)
 
 
-def test_evaluation_needs_validation_records(records_dir, tmp_path):
-    params = tiny_run(records_dir, tmp_path)
-    params = params.replace(task={"validation_data": {"input_path": ""}})
-    with pytest.raises(UserError, match="cmlm has no validation records"):
-        run(params, "train_and_eval", str(tmp_path / "model"))
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_another_pooling_on_resume(trained, records_dir, tmp_path):
-    """A training goes on with the sentence vector that it began with."""
-    params = tiny_run(records_dir, tmp_path, steps=6)
-    with pytest.raises(UserError, match="pooling 'mean' .here 'max'."):
-        run(params.replace(task={"encoder": {"pooling": "max"}}), "train", str(trained))
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("unchecked")
-def test_another_projection_on_resume(trained, records_dir, tmp_path):
-    """The weights of the modules that it began with are read, or the training is refused."""
-    params = tiny_run(records_dir, tmp_path, steps=6)
-    before = (trained / "params.yaml").read_text()
-    other = params.replace(task={"objectives": {"cmlm": {"num_projections": 4}}})
-    with pytest.raises(UserError, match="does not fit this experiment"):
-        run(other, "train", str(trained))
-    assert (trained / "params.yaml").read_text() == before
-
-
 @pytest.mark.long
 def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
     """The last of four steps would have been at a rate of 0; the fourth of six is not.
@@ -217,7 +208,7 @@ def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_
     It also says that the objective has another weight now.
     """
     folder = shutil.copytree(trained, tmp_path / "model")
-    longer = tiny_run(records_dir, tmp_path, steps=6, only="cmlm")
+    longer = tiny_run(records_dir, steps=6, only="cmlm")
     longer = longer.replace(task={"objectives": {"cmlm": {"weight": 0.5}}})
     run(longer, "train", str(folder))
     printed = capfd.readouterr().err
@@ -231,19 +222,10 @@ def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_
 @pytest.mark.usefixtures("unchecked")
 def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path):
     """Nothing is written for a run that cannot begin, in training or evaluation."""
-    params = tiny_run(records_dir, tmp_path)
+    params = tiny_run(records_dir)
     with pytest.raises(UserError, match="no checkpoint to evaluate"):
         run(params, "eval", str(tmp_path / "model"))
     assert not (tmp_path / "model" / "encoder_config.json").exists()
-
-
-@pytest.mark.parametrize("split", ["train_data", "validation_data"])
-def test_input_mistakes_are_one_line(records_dir, tmp_path, split):
-    """The message has nothing of the machinery that builds the trainer."""
-    params = tiny_run(records_dir, tmp_path).replace(task={split: {"languages": ["sw"]}})
-    with pytest.raises(UserError, match="has no sw; its languages are en$"):
-        run(params, "train_and_eval", str(tmp_path / "model"))
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -255,7 +237,7 @@ def test_mistakes_inside_the_trainer_are_one_line(records_dir, tmp_path, monkeyp
 
     monkeypatch.setattr(SentenceEncoderTask, "build_inputs", build_inputs)
     with pytest.raises(UserError) as caught:
-        run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "model"))
+        run(tiny_run(records_dir), "train", str(tmp_path / "model"))
     assert str(caught.value) == "records: too green; paint them"
 
 
@@ -274,7 +256,7 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(TrainingProgress, "on_piece", spy)
     long = {"steps_per_loop": 4, "summary_interval": 4, "checkpoint_interval": 4}
-    params = tiny_run(records_dir, tmp_path, 4, "quick_thought", **long)
+    params = tiny_run(records_dir, 4, "quick_thought", **long)
     with quick_runs():
         run(params, "train", str(tmp_path / "model"))
     assert seen[0][0] == 1 and seen[-1][0] == 4 and len(seen) >= 3
@@ -285,7 +267,7 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
     # The loop was ended by the clock once; the rest of it follows up to its multiple.
     saved = sorted(path.name for path in (tmp_path / "model").glob("ckpt-*.index"))
     assert saved == ["ckpt-1.index", "ckpt-4.index"]
-    lines = [json.loads(x) for x in (tmp_path / "model" / "history.jsonl").read_text().splitlines()]
+    lines = read_history(tmp_path / "model" / "history.jsonl")
     assert [line["step"] for line in lines] == [1, 4]
     printed = capfd.readouterr().err
     assert re.search(r"about .* for the remaining \d steps; --experiment=\? lists", printed)

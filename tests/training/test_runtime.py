@@ -11,6 +11,7 @@ import tf_keras
 from experiments import registry
 from official_cmlm.errors import UserError
 from official_cmlm.training import runtime, trainer
+from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run, weights_of
@@ -23,21 +24,11 @@ def _prepared(**values):
     return runtime.prepared(registry.load("demo", params_override=text))[0]
 
 
-def _with_runtime(params, **values):
-    return params.replace(runtime=params.runtime.replace(**values))
-
-
 @pytest.fixture
 def eight_gpus(monkeypatch):
     monkeypatch.setattr(
         tf.config, "list_physical_devices", lambda kind: [kind] * (8 if kind == "GPU" else 1)
     )
-
-
-@pytest.fixture
-def float32_after():
-    yield
-    tf_keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.mark.usefixtures("eight_gpus")
@@ -136,13 +127,6 @@ def test_what_cannot_be_is_refused(values, message):
         _prepared(**values)
 
 
-def test_xla_on_one_device():
-    """`mirrored` on a single device is that device, and shapes are static."""
-    params = _prepared(distribution_strategy="mirrored", enable_xla=True)
-    assert params.runtime.distribution_strategy == "one_device"
-    assert runtime.is_compiled(params.runtime)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("chunk_size", [0, 5])
 def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch, chunk_size):
@@ -158,10 +142,10 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch,
         return function(*args, **kwargs)
 
     monkeypatch.setattr(trainer.tf, "function", spy)
-    run(tiny_run(records_dir, tmp_path, steps=3), "train", str(tmp_path / "plain"))
+    run(tiny_run(records_dir, steps=3), "train", str(tmp_path / "plain"))
     assert True not in compiled
-    params = _with_runtime(tiny_run(records_dir, tmp_path, steps=3), enable_xla=True)
-    params.task.chunk_size = chunk_size
+    changes = {"task": {"chunk_size": chunk_size}, "runtime": {"enable_xla": True}}
+    params = tiny_run(records_dir, steps=3).replace(**changes)
     run(params, "train", str(tmp_path / "xla"))
     assert True in compiled
     plain, other = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("plain", "xla"))
@@ -175,13 +159,11 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch,
 
 @pytest.mark.long
 @pytest.mark.usefixtures("float32_after")
-@pytest.mark.parametrize(
-    "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"]
-)
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     """As the documents spell it: weights and figures stay float32, float16 scales its loss."""
-    params = tiny_run(records_dir, tmp_path, only="cmlm")
-    params = _with_runtime(params, mixed_precision_dtype=dtype)
+    params = tiny_run(records_dir, only="cmlm")
+    params = params.replace(runtime={"mixed_precision_dtype": dtype})
     # A scaled loss is the same in eager steps.
     with quick_runs() if dtype == "mixed_float16" else contextlib.nullcontext():
         run(params, "train_and_eval", str(tmp_path / "model"))
@@ -191,8 +173,105 @@ def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     assert {types[name] for name in weights_of(checkpoint, *WEIGHTS)} <= {tf.float32, tf.int64}
     scales = [name for name in types if "loss_scale" in name and "current" in name]
     assert len(scales) == (dtype == "mixed_float16")
-    lines = [json.loads(x) for x in (tmp_path / "model" / "history.jsonl").read_text().splitlines()]
+    lines = read_history(tmp_path / "model" / "history.jsonl")
     assert [line["step"] for line in lines] == [2, 4, 4]
-    assert all(
-        np.isfinite(line.get("training_loss", line.get("validation_loss"))) for line in lines
-    )
+    losses = [line.get("training_loss", line.get("validation_loss")) for line in lines]
+    assert np.isfinite(losses).all()
+
+
+LONG = {"trainer": {"train_steps": 1_000_000}}
+
+
+def _params(**values):
+    return registry.load("cmlm/tiny", params_override=json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("values", "num_gpus", "compiled", "reason"),
+    [
+        (LONG, 1, True, "7 shapes"),
+        ({"trainer": {"train_steps": 6_999}}, 1, False, "6999 steps do not repay compiling 7"),
+        ({"trainer": {"train_steps": 7_000}}, 1, True, "7 shapes"),
+        (LONG, 0, False, "on CPUs"),
+        (LONG | {"task": {"train_data": {"bucket_boundaries": []}}}, 1, False, "random batches"),
+        (LONG | {"runtime": {"distribution_strategy": "tpu"}}, 0, False, "every step itself"),
+        (LONG | {"runtime": {"distribution_strategy": "pjrt"}}, 1, False, "every step itself"),
+    ],
+)
+def test_where_it_pays(values, num_gpus, compiled, reason):
+    """Long trainings of length buckets on GPUs; the reason is printed."""
+    found = runtime.choose_xla(_params(**values), num_gpus)
+    assert found.compiled == compiled and reason in str(found)
+    assert str(found).startswith(f"XLA: {'on' if compiled else 'off'}, ")
+
+
+def test_shapes_of_a_step():
+    """A step takes a batch of each pipeline, so every combination; equal data share a pipeline."""
+    data = _params().task.train_data
+    assert runtime.step_shapes([data, data.replace()]) == 7
+    other = data.replace(seed=5, bucket_boundaries=[64, 128])
+    assert runtime.step_shapes([data, other]) == 14
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A function that writes a folder in which a training has a checkpoint, or none."""
+
+    def write(text, checkpoint=True):
+        (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+        if checkpoint:
+            (tmp_path / "ckpt-2.index").write_bytes(b"")
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_resumed_training_keeps_its_decision(begun, known):
+    """Whatever the configuration would say now: XLA changes the last bits of a step."""
+    folder = begun(f"runtime:\n  enable_xla: {str(known).lower()}\n")
+    found = runtime.choose_xla(_params(**LONG), int(not known), folder)
+    assert found.compiled == known and "was begun" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "checkpoint"),
+    [
+        ("runtime: {enable_xla: true}\n", False),
+        ("runtime: {enable_xla: null}\n", True),
+        ("runtime: [1]\n", True),
+        ("[]\n", True),
+        ("{", True),
+        ("", True),
+    ],
+)
+def test_nothing_is_kept_without_a_stored_choice(begun, text, checkpoint):
+    """A folder without a checkpoint, and a file without a choice, say nothing."""
+    found = runtime.choose_xla(_params(**LONG), 0, begun(text, checkpoint))
+    assert not found.compiled and "was begun" not in found.reason
+
+
+def test_what_is_not_possible_here_is_not_kept(begun):
+    """A training may go on where its step cannot be compiled."""
+    values = {"runtime": {"distribution_strategy": "multi_worker_mirrored", "num_gpus": 0}}
+    folder = begun("runtime: {enable_xla: true}\n")
+    found = runtime.choose_xla(_params(**LONG, **values), 0, folder)
+    assert not found.compiled and "was begun" not in found.reason
+
+
+def test_prepared_settings():
+    """The choice is written down and returned; a given setting needs none."""
+    found, choice = runtime.prepared(_params(runtime={"num_gpus": 1}, **LONG))
+    assert found.runtime.enable_xla is True and runtime.is_compiled(found.runtime)
+    assert choice.compiled
+    found, _ = runtime.prepared(_params(runtime={"num_gpus": 0}, **LONG))
+    assert found.runtime.enable_xla is False and not runtime.is_compiled(found.runtime)
+    tpu = {"distribution_strategy": "tpu", "tpu": "x"}
+    found, _ = runtime.prepared(_params(runtime=tpu))
+    assert runtime.is_compiled(found.runtime)
+    _, choice = runtime.prepared(_params(runtime={"enable_xla": False}))
+    assert choice is None
+    # `mirrored` on a single device is that device.
+    mirrored = {"distribution_strategy": "mirrored", "enable_xla": True}
+    found, _ = runtime.prepared(_params(runtime=mirrored))
+    assert found.runtime.distribution_strategy == "one_device"

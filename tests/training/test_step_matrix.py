@@ -19,9 +19,9 @@ from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import SETTINGS, task_of, unequal_batch
+from tests.training.helpers import DROPOUT
 from tests.training.step_values import check_equal, replica_values, step_of_any_size, step_values
 
-DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 MASKING = [name for name, config in SETTINGS.items() if isinstance(config, MaskingConfig)]
 # The vocabulary has more entries, and not a multiple of it.
 BLOCK = 30
@@ -43,6 +43,7 @@ CASES = {
         {
             "negatives": "both_views",
             "bidirectional": True,
+            "controlled_dropout": True,
             "projection_head": "none",
             "matryoshka_dims": [4, 8],
         },
@@ -133,14 +134,12 @@ def _task(folders, case: str, variation: Variation):
         settings = {**settings, "vocabulary_block_size": BLOCK}
     layers = 2 if name == "mlm" else 1
     encoder = {**DROPOUT, "num_layers": layers, "remat": variation.remat}
-    return task_of(folders, name, encoder, **settings)
+    return task_of(folders, name, encoder, variation.compiled, **settings)
 
 
 def _model(folders, case: str, variation: Variation = PLAIN):
     task = _task(folders, case, variation)
     model = randomize(task.build_model())
-    for objective in model.objectives.values():
-        objective.static_shapes = variation.compiled
     if CASES[case][0] == "diff_cse":
         # The generator's random weights are those of the model, as after a start.
         task.initialize(model)

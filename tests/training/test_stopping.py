@@ -1,9 +1,7 @@
 """How a training ends before its time, and what it leaves: signals, damage, a full disk, a NaN."""
 
 import json
-import os
 import resource
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +12,9 @@ from official_cmlm.checkpoints.integrity import latest_good_checkpoint
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.non_finite import FiniteGuard
-from official_cmlm.training.progress import TrainingProgress
+from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run
-from tests.training.quick_runs import quick_runs
+from tests.training.quick_runs import ask_to_stop, at_call, quick_runs
 from tests.training.test_run import tiny_run
 
 # How a run ends does not depend on what it trains.
@@ -28,23 +26,6 @@ def quick():
     """Nor on how its steps are computed; the long tests trace them."""
     with quick_runs():
         yield
-
-
-def _at_call(monkeypatch, owner, name, number, act):
-    """Lets call `number` of a method do something first."""
-    original, calls = getattr(owner, name), []
-
-    def wrapped(self, *args):
-        calls.append(args)
-        if len(calls) == number:
-            act()
-        return original(self, *args)
-
-    monkeypatch.setattr(owner, name, wrapped)
-
-
-def _signal():
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _summary(folder):
@@ -61,9 +42,9 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     folder = tmp_path / "model"
     with monkeypatch.context() as patch:
         # Asked for after each piece of the loop.
-        _at_call(patch, FiniteGuard, "failure", 3, _signal)
+        at_call(patch, FiniteGuard, "failure", 3, ask_to_stop)
         million = {"steps_per_loop": 10**6, "summary_interval": 10**6, "checkpoint_interval": 10**6}
-        params = tiny_run(records_dir, tmp_path, 10**6, **million)
+        params = tiny_run(records_dir, 10**6, **million)
         with pytest.raises(
             Stopped, match="stopped at step .* run the same command to resume"
         ) as caught:
@@ -75,7 +56,7 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     assert first["checkpoint"] == str(folder / f"ckpt-{step}")
     assert "a second signal stops at once" in capfd.readouterr().err
 
-    params = tiny_run(records_dir, tmp_path, step + 2, checkpoint_interval=2)
+    params = tiny_run(records_dir, step + 2, checkpoint_interval=2)
     run(params, "train", str(folder))
     second = _summary(folder)
     assert second["completed"] and (second["step"], second["steps"]) == (step + 2, 2)
@@ -111,12 +92,9 @@ def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
     weights, averages = [], []
 
     def params():
-        made = tiny_run(
-            records_dir, tmp_path, 4, _ONLY, validation_interval=2, checkpoint_interval=100
-        )
+        made = tiny_run(records_dir, 4, _ONLY, validation_interval=2, checkpoint_interval=100)
         ema = {"average_decay": 0.5, "dynamic_decay": False}
-        optimizer = made.trainer.optimizer_config.replace(ema=ema)
-        return made.replace(trainer=made.trainer.replace(optimizer_config=optimizer))
+        return made.replace(trainer={"optimizer_config": {"ema": ema}})
 
     folder = str(tmp_path / "model")
     with monkeypatch.context() as patch:
@@ -125,7 +103,7 @@ def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
         def signalled(self):
             variables = self.model.encoder.trainable_variables
             weights.extend(v.numpy() for v in variables)
-            _signal()
+            ask_to_stop()
             begin(self)
             averages.extend(v.numpy() for v in variables)
 
@@ -149,8 +127,8 @@ def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
 
 
 def _history(folder):
-    lines = (Path(folder) / "history.jsonl").read_text().splitlines()
-    return [(line["split"], line["step"]) for line in map(json.loads, lines)]
+    lines = read_history(Path(folder) / "history.jsonl")
+    return [(line["split"], line["step"]) for line in lines]
 
 
 @pytest.mark.usefixtures("quick")
@@ -158,9 +136,9 @@ def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
     """A stop while the model is built saves nothing and does not look like a crash."""
     from official_cmlm.training.task import SentenceEncoderTask
 
-    _at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, _signal)
+    at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, ask_to_stop)
     with pytest.raises(Stopped, match="stopped at step 0 of 4, nothing to save; .* start again"):
-        run(tiny_run(records_dir, tmp_path, 4, _ONLY), "train", str(tmp_path / "model"))
+        run(tiny_run(records_dir, 4, _ONLY), "train", str(tmp_path / "model"))
     assert not list((tmp_path / "model").glob("ckpt*"))
 
 
@@ -172,10 +150,10 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
     def fill():
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
 
-    _at_call(monkeypatch, TrainingProgress, "on_train", 2, fill)
+    at_call(monkeypatch, TrainingProgress, "on_train", 2, fill)
     try:
         with pytest.raises(UserError) as caught:
-            run(tiny_run(records_dir, tmp_path, 8, _ONLY), "train", str(folder))
+            run(tiny_run(records_dir, 8, _ONLY), "train", str(folder))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     message = str(caught.value)
@@ -192,7 +170,7 @@ def test_a_loss_that_is_no_number(records_dir, tmp_path):
     """The step is named with its records; nothing of it is saved."""
     folder = tmp_path / "model"
     often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
-    params = tiny_run(records_dir, tmp_path, 40, _ONLY, **often)
+    params = tiny_run(records_dir, 40, _ONLY, **often)
     params.trainer.schedule.override({"type": "constant", "peak": 1e32})
     with pytest.raises(UserError, match=r"^step \d+: loss .*, learning rate .* not applied") as c:
         run(params, "train", str(folder))

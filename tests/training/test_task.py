@@ -15,6 +15,7 @@ from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import output_of, randomize
+from tests.objectives.helpers import Spy
 from tests.training.all_objectives import SETTINGS, batch_of, records_of, task_of
 from tests.training.helpers import by_objective, data, optimizer_config, task_config
 
@@ -40,21 +41,6 @@ def weighted_sum(folders):
     return task, batch_of(task, "cmlm") | batch_of(other, "bitext_retrieval", 6)
 
 
-@pytest.mark.long
-def test_weighted_sum_reads_both_records(weighted_sum, folders):
-    """Each objective has a batch of its own records, length and size in the same step."""
-    task, _ = weighted_sum
-    element = next(iter(task.build_inputs(task.task_config.train_data)))
-    features = by_objective(element)
-    assert set(features) == {"cmlm", "bitext_retrieval"} and len(element) == 2
-    shapes = {name: features[name]["second"]["input_word_ids"].shape for name in features}
-    assert {name: rows for name, (rows, _) in shapes.items()} == {"cmlm": 8, "bitext_retrieval": 6}
-    assert shapes["cmlm"][1] <= 24 and shapes["bitext_retrieval"][1] <= 16
-    texts = {"first", "second", "negative", "has_negative"}
-    assert set(features["bitext_retrieval"]) == {"key", "position", *texts}
-    assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
-
-
 def test_loss_of_the_weighted_sum(weighted_sum, folders):
     """L = L_cmlm + 0.2 · L_bitext, each the loss that it has alone on its batch."""
     task, element = weighted_sum
@@ -62,9 +48,10 @@ def test_loss_of_the_weighted_sum(weighted_sum, folders):
         name: (str(records_of(folders, name)), size)
         for name, size in (("cmlm", 8), ("bitext_retrieval", 6))
     }
+    assert set(task.input_folders()) == {group.data.input_path for group in task.train_groups}
     model, metrics = randomize(task.build_model()), task.build_metrics()
     alone = {
-        name: output_of(objective, by_objective(element)[name], _Encode(model.encoder))
+        name: output_of(objective, by_objective(element)[name], Spy(model.encoder, training=False))
         for name, objective in model.objectives.items()
     }
     losses = {name: float(output.loss) for name, output in alone.items()}
@@ -114,40 +101,6 @@ def test_an_objective_is_restored_beside_one_with_a_head(folders, tmp_path):
     weights = (each.objectives["nli"].own_weights() for each in (before, model))
     for old, new in zip(*weights, strict=True):
         np.testing.assert_array_equal(old, new)
-
-
-class _Encode:
-    """The encoder as an objective calls it, without dropout."""
-
-    training = False
-
-    def __init__(self, encoder):
-        self._encoder = encoder
-
-    def __call__(self, inputs, name, views=1, shared_masks=False):
-        return self._encoder(inputs, False, views, shared_masks)
-
-    def stream(self, name):
-        return None
-
-
-def test_gradients_of_the_weighted_sum(weighted_sum):
-    """The encoder learns from both, in proportion to the weights; only CMLM moves the head."""
-    task, element = weighted_sum
-    model = randomize(task.build_model())
-    with tf.GradientTape(persistent=True) as tape:
-        outputs = model(element, training=True)
-        loss = task.build_losses(element, outputs)
-    variables = model.trainable_variables
-    total, cmlm, bitext = (
-        [tf.convert_to_tensor(g) for g in tape.gradient(x, variables, unconnected_gradients="zero")]
-        for x in (loss, outputs["cmlm"].loss, outputs["bitext_retrieval"].loss)
-    )
-    for variable, both, one, other in zip(variables, total, cmlm, bitext):
-        np.testing.assert_allclose(both, one + 0.2 * other, rtol=1e-4, atol=1e-5)
-        inside = any(variable is v for v in model.encoder.trainable_variables)
-        learns = inside and "self_attention/key/bias" not in variable.name
-        assert (np.abs(other).max() > 1e-5) == learns, variable.name
 
 
 def _refusal(task, replicas=1):

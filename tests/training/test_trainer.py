@@ -166,14 +166,14 @@ class _Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.evaluations.append(int(self.step))
 
 
-def _run(start, total, interval, evaluated=(), steps_per_loop=100):
+def _run(start, total, interval, evaluated=()):
     counter = _Counter(start)
     controller = Controller(
         unevaluated=lambda step: step not in evaluated,
         global_step=counter.step,
         trainer=counter,
         evaluator=counter,
-        steps_per_loop=steps_per_loop,
+        steps_per_loop=100,
     )
     controller.train_and_evaluate(total, -1, interval)
     return counter
@@ -191,13 +191,16 @@ def test_a_stopped_training_is_evaluated_on_the_same_steps(stop):
 
 
 @pytest.mark.parametrize(
-    ("start", "expected"), [(500, [500, 1000, 1200]), (1200, [1200]), (537, [1000, 1200])]
+    ("start", "total", "interval", "evaluated", "expected"),
+    [
+        # An evaluation that a stop cut off comes first, also the one after the last step.
+        (500, 1200, 500, [], [500, 1000, 1200]),
+        (1200, 1200, 500, [], [1200]),
+        (537, 1200, 500, [], [1000, 1200]),
+        # Without an interval only the end is evaluated.
+        (0, 250, 0, [], [250]),
+        (250, 250, 0, [250], []),
+    ],
 )
-def test_an_evaluation_that_a_stop_cut_off_comes_first(start, expected):
-    """Also the one after the last step."""
-    assert _run(start, 1200, 500).evaluations == expected
-
-
-def test_without_an_interval_only_the_end_is_evaluated():
-    assert _run(0, 250, 0).evaluations == [250]
-    assert _run(250, 250, 0, evaluated=[250]).evaluations == []
+def test_evaluated_steps(start, total, interval, evaluated, expected):
+    assert _run(start, total, interval, evaluated).evaluations == expected

@@ -7,6 +7,7 @@ import sys
 
 from experiments import registry
 from official_cmlm.errors import Stopped
+from tests.training.helpers import ENCODER
 
 _DATA = {
     "seq_length": 32,
@@ -31,14 +32,7 @@ def params(
     in batches of another size.
     """
     task = {
-        "encoder": {
-            "hidden_size": 16,
-            "num_attention_heads": 2,
-            "intermediate_size": 32,
-            "num_layers": 1,
-            "max_position_embeddings": 40,
-            "dropout_rate": 0.2,
-        },
+        "encoder": {**ENCODER, "dropout_rate": 0.2},
         "objectives": {"cmlm": {"num_projections": 3}, "quick_thought": None},
         "train_data": {"input_path": records, **_DATA},
     }
