@@ -120,11 +120,7 @@ def fingerprint(
 
 
 def decoded(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | None:
-    """Decodes a stored data position.
-
-    Returns:
-      The data position; None if it is empty, or of other records, settings or batch sizes.
-    """
+    """Decodes a stored position; None: it is empty, or of other records, settings or sizes."""
     if stored[0] != mark:
         return None
     epoch, block = divmod(int(stored[1]), _EPOCH)
@@ -171,8 +167,7 @@ class Tracker:
     def initial_state(self, first: int | tf.Tensor) -> State:
         """Returns the state before the first block.
 
-        Returns:
-          int64 `[buckets]`, `[buckets]` and `[buckets, buckets]`, see `Tracker`.
+        Its shapes are `[buckets]`, `[buckets]` and `[buckets, buckets]`, int64; see `Tracker`.
         """
         count = len(self._sizes)
         first = tf.fill([count], tf.cast(first, tf.int64))

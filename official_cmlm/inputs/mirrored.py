@@ -208,9 +208,7 @@ def reorder_words(
     """Permutes round(rate · n) of each row's n words, at least two, among their places.
 
     Args:
-      words: int32 `[rows, (words), (tokens)]`, see `words_of`.
-      keys: int64 `[rows]`.
-      rate: in (0, 1].
+      words, keys, rate: see `mask_words`.
       fixed: this many words stay at the beginning of each row; they do not count.
 
     Returns:

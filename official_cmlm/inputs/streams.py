@@ -181,8 +181,7 @@ def scheduled_batches(
     filled up with shorter ones, of the next shorter bucket first.
 
     Args:
-      bucket: int64 `[pool]`, the bucket of each example.
-      sizes: examples of a batch of each bucket.
+      bucket, sizes: see `complete_batches`.
       steps: the `schedule`.
       first: int64 scalar, the number of the first batch's step.
       allowed: bool scalar; whether there are batches at all.
@@ -220,12 +219,9 @@ def scheduled_batches(
 
 
 def newest_of_each_bucket(bucket: tf.Tensor, num_buckets: int, most: tf.Tensor | int) -> tf.Tensor:
-    """Finds the last examples of each bucket, in order: int64 `[at most num_buckets · most]`.
+    """Finds the last `most` examples of each bucket, in order: int64 `[examples]`.
 
-    Args:
-      bucket: int64 `[examples]`, the bucket of each example.
-      num_buckets: how many buckets there are.
-      most: examples of each bucket.
+    `bucket`: int64 `[examples]`, the bucket of each example.
     """
     members = tf.one_hot(bucket, num_buckets, dtype=tf.int64)
     number = tf.reduce_sum(tf.cumsum(members, reverse=True) * members, axis=1)

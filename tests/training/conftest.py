@@ -1,4 +1,4 @@
-"""Fixtures of what trains."""
+"""Fixtures of trainings: precision, and checks that are left out."""
 
 import pytest
 import tf_keras
