@@ -15,7 +15,7 @@ def pad(
 
     Args:
       word_ids: int32 `[batch, seq]`; the values in the padding do not matter.
-      mask: int32 `[batch, seq]`, see `pool`.
+      mask: int32 `[batch, seq]`, see `sentence_vector`.
       length: shortest length of the result, in tokens.
       padding_id: id of the padding token.
 
@@ -32,7 +32,7 @@ def with_padding(mask: tf.Tensor, length: int) -> tf.Tensor:
     """Marks the tokens that a padded pooling reads: real ones, and padding up to `length`.
 
     Args:
-      mask: int32 `[batch, seq]`, see `pool`.
+      mask: int32 `[batch, seq]`, see `sentence_vector`.
       length: see `EncoderConfig.padded_length`.
 
     Returns:
@@ -51,18 +51,26 @@ def sentence_vector(
     Args:
       layers: outputs of the embedding layer and of each block, float `[batch, seq, hidden]`.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
-      mask: see `pool`; of a padded pooling the result of `with_padding`.
-      pooling: a value of `configs.encoder.POOLINGS`.
+      mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding; floats are
+        the weights of a mean, see `weighted_mask`; of a padded pooling the result of
+        `with_padding`.
+      pooling: a value of `configs.encoder.POOLINGS` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
-      float32 `[batch, hidden]`.
+      float32 `[batch, hidden]`; a mean or maximum is zeros where a row has no real token.
     """
     if pooling.pooler:
         return tf.cast(pooled_cls, tf.float32)
     outputs = tf.cast(layers[-1], tf.float32)
     if pooling.averaged_with is not None:
         outputs = (tf.cast(layers[pooling.averaged_with], tf.float32) + outputs) / 2
-    return pool(outputs, mask, pooling.reduction)
+    if pooling.reduction == "first":
+        return outputs[:, 0]
+    real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
+    if pooling.reduction == "max":
+        largest = tf.reduce_max(tf.where(real > 0, outputs, outputs.dtype.min), axis=1)
+        return tf.where(tf.reduce_any(real > 0, axis=1), largest, 0.0)
+    return tf.math.divide_no_nan(tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1))
 
 
 def unit_length(vectors: tf.Tensor) -> tf.Tensor:
@@ -70,38 +78,12 @@ def unit_length(vectors: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(vectors, tf.norm(vectors, axis=-1, keepdims=True))
 
 
-def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tensor:
-    """Pools token outputs over real tokens.
-
-    Args:
-      sequence_output: float `[batch, seq, hidden]`.
-      mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding; floats are
-        the weights of a mean, see `weighted_mask`.
-      reduction: `mean`, `max` or `first` (CMLM §2, footnote 1, and Table 9).
-
-    Returns:
-      float32 `[batch, hidden]`; zeros for `mean` and `max` where a row has no real token.
-    """
-    outputs = tf.cast(sequence_output, tf.float32)
-    if reduction == "first":
-        return outputs[:, 0]
-    real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
-    if reduction == "max":
-        largest = tf.reduce_max(tf.where(real > 0, outputs, outputs.dtype.min), axis=1)
-        return tf.where(tf.reduce_any(real > 0, axis=1), largest, 0.0)
-    if reduction == "mean":
-        return tf.math.divide_no_nan(
-            tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1)
-        )
-    raise ValueError(f"reduction must be mean, max or first; got {reduction!r}")
-
-
 def weighted_mask(table: tf.Tensor, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Returns how much each token counts in a weighted mean: `exp(table[id])`, 0 in the padding.
 
     Args:
       table: float32 `[vocab, 1]`.
-      word_ids, mask: int32 `[batch, seq]`, see `pool`.
+      word_ids, mask: int32 `[batch, seq]`, see `sentence_vector`.
 
     Returns:
       float32 `[batch, seq]`.

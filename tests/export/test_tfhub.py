@@ -19,8 +19,9 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import read_source
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.errors import UserError
-from official_cmlm.modeling.pooling import pool
+from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import (
     INPUT_NAMES,
     SentenceEncoderModel,
@@ -68,7 +69,8 @@ def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
     inputs = preprocess(tf.constant(TEXTS))
     outputs = model(inputs)
     expected = outputs["default"].numpy()
-    last = pool(outputs["sequence_output"], inputs["input_mask"], "mean")
+    states = [outputs["sequence_output"]]
+    last = sentence_vector(states, states[0][:, 0], inputs["input_mask"], POOLINGS["mean"])
     assert np.abs(last - expected).max() > 0.1
     encoded = SentenceEncoder.load(tmp_path / "model").encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
