@@ -40,6 +40,19 @@ def _named(layer):
     return {w.name.removesuffix(":0").removeprefix("bert/"): w.numpy() for w in layer.weights}
 
 
+def oracle_block(block):
+    """Returns the weights of one Transformer block as the reference takes them."""
+    named = {
+        name: weight.numpy()
+        for weight in block.weights
+        for name, ending in _BLOCK.items()
+        if weight.name.removesuffix(":0").endswith(f"/{ending}")
+    }
+    # `intermediate` and `self_attention/…/output` end alike; lengths tell a wrong match.
+    assert len(named) == len(block.weights) == len(_BLOCK)
+    return named
+
+
 def oracle_encoder(model):
     """Returns the weights of a `SentenceEncoderModel` as `bert_encode` takes them."""
     named = _named(model.bert)
@@ -52,10 +65,7 @@ def oracle_encoder(model):
         "type_embeddings": named["type_embeddings/embeddings"],
         "embeddings_norm_gamma": named["embeddings/layer_norm/gamma"],
         "embeddings_norm_beta": named["embeddings/layer_norm/beta"],
-        "layers": [
-            {key: named[f"transformer/layer_{i}/{name}"] for key, name in _BLOCK.items()}
-            for i in range(model.config.num_layers)
-        ],
+        "layers": [oracle_block(block) for block in model.bert.transformer_layers],
     }
 
 
@@ -145,13 +155,6 @@ def pooled_by(pooling, length=9):
     if pooling != "mean_padded":
         return {"pooling": pooling}
     return {"pooling": pooling, "padded_length": length, "padding_id": 3}
-
-
-def with_row(variable, row, change=0.5):
-    """Returns the variable's value with noise in one row; a norm would remove a constant."""
-    value = variable.numpy()
-    value[row] += change * np.random.default_rng(row).normal(size=value.shape[1:])
-    return value
 
 
 def build(objectives, groups=None, **encoder):

@@ -9,7 +9,6 @@ from official_cmlm.modeling.dropout import (
     DropoutMode,
     DropoutStream,
     RepeatableDropout,
-    current_mode,
 )
 
 
@@ -36,28 +35,18 @@ INPUTS = tf.constant(np.random.default_rng(0).uniform(0.5, 1, [12, 3, 5, 5]), tf
 
 
 @pytest.mark.parametrize("name", ["units", "attention", "heads", "both"])
-def test_a_row_has_the_same_mask_in_any_chunk(name):
-    """The masks of rows 4 to 8 are those rows of the whole batch's."""
-    layers = _layers()
-    whole = _dropped(layers[name], INPUTS, _stream(7))
-    for start, stop in ((0, 12), (4, 8), (11, 12)):
-        part = _dropped(layers[name], INPUTS[start:stop], _stream(7, start))
-        np.testing.assert_array_equal(part, whole[start:stop])
-    assert len(np.unique(whole.reshape(12, -1) == 0, axis=0)) > 3
-
-
-@pytest.mark.parametrize("name", ["units", "attention", "heads", "both"])
-def test_views_in_chunks(name):
+@pytest.mark.parametrize(("views", "shared"), [(1, False), (2, False), (2, True)])
+def test_a_row_has_the_same_mask_in_any_chunk(name, views, shared):
     """Each view draws for itself, row by row; shared ones draw once."""
-    layers = _layers()
-    both = tf.concat([INPUTS, INPUTS], axis=0)
-    for shared in (False, True):
-        whole = _dropped(layers[name], both, _stream(7), 2, shared)
-        first, second = np.split(whole, 2)
-        assert np.array_equal(first, second) == shared
-        chunk = tf.concat([INPUTS[4:8], INPUTS[4:8]], axis=0)
-        part = _dropped(layers[name], chunk, _stream(7, 4), 2, shared)
-        np.testing.assert_array_equal(part, np.concatenate([first[4:8], second[4:8]]))
+    layer = _layers()[name]
+    whole = _dropped(layer, tf.concat([INPUTS] * views, axis=0), _stream(7), views, shared)
+    whole = np.split(whole, views)
+    assert np.array_equal(whole[0], whole[-1]) == (shared or views == 1)
+    for start, stop in ((0, 12), (4, 8), (11, 12)):
+        chunk = tf.concat([INPUTS[start:stop]] * views, axis=0)
+        part = _dropped(layer, chunk, _stream(7, start), views, shared)
+        np.testing.assert_array_equal(part, np.concatenate([rows[start:stop] for rows in whole]))
+    assert len(np.unique(whole[0].reshape(12, -1) == 0, axis=0)) > 3
 
 
 def test_keys_and_layers_differ():
@@ -84,27 +73,3 @@ def test_rate_and_scale():
     # Neither rows nor columns are alike.
     assert np.abs((dropped == 0).mean(axis=0) - 0.4).max() < 5 * (0.24 / 40) ** 0.5
     assert np.abs((dropped == 0).mean(axis=1) - 0.4).max() < 5 * (0.24 / 1000) ** 0.5
-
-
-def test_in_a_graph_of_unknown_shape():
-    """Traced once, a layer follows the key and the row that it is given."""
-    layer = RepeatableDropout(0.4, 0)
-
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None]), tf.TensorSpec([], tf.int64)])
-    def run(inputs, first_row):
-        with DropoutMode(stream=DropoutStream(tf.constant(5, tf.int64), first_row)).active():
-            return layer(inputs, training=True)
-
-    inputs = tf.ones([6, 3, 7])
-    whole = run(inputs, tf.constant(0, tf.int64)).numpy()
-    np.testing.assert_array_equal(run(inputs[2:], tf.constant(2, tf.int64)), whole[2:])
-    assert current_mode() == DropoutMode()
-
-
-def test_gradients_have_the_mask():
-    """A dropped unit has no gradient, a kept one the scale."""
-    layer, inputs = RepeatableDropout(0.4, 0), tf.ones([4, 9])
-    with tf.GradientTape() as tape, DropoutMode(stream=_stream(1)).active():
-        tape.watch(inputs)
-        outputs = layer(inputs, training=True)
-    np.testing.assert_allclose(tape.gradient(outputs, inputs), outputs, rtol=1e-6)

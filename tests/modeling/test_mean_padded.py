@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import tfhub
-from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import NUM_HEADS, make_tokens, oracle_encoder, pooled_by, randomize
 from tests.oracles import cmlm_numpy as oracle
@@ -91,21 +87,6 @@ def test_row_without_tokens():
     assert np.abs(vectors[0]).max() > 0.1
 
 
-def test_in_a_graph_of_unknown_shapes_with_gradients():
-    """Training steps know no shapes; the padding's word is trained too."""
-    model = _encoder(20)
-    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in make_tokens([2], 2)}
-
-    @tf.function(input_signature=[spec])
-    def gradient(tokens):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(tokens, training=True, vector_only=True)["default"] ** 2)
-        table = next(v for v in model.trainable_variables if "word_embeddings" in v.name)
-        return tf.convert_to_tensor(tape.gradient(loss, table))
-
-    assert np.abs(gradient(make_tokens([6, 2], 9))[3]).max() > 1e-4
-
-
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -118,26 +99,3 @@ def test_length_and_pooling_go_together(fields, named):
     """A length without the pooling, and the pooling without a length, say nothing."""
     with pytest.raises(UserError, match=named):
         EncoderConfig(**fields).check()
-
-
-@pytest.mark.long
-def test_encoded_and_exported_vectors_are_equal(vocabulary, tmp_path):
-    """`encode`, the pair and serving agree, at a default length below and above the padding's."""
-    padding = vocabulary.special_ids["pad"]
-    config = tiny_encoder_config(pooling="mean_padded", padded_length=20)
-    config = config.for_vocabulary(len(vocabulary), padding)
-    assert config.padding_id == padding
-    model = randomize(SentenceEncoderModel(config))
-    describe(tmp_path / "own", config, vocabulary)
-    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "own" / "ckpt"))
-    texts = ["the cat sat.", "a dog ran on and on over the old small house", ""]
-    expected = SentenceEncoder.load(tmp_path / "own", 40).encode(texts)
-    alone = np.concatenate([SentenceEncoder.load(tmp_path / "own", 40).encode([t]) for t in texts])
-    np.testing.assert_allclose(alone, expected, atol=1e-5)
-    for length in (16, 40):
-        tfhub.export(str(tmp_path / "own"), str(tmp_path / f"hub_{length}"), length, False)
-        got = open_encoder(str(tmp_path / f"hub_{length}")).encode(texts)
-        np.testing.assert_allclose(got, expected, atol=1e-5)
-        serving = tf.saved_model.load(str(tmp_path / f"hub_{length}" / "serving" / "1"))
-        got = serving.signatures["serving_default"](tf.constant(texts))["default"]
-        np.testing.assert_allclose(got, expected, atol=1e-5)

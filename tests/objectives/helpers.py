@@ -9,7 +9,6 @@ import tf_keras
 
 from official_cmlm.errors import UserError
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
 from tests.training.all_objectives import batch_of
@@ -122,18 +121,6 @@ def masked_tokens_reference(model, batches, sequences):
     loss = cmlm_numpy.masked_lm_loss(log_probs, ids, [1.0] * len(ids))
     right = [int(row.argmax()) == word for row, word in zip(log_probs, ids)]
     return loss, sum(right) / len(right), len(ids)
-
-
-def oracle_block(block):
-    """Returns the weights of one Transformer block as the reference takes them."""
-    named = {}
-    for weight in block.weights:
-        for name, ending in helpers._BLOCK.items():
-            if weight.name.removesuffix(":0").endswith(f"/{ending}"):
-                named[name] = weight.numpy()
-    # `intermediate` and `self_attention/…/output` end alike; lengths tell a wrong match.
-    assert len(named) == len(block.weights) == len(helpers._BLOCK)
-    return named
 
 
 def end_to_end(inputs):

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
-from tests.modeling.helpers import NUM_HEADS, randomize
+from tests.modeling.helpers import NUM_HEADS, oracle_block, randomize
 from tests.objectives.helpers import (
     embed,
     make_batch,
     make_task,
     masked_tokens_reference,
-    oracle_block,
     random_model,
     refuses,
     value,

@@ -9,13 +9,12 @@ import tensorflow as tf
 from experiments import registry
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling.helpers import NUM_HEADS, randomize
+from tests.modeling.helpers import NUM_HEADS, oracle_block, randomize
 from tests.objectives.helpers import (
     Spy,
     embed,
     make_batch,
     make_task,
-    oracle_block,
     random_model,
     refuses,
     train,
