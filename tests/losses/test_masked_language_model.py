@@ -18,7 +18,6 @@ def _logits():
 
 
 def test_half_precision_logits_are_summed_in_float32():
-    """All three sums are float32 whatever the logits are."""
     sums = masked_cross_entropy(tf.cast(_logits(), tf.bfloat16), IDS, WEIGHTS)
     assert {value.dtype for value in sums} == {tf.float32}
 

@@ -63,7 +63,6 @@ def test_loss_equals_the_reference(alpha, beta, base, margin):
 
 
 def test_offset():
-    """Anchors of another replica have their own losses."""
     first, second = _views()
     settings = {"alpha": 1.0, "beta": 60.0, "base": 0.5, "mining_margin": 0.2}
     losses, hits = multi_similarity(first, first, second, **settings)

@@ -7,7 +7,6 @@ from official_cmlm.losses.nli import nli_features, nli_loss
 
 
 def test_features_of_half_precision_vectors():
-    """Products of half-precision vectors are computed in float32."""
     u = tf.constant([[1.0 + 2.0**-7]], tf.bfloat16)
     features = nli_features(u, u)
     assert features.dtype == tf.float32
