@@ -1,88 +1,28 @@
-"""An objective outside of the package: `--import_module`, an experiment file, in chunks and not."""
+"""An objective outside of the package: in chunks and not, and modules that cannot be imported."""
 
-import json
-import subprocess
-import sys
+import runpy
 
-import numpy as np
 import pytest
+import tensorflow as tf
 
 from official_cmlm.cli import import_user_module
 from official_cmlm.errors import UserError
 from tests.docs.pages import ROOT
-
-# The program under test is examples/own_objective.py. The objective must be known before the
-# configuration's classes are made, so it is trained in a process of its own.
-_TRAIN = """
-import json, sys
-from experiments import registry
-from official_cmlm.cli import import_user_module
-
-import_user_module("examples.own_objective", "")
-import tensorflow as tf
-import tf_keras
-from official_cmlm.training.task import SentenceEncoderTask
-
-overrides = json.loads(sys.argv[1])
-results = []
-for chunk_size in (0, 3):
-    overrides["task"]["chunk_size"] = chunk_size
-    config = registry.load("examples/own_objective.yaml", params_override=json.dumps(overrides))
-    tf_keras.utils.set_random_seed(1)
-    task = SentenceEncoderTask(config.task)
-    model = task.build_model()
-    task.initialize(model)
-    optimizer = task.create_optimizer(config.trainer.optimization())
-    metrics = task.build_metrics()
-    batches = iter(task.build_inputs(config.task.train_data))
-    # Eagerly: to compile the step of chunks would take most of the test.
-    losses = [
-        float(task.train_step(next(batches), model, optimizer, metrics)["loss"]) for _ in range(2)
-    ]
-    norms = [float(tf.norm(v)) for v in model.trainable_variables]
-    measured = {m.name: float(m.result()) for m in metrics}
-    results.append({"losses": losses, "norms": norms, "metrics": measured})
-json.dump(results, sys.stdout)
-"""
+from tests.modeling.helpers import build, make_pairs
+from tests.training.step_values import check_equal, step_values
 
 
-@pytest.mark.long
-def test_it_trains_equally_in_chunks(records_dir):
-    """Some steps with dropout: the same losses, metrics and weights, whole and in chunks of 3."""
-    data = {
-        "input_path": str(records_dir),
-        "seq_length": 24,
-        "bucket_boundaries": [24],
-        "global_batch_size": 8,
-        "max_bucket_batch_size": 8,
-    }
-    encoder = {
-        "num_layers": 1,
-        "hidden_size": 16,
-        "intermediate_size": 32,
-        "max_position_embeddings": 24,
-    }
-    overrides = {
-        "task": {"encoder": encoder, "train_data": data},
-        "trainer": {"schedule": {"peak": 0.01, "warmup_steps": 1}},
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _TRAIN, json.dumps(overrides)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    whole, chunked = json.loads(done.stdout)
-    np.testing.assert_allclose(chunked["losses"], whole["losses"], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(chunked["norms"], whole["norms"], rtol=1e-4, atol=1e-5)
-    assert np.isfinite(whole["losses"]).all() and len(set(whole["losses"])) == 2
-    for name, value in whole["metrics"].items():
-        assert chunked["metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-5)
-    assert {"alignment_uniformity/alignment", "alignment_uniformity/uniformity"} <= set(
-        whole["metrics"]
-    )
+def test_its_step_in_chunks_is_the_same(monkeypatch):
+    """With dropout; docs/contributing.md trains with it, by `--import_module`."""
+    # Other tests must not meet it.
+    monkeypatch.setattr("official_cmlm.objectives.base._OBJECTIVES", {})
+    program = runpy.run_path(str(ROOT / "examples" / "own_objective.py"))
+    config = program["AlignmentUniformityConfig"](uniformity_weight=0.1)
+    model = build({"alignment_uniformity": config}, dropout_rate=0.2)
+    lengths = [5, 9, 3, 7, 2, 6, 4, 8]
+    pairs = make_pairs(first=lengths, second=lengths[::-1], counts=[1] * 8)
+    features = {"alignment_uniformity": {**pairs, "key": tf.range(8, dtype=tf.int64)}}
+    check_equal(step_values(model, features, 3), step_values(model, features), rtol=1e-4)
 
 
 def test_it_is_short():

@@ -5,25 +5,16 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from unittest import mock
 
 import numpy as np
 import pytest
 
+from tests.conftest import make_documents
 from tests.docs.pages import ROOT
-from tests.docs.work_folder import write_inputs
 
 EXAMPLES = ROOT / "examples"
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """Writes a user's own texts, tables and translations."""
-    folder = tmp_path_factory.mktemp("examples") / "inputs"
-    write_inputs(folder)
-    return folder
 
 
 @pytest.fixture
@@ -36,14 +27,6 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run
-
-
-def test_encode_and_compare(run, exported):
-    """Equal sentences have the cosine 1."""
-    texts = ["the cat sat", "the dog ran", "the cat sat"]
-    lines = run("encode_and_compare.py", f"--encoder={exported[0]}", *texts).splitlines()
-    assert len(lines) == 3
-    assert lines[1].strip() == "1.000  the cat sat  |  the cat sat"
 
 
 def test_encode_onnx(run, exported, tmp_path):
@@ -63,18 +46,6 @@ def test_encode_onnx(run, exported, tmp_path):
     vectors = encoder.encode(texts, normalize_embeddings=True)
     got = [float(number) for number in re.findall(r"-?\d\.\d*", printed)]
     np.testing.assert_allclose(np.reshape(got, [3, 3]), vectors @ vectors.T, atol=1e-3)
-
-
-def test_semantic_search_finds_the_text_itself(run, exported, tmp_path):
-    """A text finds itself first; the index is kept, and made again for other texts."""
-    path = tmp_path / "texts.txt"
-    path.write_text("the cat sat\na red bird\nwater and stone\n")
-    arguments = ("--query=a red bird", "--most=1")
-    arguments = (f"--encoder={exported[0]}", f"--texts={path}", *arguments)
-    first = run("semantic_search.py", *arguments)
-    assert re.search(r"1\.00  a red bird", first)
-    assert np.load(tmp_path / "texts.index" / "vectors.npy").shape == (3, 16)
-    assert run("semantic_search.py", *arguments) == first
 
 
 def _postgres(monkeypatch):
@@ -106,9 +77,9 @@ def test_vector_stores_find_the_text_itself(run, exported, tmp_path, monkeypatch
     assert run("vector_stores.py", f"--store={store}", *arguments).splitlines()[0] == "a red bird"
 
 
-def test_bitext_retrieval_of_equal_files(run, exported, files, tmp_path):
+def test_bitext_retrieval_of_equal_files(run, exported, tmp_path):
     """Each line of a file finds itself in a copy; files of unequal length are refused."""
-    lines = list(dict.fromkeys((files / "train.en").read_text().lower().splitlines()))
+    lines = [document.paragraphs[0] for document in make_documents(20)]
     (tmp_path / "a").write_text("\n".join(lines))
     (tmp_path / "b").write_text("\n".join(lines[:-1]))
     encoder, first = f"--encoder={exported[0]}", f"--first={tmp_path}/a"
@@ -127,23 +98,21 @@ def labelled(tmp_path):
 
 
 @pytest.mark.long
-def test_fine_tuning_in_keras_2(run, exported, labelled):
-    """The encoder is trained too: with its own rate it learns in some passes."""
-    modules = f"--modules={exported[1]}"
-    out = run("fine_tune_keras2.py", modules, labelled, "--epochs=12", "--learning_rate=0.01")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--epochs=12", "--learning_rate=0.01"),
+        ("--epochs=60", "--learning_rate=0.05", "--frozen"),
+    ],
+)
+def test_fine_tuning_in_keras_2(run, exported, labelled, arguments):
+    """The encoder, with its own rate, learns in fewer passes than the classifier alone."""
+    out = run("fine_tune_keras2.py", f"--modules={exported[1]}", labelled, *arguments)
     # With dropout: not always all of them.
     accuracy = re.search(
         r"accuracy on the training data: ([\d.]+), classes: \['bad', 'good'\]", out
     )
     assert float(accuracy[1]) > 0.8
-
-
-@pytest.mark.long
-def test_a_frozen_encoder_in_keras_2(run, exported, labelled):
-    """Only the classifier is trained."""
-    arguments = (f"--modules={exported[1]}", labelled, "--epochs=60", "--learning_rate=0.05")
-    out = run("fine_tune_keras2.py", *arguments, "--frozen")
-    assert "accuracy on the training data: 1.000, classes: ['bad', 'good']" in out
 
 
 @pytest.mark.long
@@ -179,42 +148,6 @@ def test_serving_client(run, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     assert run("serving_client.py", "a cat", "a dog").split() == ["0.600", "a", "dog"]
     assert asked == [{"signature_name": "serve_normalized", "inputs": {"text": ["a cat", "a dog"]}}]
-
-
-_TINY = (
-    "task.encoder.num_layers=1,task.encoder.hidden_size=16,task.encoder.num_attention_heads=2,"
-    "task.encoder.intermediate_size=24,"
-)
-_SHORT = (
-    "task.train_data.seq_length=16,task.train_data.bucket_boundaries=[16],"
-    "task.train_data.max_bucket_batch_size=8,trainer.checkpoint_interval=2,"
-    "trainer.steps_per_loop=1,trainer.summary_interval=1"
-)
-
-
-def _program(name, *arguments, folder):
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
-@pytest.mark.long
-def test_train_on_folder(files, tmp_path):
-    """Twice: the second time everything is there."""
-    arguments = (
-        f"--texts={files}/my/text_*.txt",
-        f"--work_dir={tmp_path}/work",
-        "--vocab_size=200",
-        f"--overrides={_TINY}{_SHORT},task.train_data.global_batch_size=8,trainer.train_steps=2",
-    )
-    for _ in range(2):
-        out = _program("train_on_folder.py", *arguments, folder=tmp_path)
-        assert out.splitlines()[-1].startswith("encoder: ")
-    assert (tmp_path / "work" / "tfhub" / "serving" / "1" / "saved_model.pb").exists()
 
 
 def test_every_program_is_tested():
