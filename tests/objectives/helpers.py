@@ -9,7 +9,7 @@ import tf_keras
 
 from official_cmlm.errors import UserError
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling.helpers import oracle_head, randomize
+from tests.modeling.helpers import NUM_HEADS, oracle_encoder, oracle_head, randomize
 from tests.oracles import cmlm_numpy
 from tests.training.all_objectives import batch_of
 from tests.training.helpers import optimizer_config, task_config
@@ -38,11 +38,6 @@ def random_model(task, seed=0):
 def embed(model, features):
     """Returns the exported sentence vectors of one sequence's features."""
     return model.encoder(features)["default"].numpy()
-
-
-def words_of(features):
-    """Returns the ids of one sequence's features, without padding."""
-    return tf.boolean_mask(features["input_word_ids"], features["input_mask"] > 0).numpy()
 
 
 def value(output, name):
@@ -96,15 +91,19 @@ def train(task, steps, batch=None, start=None, seed=7):
     return model, [float(step(features)) for features in batches]
 
 
-def masked_tokens_reference(model, batches, sequences):
+def masked_tokens_reference(model, batches, sequences, activation=cmlm_numpy.gelu_tanh):
     """Computes the mean loss per masked token and the share of right ones from given outputs.
 
     Args:
       model: whose language-model head and word embeddings predict.
       batches: features that were masked, a list.
       sequences: for each of them `[batch, seq, hidden]`.
+      activation: of the head.
+
+    Returns:
+      Loss, share, and number of masked tokens.
     """
-    (table,) = (w for w in model.encoder.bert.weights if "word_embeddings" in w.name)
+    head, table = oracle_head(model.head), model.encoder.bert.get_embedding_table().numpy()
     log_probs, ids = [], []
     for masked, sequence in zip(batches, sequences):
         slots = (masked[f"masked_lm_{n}"].numpy() for n in ("positions", "ids", "weights"))
@@ -113,14 +112,20 @@ def masked_tokens_reference(model, batches, sequences):
                 if weight > 0:
                     hidden = np.asarray(row)[position]
                     log_probs.append(
-                        cmlm_numpy.masked_lm_log_probs(
-                            hidden, oracle_head(model.head), table.numpy()
-                        )
+                        cmlm_numpy.masked_lm_log_probs(hidden, head, table, activation)
                     )
                     ids.append(word)
     loss = cmlm_numpy.masked_lm_loss(log_probs, ids, [1.0] * len(ids))
     right = [int(row.argmax()) == word for row, word in zip(log_probs, ids)]
     return loss, sum(right) / len(right), len(ids)
+
+
+def encoded_by_oracle(model, masked, activation=cmlm_numpy.gelu_tanh):
+    """Encodes masked features in NumPy: `[seq, hidden]` for each row."""
+    weights = oracle_encoder(model.encoder)
+    rows = zip(*(masked[f"input_{name}"].numpy() for name in ("word_ids", "mask", "type_ids")))
+    settings = {"activation": activation}
+    return [cmlm_numpy.bert_encode(weights, *row, NUM_HEADS, **settings)[-1] for row in rows]
 
 
 def end_to_end(inputs):

@@ -3,17 +3,10 @@
 import pytest
 
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
-from tests.objectives.helpers import (
-    embed,
-    make_batch,
-    make_task,
-    random_model,
-    refuses,
-    value,
-)
+from tests.objectives.helpers import embed, make_batch, make_task, random_model, refuses, value
 from tests.oracles import cmlm_numpy
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, triples, write_pairs
+from tests.pairs_helpers import bitext, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +17,8 @@ def folder(tmp_path_factory, vocabulary):
     return path
 
 
-def _task(folder, encoder=None, train_data=None, **settings):
-    own = {} if train_data is None else {"train_data": train_data}
-    return make_task(folder, "bitext_retrieval", BitextRetrievalConfig(**settings), encoder, **own)
+def _task(folder, encoder=None, **settings):
+    return make_task(folder, "bitext_retrieval", BitextRetrievalConfig(**settings), encoder)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +53,11 @@ def test_loss_and_recall_equal_the_reference(folder, batch, settings, encoder):
     assert value(output, "recall_at_1") == pytest.approx(recall)
 
 
-@pytest.fixture(scope="module")
-def hard(tmp_path_factory, vocabulary):
-    """Returns 60 pairs, two of three with a hard negative."""
-    path = tmp_path_factory.mktemp("hard") / "records"
-    write_pairs(path, triples(60), vocabulary)
-    return path
-
-
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_hard_negatives_are_candidates_of_all(hard, bidirectional):
+def test_hard_negatives_are_candidates_of_all(folders, bidirectional):
     """First → second has hard negatives, the other direction none; some rows lack one."""
-    task = _task(hard, logit_scale=5.0, hard_negative_weight=1.0, bidirectional=bidirectional)
+    settings = {"hard_negative_weight": 1.0, "bidirectional": bidirectional}
+    task = _task(folders / "bitext", logit_scale=5.0, **settings)
     batch, model = make_batch(task), random_model(task)
     there = batch["has_negative"].numpy()
     assert 0 < there.sum() < len(there)
@@ -86,8 +71,9 @@ def test_hard_negatives_are_candidates_of_all(hard, bidirectional):
     assert float(output.loss) == pytest.approx(expected, rel=1e-4)
 
 
-def test_hard_negatives_can_be_left_out(hard, folder):
+def test_hard_negatives_can_be_left_out(folders, folder):
     """The third text is then not read; pairs without one have no such features anyway."""
+    hard = folders / "bitext"
     task = _task(hard, hard_negatives=False)
     assert "negative" not in make_batch(task) and "negative" not in make_batch(_task(folder))
     for path, settings in ((folder, {}), (hard, {"hard_negatives": False})):

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.errors import UserError
 from official_cmlm.objectives.cmlm import CmlmConfig
-from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import (
     NUM_HEADS,
     build,
@@ -16,6 +14,7 @@ from tests.modeling.helpers import (
     oracle_pairs,
     oracle_projection,
 )
+from tests.objectives.helpers import masked_tokens_reference
 from tests.oracles import cmlm_numpy as oracle
 
 P = 48
@@ -24,46 +23,6 @@ P = 48
 def _model(count=3, architecture="concat", **encoder):
     config = CmlmConfig(num_projections=count, architecture=architecture)
     return build({"cmlm": config}, **encoder)
-
-
-@pytest.fixture(scope="module")
-def models():
-    return {name: _model(architecture=name) for name in ("concat", "skip")}
-
-
-def _log_probs(model, example):
-    """Returns log probabilities of an example's used predictions; the skip layer is in NumPy."""
-    weights, cmlm = oracle_encoder(model.encoder), model.objectives["cmlm"]
-    encoded = oracle.bert_encode(
-        weights,
-        example["first_word_ids"],
-        example["first_mask"],
-        [0] * len(example["first_mask"]),
-        NUM_HEADS,
-    )
-    vector = oracle.mean_pool(encoded[-1], example["first_mask"])
-    projected = oracle.project(vector, oracle_projection(cmlm.projection))
-    outputs = oracle.bert_encode(
-        weights,
-        example["second_word_ids"],
-        example["second_mask"],
-        [0] * len(example["second_mask"]),
-        NUM_HEADS,
-        dense_inputs=projected,
-        dense_positions=range(P - len(projected), P),
-    )[-1]
-    rows = []
-    for position, weight in zip(example["masked_lm_positions"], example["masked_lm_weights"]):
-        if weight == 0:
-            continue
-        hidden = outputs[position]
-        if cmlm.skip is not None:
-            kernel, bias = (w.numpy() for w in cmlm.skip.weights)
-            hidden = np.concatenate([hidden, *projected]) @ kernel + bias
-        rows.append(
-            oracle.masked_lm_log_probs(hidden, oracle_head(model.head), weights["word_embeddings"])
-        )
-    return rows
 
 
 @pytest.mark.parametrize(
@@ -100,38 +59,24 @@ def test_loss_equals_the_reference(count, encoder):
     assert float(total) == pytest.approx(8.0 * expected, rel=1e-4)
 
 
-def test_skip_equals_the_reference(models):
+def test_skip_equals_the_reference():
     """`skip`: each output beside all N vectors in order, through one linear layer to the head."""
-    features = make_pairs()
-    model = models["skip"]
-    weights = features["second_masked"]["masked_lm_weights"].numpy()
-    ids = features["second_masked"]["masked_lm_ids"].numpy()[weights > 0]
-    rows = [row for example in oracle_pairs(features) for row in _log_probs(model, example)]
-    expected = oracle.masked_lm_loss(rows, ids, [1.0] * len(ids))
+    model, features = _model(architecture="skip"), make_pairs()
+    cmlm, masked = model.objectives["cmlm"], features["second_masked"]
+    projected = cmlm.projection(model.encoder(features["first"])["vector"])
+    outputs = model.encoder({**masked, "dense_inputs": projected})["sequence_output"].numpy()
+    kernel, bias = (w.numpy() for w in cmlm.skip.weights)
+    beside = [
+        [np.concatenate([output, *vectors]) @ kernel + bias for output in row]
+        for row, vectors in zip(outputs, projected.numpy())
+    ]
+    expected, _, _ = masked_tokens_reference(model, [masked], [beside])
     assert float(model({"cmlm": features})["cmlm"].loss) == pytest.approx(expected, rel=1e-4)
 
 
-def test_accuracy(models):
-    """Predictions that are the reference's best guess count, others do not, unused never."""
-    features = make_pairs()
-    masked = features["second_masked"]
-    weights = masked["masked_lm_weights"].numpy()
-    ids = masked["masked_lm_ids"].numpy()
-    best = [
-        int(row.argmax())
-        for example in oracle_pairs(features)
-        for row in _log_probs(models["concat"], example)
-    ]
-    # All right but the first two.
-    ids[weights > 0] = [(b + 1) % 100 if i < 2 else b for i, b in enumerate(best)]
-    masked["masked_lm_ids"] = tf.constant(ids)
-    correct, weight = models["concat"]({"cmlm": features})["cmlm"].metrics["masked_token_accuracy"]
-    assert (float(correct), float(weight)) == (6.0, 8.0)
-
-
-def test_gradient_reaches_the_words_of_the_first_sentence(models):
+def test_gradient_reaches_the_words_of_the_first_sentence():
     """Through the vector alone: seen at token types, of which only s1 has the second one."""
-    model, features = models["concat"], make_pairs()
+    model, features = _model(), make_pairs()
     first = features["first"]
     features["first"] = {**first, "input_type_ids": tf.ones_like(first["input_type_ids"])}
     types = model.encoder.bert._type_embedding_layer.weights[0]
@@ -152,10 +97,3 @@ def test_nothing_to_predict():
     assert float(loss) == 0.0
     for gradient in tape.gradient(loss, model.trainable_variables):
         assert not np.abs(tf.convert_to_tensor(gradient)).any()
-
-
-def test_narrow_embeddings_of_tokens_are_refused():
-    """Projected vectors, the identity among them, have no place beside these."""
-    config = tiny_encoder_config(embedding_width=6)
-    with pytest.raises(UserError, match="^there: encoder.embedding_width is 6, .*hidden_size; ta"):
-        CmlmConfig().check(config, "there")

@@ -1,17 +1,18 @@
-"""CMLM-CSE: its loss against the reference, and what SimCSE it becomes without the masked words."""
+"""CMLM-CSE: its loss against the reference; without masked words it is SimCSE."""
 
 import numpy as np
 import pytest
 
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
-from tests.modeling.helpers import NUM_HEADS, oracle_block, randomize
+from official_cmlm.objectives.contrastive import ContrastiveConfig
+from tests.modeling.helpers import NUM_HEADS, oracle_block
 from tests.objectives.helpers import (
     embed,
     make_batch,
     make_task,
     masked_tokens_reference,
     random_model,
-    refuses,
+    train,
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
@@ -35,18 +36,14 @@ def _model(folder, encoder=None, **settings):
     return model
 
 
-def _lexical(model, masked):
-    """Returns the outputs of the encoder's own first layers on the masked sentences."""
-    layers = model.objectives["cmlm_cse"].config.lexical_layers
-    return model.encoder(masked)["encoder_outputs"][layers - 1].numpy()
-
-
 def _reference(model, batch, vectors=None):
     """Computes masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
-    masked = batch["first_masked"]
+    masked, objective = batch["first_masked"], model.objectives["cmlm_cse"]
     vectors = embed(model, batch["first"]) if vectors is None else vectors
-    blocks = [oracle_block(block) for block in model.objectives["cmlm_cse"].auxiliary.fusion]
-    rows = zip(vectors, _lexical(model, masked), masked["input_mask"].numpy())
+    # The frozen blocks are copies of the encoder's own first ones.
+    lexical = model.encoder(masked)["encoder_outputs"][objective.config.lexical_layers - 1]
+    blocks = [oracle_block(block) for block in objective.auxiliary.fusion]
+    rows = zip(vectors, lexical.numpy(), masked["input_mask"].numpy())
     fused = [oracle.fuse(*row, blocks, NUM_HEADS) for row in rows]
     return masked_tokens_reference(model, [masked], [fused])
 
@@ -95,31 +92,19 @@ def test_conditioning(records_dir, batch, conditioning, encoder):
     assert value(output, "masked_token_loss") == pytest.approx(expected, rel=1e-4)
 
 
-def test_starting_weights_reach_the_extractor(records_dir, batch):
-    """The extractor takes the weights the encoder starts with, also those set after building."""
-    task = _task(records_dir)
-    model = task.build_model()
-    extractor = model.objectives["cmlm_cse"].auxiliary.extractor
-    inputs = {name: batch["first_masked"][name] for name in batch["first"]}
-
-    def same():
-        got = extractor(inputs)["sequence_output"].numpy()
-        return np.allclose(got, _lexical(model, inputs), rtol=1e-5, atol=1e-6)
-
-    assert same()
-    randomize(model.encoder, seed=9)
-    assert not same()
-    task.initialize(model)
-    assert same()
+def _trained(folder, name, config):
+    """Returns model and losses of three steps with dropout; one layer is enough for them."""
+    dropout = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+    task = make_task(folder, name, config, dropout)
+    return train(task, 3, {name: make_batch(task)})
 
 
-def test_nothing_to_learn_is_refused(records_dir):
-    """Both factors 0: the message names both."""
-    build = lambda: _task(records_dir, mlm_weight=0.0, contrastive_weight=0.0)  # noqa: E731
-    refuses(build, "task.objectives.cmlm_cse", "mlm_weight", "contrastive_weight")
-
-
-def test_layers_of_the_encoder_are_named(records_dir):
-    """The paper's 8 layers do not fit an encoder of 2, and the message says so."""
-    build = lambda: make_task(records_dir, "cmlm_cse", CmlmCseConfig())  # noqa: E731
-    refuses(build, "task.objectives.cmlm_cse.lexical_layers", "encoder.num_layers", 8, 2)
+def test_without_masked_words_it_is_simcse(records_dir):
+    """λ = 0: the losses and the weights of three steps with dropout are exactly SimCSE's."""
+    expected, expected_losses = _trained(records_dir, "contrastive", ContrastiveConfig())
+    config = CmlmCseConfig(mlm_weight=0.0, lexical_layers=1, fusion_layers=1)
+    model, losses = _trained(records_dir, "cmlm_cse", config)
+    assert losses == expected_losses and len(set(losses)) == 3
+    for got, weight in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, weight)
+    assert model.head is None and model.objectives["cmlm_cse"].auxiliary is None

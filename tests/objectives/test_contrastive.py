@@ -8,17 +8,8 @@ import tensorflow as tf
 
 from official_cmlm.objectives.contrastive import ContrastiveConfig
 from tests.modeling.helpers import output_of
-from tests.objectives.helpers import (
-    Spy,
-    embed,
-    make_batch,
-    make_task,
-    random_model,
-    refuses,
-    value,
-)
+from tests.objectives.helpers import Spy, embed, make_batch, make_task, random_model, value
 from tests.oracles import contrastive_numpy as oracle
-from tests.training.helpers import data
 
 
 def _task(folder, encoder=None, **settings):
@@ -148,15 +139,3 @@ def test_controlled_dropout(records_dir, mirrored, controlled):
     config = task.chosen["contrastive"]
     expected, _ = _reference(head(first).numpy(), head(second).numpy(), config)
     assert float(output.loss) == pytest.approx(expected, rel=1e-3, abs=1e-4)
-
-
-def test_span_masks_of_packed_segments_are_refused(records_dir):
-    """`span_mask` works on a sentence's own text; the field of the records is named."""
-    config = ContrastiveConfig(
-        augmentation="span_mask", train_data=data(records_dir, segment="packed")
-    )
-    refuses(
-        lambda: make_task(records_dir, "contrastive", config),
-        "task.objectives.contrastive.train_data.segment",
-        "span_mask",
-    )

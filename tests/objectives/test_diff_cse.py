@@ -9,7 +9,7 @@ import tensorflow as tf
 from experiments import registry
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling.helpers import NUM_HEADS, oracle_block, randomize
+from tests.modeling.helpers import NUM_HEADS, oracle_block
 from tests.objectives.helpers import (
     Spy,
     embed,
@@ -17,7 +17,6 @@ from tests.objectives.helpers import (
     make_task,
     random_model,
     refuses,
-    train,
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
@@ -165,28 +164,6 @@ def test_each_view_has_a_masking_of_its_own(records_dir):
     assert len({*(chosen[0] - np.round(0.3 * (candidates + 2)))}) > 3
 
 
-def test_the_generator_stays_what_the_training_started_from(records_dir):
-    """The encoder and the network after it learn."""
-    task = _task(records_dir, replaced_token_weight=1.0)
-    started = {}
-
-    def start(model):
-        randomize(model)
-        started["encoder"] = [weight.numpy() for weight in model.encoder.weights]
-
-    model, losses = train(task, 3, {"diff_cse": make_batch(task)}, start)
-    assert np.isfinite(losses).all()
-    generator = model.objectives["diff_cse"].generator
-    for weight, before in zip(generator.weights, started["encoder"], strict=True):
-        np.testing.assert_array_equal(weight, before)
-    learned = zip(model.encoder.weights, started["encoder"])
-    assert any(not np.array_equal(now, before) for now, before in learned)
-    trained = {id(v) for v in model.trainable_variables}
-    frozen = [*generator.weights, *model.objectives["diff_cse"].auxiliary.extractor.weights]
-    assert not trained & {id(v) for v in frozen}
-    assert {id(v) for v in model.objectives["diff_cse"].is_original.weights} <= trained
-
-
 def test_without_replaced_tokens(records_dir):
     """Weight 0 is SimCSE: no network is built, nothing is masked."""
     task = _task(records_dir, replaced_token_weight=0.0)
@@ -219,10 +196,3 @@ def test_padding_of_several_hosts_is_refused(records_dir):
     check(static_shapes=True)
     check(bucket_boundaries=[12, 24])
     check(DiffCseConfig(**SMALL))
-
-
-def test_settings_without_meaning_are_refused(records_dir):
-    weights = {"replaced_token_weight": 0.0, "contrastive_weight": 0.0}
-    where = "task.objectives.diff_cse"
-    refuses(lambda: _task(records_dir, **weights), where, *weights)
-    refuses(lambda: _task(records_dir, lexical_layers=3), f"{where}.lexical_layers", 3, 2)

@@ -1,10 +1,11 @@
-"""Every trainable variable learns from one batch, of every objective."""
+"""Every trainable variable learns from one batch, of every objective; frozen copies do not."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.modeling.helpers import randomize
+from tests.objectives.helpers import train
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
 
 # Other variables than the default settings have; predictions alone, which reach the encoder through
@@ -38,3 +39,25 @@ def test_every_variable_learns(folders, case):
         assert gradient is not None, variable.name
         learns = np.abs(tf.convert_to_tensor(gradient)).max() > 1e-6
         assert learns != variable.name.endswith("self_attention/key/bias:0"), variable.name
+
+
+@pytest.mark.parametrize("name", ["cmlm_cse", "diff_cse"])
+def test_frozen_copies_stay_what_the_training_started_from(folders, name):
+    """After steps of AdamW with weight decay, in which the encoder learns."""
+    task, started = task_of(folders, name), {}
+
+    def start(model):
+        randomize(model)
+        started.update({weight.name: weight.numpy() for weight in model.encoder.weights})
+
+    model, losses = train(task, 3, batch_of(task, name), start)
+    assert np.isfinite(losses).all()
+    moved = [w.name for w in model.encoder.weights if not np.array_equal(w, started[w.name])]
+    assert any("layer_0" in n for n in moved) and any("word_embeddings" in n for n in moved)
+    objective = model.objectives[name]
+    copies = [objective.auxiliary.extractor]
+    copies += [objective.generator.bert] if name == "diff_cse" else []
+    for weight in (weight for copy in copies for weight in copy.weights):
+        tail = weight.name[weight.name.rindex("bert/") :]
+        (before,) = (value for full_name, value in started.items() if full_name.endswith(tail))
+        np.testing.assert_array_equal(weight, before, err_msg=tail)

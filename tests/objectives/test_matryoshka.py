@@ -5,7 +5,7 @@ import pytest
 
 from official_cmlm.objectives.in_batch import InBatchConfig
 from tests.modeling.helpers import randomize
-from tests.objectives.helpers import Spy, refuses, value
+from tests.objectives.helpers import Spy, value
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
 
 COMPARING = [name for name, config in SETTINGS.items() if isinstance(config, InBatchConfig)]
@@ -47,31 +47,3 @@ def test_loss_is_the_sum_over_sizes(folders, name):
     expected = float(whole.loss) + np.dot(weights, parts)
     assert float(output.loss) == pytest.approx(expected, rel=1e-5)
     assert value(output, "recall_at_1") == value(whole, "recall_at_1")
-
-
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        ({"matryoshka_dims": [8, 4]}, ["[8, 4]", "ascending"]),
-        ({"matryoshka_dims": [4, 4]}, ["[4, 4]", "once"]),
-        ({"matryoshka_dims": [4, 17]}, ["[4, 17]", 16]),
-        ({"matryoshka_dims": [0, 4]}, ["matryoshka_dims[0]", 0]),
-        ({"matryoshka_dims": [4, 8], "matryoshka_weights": [1.0]}, ["matryoshka_weights", 1, 2]),
-        ({"matryoshka_weights": [1.0]}, ["matryoshka_weights", 1, 0]),
-        ({"matryoshka_dims": [4], "matryoshka_weights": [0.0]}, ["matryoshka_weights[0]", 0.0]),
-    ],
-)
-def test_settings_without_meaning_are_refused(folders, settings, parts):
-    """With the objective's own path."""
-    where = "task.objectives.quick_thought"
-    refuses(lambda: _task(folders, "quick_thought", **settings), where, *parts)
-
-
-@pytest.mark.parametrize("name", ["contrastive", "cmlm_cse", "diff_cse"])
-def test_a_projection_head_is_refused(folders, name):
-    """The exported vector is the one before it."""
-    refuses(
-        lambda: task_of(folders, name, matryoshka_dims=[4]),
-        f"task.objectives.{name}.projection_head",
-        "none",
-    )

@@ -6,32 +6,17 @@ import tensorflow as tf
 
 from official_cmlm.objectives.nli import NliConfig
 from official_cmlm.records.pairs import NLI_LABELS
-from tests.objectives.helpers import (
-    embed,
-    make_batch,
-    make_task,
-    random_model,
-    value,
-)
+from tests.objectives.helpers import embed, make_batch, make_task, random_model, value
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import nli_rows, write_pairs
+
+
+def _task(folders, encoder=None):
+    return make_task(folders / "nli", "nli", NliConfig(), encoder)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, vocabulary):
-    """Returns 30 labelled rows in three languages."""
-    path = tmp_path_factory.mktemp("nli") / "records"
-    write_pairs(path, nli_rows(30), vocabulary)
-    return path
-
-
-def _task(folder, encoder=None, **settings):
-    return make_task(folder, "nli", NliConfig(**settings), encoder)
-
-
-@pytest.fixture(scope="module")
-def batch(folder):
-    return make_batch(_task(folder))
+def batch(folders):
+    return make_batch(_task(folders))
 
 
 @pytest.mark.parametrize(
@@ -43,9 +28,9 @@ def batch(folder):
         {"normalize": True},
     ],
 )
-def test_loss_and_accuracy_equal_the_reference(folder, batch, encoder):
+def test_loss_and_accuracy_equal_the_reference(folders, batch, encoder):
     """Cross-entropy of one linear layer on [u, v, |u − v|, u ∗ v] of the exported vectors."""
-    model = random_model(_task(folder, encoder))
+    model = random_model(_task(folders, encoder))
     output = model({"nli": batch})["nli"]
     kernel, bias = (weight.numpy() for weight in model.objectives["nli"].classifier.weights)
     assert kernel.shape == (64, 3)
@@ -63,7 +48,6 @@ def test_loss_and_accuracy_equal_the_reference(folder, batch, encoder):
 
 
 def test_batch_has_labels_of_all_classes(batch):
-    """The labels are those of the records, one an example."""
     assert set(batch) == {"key", "first", "second", "label"}
     assert batch["label"].dtype == tf.int32
     assert set(batch["label"].numpy()) == set(range(len(NLI_LABELS)))

@@ -4,29 +4,19 @@ import numpy as np
 import pytest
 
 from official_cmlm.objectives.nsp import NspConfig
-from tests.modeling.helpers import NUM_HEADS, oracle_encoder, oracle_head
 from tests.objectives.helpers import (
+    encoded_by_oracle,
     make_batch,
     make_task,
+    masked_tokens_reference,
     random_model,
-    refuses,
     value,
 )
-from tests.oracles import cmlm_numpy as oracle
 from tests.oracles import contrastive_numpy
-from tests.training.helpers import data
 
 
-def _task(folder, encoder=None, seq_length=30, **settings):
-    records = {"seq_length": seq_length, "global_batch_size": 8}
-    return make_task(
-        folder,
-        "nsp",
-        NspConfig(**settings),
-        encoder,
-        train_data=data(folder, **records),
-        validation_data=data(folder, is_training=False, **records),
-    )
+def _task(folder, encoder=None):
+    return make_task(folder, "nsp", NspConfig(), encoder)
 
 
 @pytest.fixture(scope="module")
@@ -50,26 +40,15 @@ def test_batch_is_berts(batch):
 def test_loss_and_accuracy_equal_the_reference(records_dir, batch, pooling):
     """The sum of both means: per masked token, and per pair from the pooled first token."""
     model = random_model(_task(records_dir, {"pooling": pooling}))
-    output = model({"nsp": batch})["nsp"]
-    weights, head = oracle_encoder(model.encoder), oracle_head(model.head)
+    output, masked = model({"nsp": batch})["nsp"], batch["pair_masked"]
     kernel, bias = (w.numpy() for w in model.encoder.bert.pooler_layer.weights)
     classifier, offset = (w.numpy() for w in model.objectives["nsp"].classifier.weights)
-    rows, ids, losses, hits = [], [], [], []
-    masked = {name: x.numpy() for name, x in batch["pair_masked"].items()}
-    for i, label in enumerate(batch["label"].numpy()):
-        inputs = (masked[f"input_{name}"][i] for name in ("word_ids", "mask", "type_ids"))
-        outputs = oracle.bert_encode(weights, *inputs, NUM_HEADS)[-1]
+    sequences, losses, hits = encoded_by_oracle(model, masked), [], []
+    for outputs, label in zip(sequences, batch["label"].numpy()):
         logits = np.tanh(outputs[0] @ kernel + bias) @ classifier + offset
         losses.append(contrastive_numpy.cross_entropy(logits, label))
         hits.append(logits.argmax() == label)
-        slots = (masked[f"masked_lm_{name}"][i] for name in ("positions", "ids", "weights"))
-        for position, word, weight in zip(*slots):
-            if weight:
-                rows.append(
-                    oracle.masked_lm_log_probs(outputs[position], head, weights["word_embeddings"])
-                )
-                ids.append(word)
-    tokens = oracle.masked_lm_loss(rows, ids, [1.0] * len(ids))
+    tokens, _, _ = masked_tokens_reference(model, [masked], [sequences])
     assert float(output.loss) == pytest.approx(np.mean(losses) + tokens, rel=1e-4)
     assert value(output, "nsp_loss") == pytest.approx(np.mean(losses), rel=1e-4)
     assert value(output, "masked_token_loss") == pytest.approx(tokens, rel=1e-4)
@@ -89,19 +68,3 @@ def test_the_pair_is_encoded_once(records_dir, batch, monkeypatch):
     )
     model({"nsp": batch}, training=True)
     assert len(calls) == 1
-
-
-def test_encoders_without_token_types_are_refused(records_dir):
-    """RoBERTa has one type, DistilBERT none."""
-    for types in (0, 1):
-        refuses(
-            lambda types=types: _task(records_dir, {"type_vocab_size": types}),
-            "task.objectives.nsp",
-            "encoder.type_vocab_size",
-            types,
-        )
-
-
-def test_sequences_without_room_for_two_are_refused(records_dir):
-    """Two tokens and three special ones."""
-    refuses(lambda: _task(records_dir, seq_length=4), "task.train_data.seq_length", 4, 5)

@@ -6,66 +6,43 @@ from official_cmlm.errors import UserError
 from official_cmlm.objectives.base import Objective, ObjectiveConfig, objectives, register
 
 
-class _Config(ObjectiveConfig):
+class _Viewed(ObjectiveConfig):
     def view(self, data, facts):
         return None
 
 
-class _Viewed(Objective):
-    config_class = _Config
-
-
-class _Viewless(Objective):
-    def compare(self, vectors):
-        return None
-
-
-class _Predicts(_Viewed):
-    def predict(self, features, encode, vectors):
-        return None
-
-
-class _Counts(_Viewed):
-    def num_predictions(self, features):
-        return None
-
-
-class _Calls(_Viewed):
-    def call(self, features, encode):
-        return None
-
-
-class _PredictsBoth(_Predicts, _Counts):
-    """The two halves from two bases."""
-
-
-class _Compares(_Viewed):
-    def compare(self, vectors):
-        return None
+def _own(*overridden, config=_Viewed, bases=(Objective,)):
+    """Returns an objective that overrides these methods."""
+    methods = dict.fromkeys(overridden, lambda *_: None)
+    return type("_Own", bases, {"config_class": config, **methods})
 
 
 @pytest.mark.parametrize(
     ("objective", "message"),
     [
-        (_Predicts, "overrides one of `predict` and `num_predictions`"),
-        (_Counts, "overrides one of `predict` and `num_predictions`"),
-        (_Calls, "overrides `call`, which a training never uses"),
-        (_Viewed, "has no loss"),
-        (_Viewless, "config_class does not say what it reads"),
+        (_own("predict"), "overrides one of `predict` and `num_predictions`"),
+        (_own("num_predictions"), "overrides one of `predict` and `num_predictions`"),
+        (_own("call"), "overrides `call`, which a training never uses"),
+        (_own(), "has no loss"),
+        (_own("compare", config=ObjectiveConfig), "config_class does not say what it reads"),
     ],
 )
 def test_what_cannot_be_computed_in_chunks_is_refused(objective, message):
     """With the class's full name, and nothing is registered."""
-    with pytest.raises(UserError, match=f"{objective.__name__}.*{message}"):
+    with pytest.raises(UserError, match=f"{__name__}._Own.*{message}"):
         register("own")(objective)
     assert "own" not in objectives()
 
 
-@pytest.mark.parametrize("objective", [_PredictsBoth, _Compares])
+@pytest.mark.parametrize(
+    "objective",
+    [_own(bases=(_own("predict"), _own("num_predictions"))), _own("compare")],
+    ids=["from two bases", "compares"],
+)
 def test_complete_ones_are_registered(objective, monkeypatch):
     """Also where the methods come from a base; the same name twice is refused."""
     monkeypatch.setattr("official_cmlm.objectives.base._OBJECTIVES", {})
     assert register("own")(objective) is objective
     assert objectives() == {"own": objective}
     with pytest.raises(UserError, match="has that name already"):
-        register("own")(_Compares)
+        register("own")(_own("compare"))
