@@ -1,16 +1,11 @@
 """The demo's stages: unchanged ones are reused, changed ones are run again."""
 
-import json
 from collections import Counter
 
 import pytest
 
 from data_prep.sentences import split_paragraphs
-from experiments.demo.__main__ import (
-    LEAST_STEPS_SHARE,
-    TRAINING_START_SECONDS,
-    training_share,
-)
+from experiments.demo.__main__ import LEAST_STEPS_SHARE, TRAINING_START_SECONDS, training_share
 from experiments.demo.report import read_sentences, sample_pairs
 from experiments.stages import Stages
 from official_cmlm.errors import UserError
@@ -18,46 +13,44 @@ from tests.binaries import call
 from tests.conftest import make_documents, write_encoder, write_records
 
 # Appends to a log what was made, then makes it.
-SCRIPT = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); open(sys.argv[2], 'a').write(p.name)"
-MAKE = SCRIPT + "; p.write_text(sys.argv[3])"
+MAKE = (
+    "import sys, pathlib; p = pathlib.Path(sys.argv[1]); open(sys.argv[2], 'a').write(p.name); "
+    "p.write_text(sys.argv[3])"
+)
 
 
-def run_all(folder, second="2", log="log"):
-    """Runs two stages that depend on each other; returns the names of the files made this time."""
-    log = folder / log
+def run_all(folder, second="2", source=None):
+    """Runs two stages that depend on each other; returns what was made now, and the seconds."""
+    log = folder / "log"
     log.write_text("")
     stages = Stages(folder, [1, 1])
-    stages.run("one", folder / "a", "-c", MAKE, str(folder / "a"), str(log), "1")
-    stages.run("two", folder / "b", "-c", MAKE, str(folder / "b"), str(log), second)
-    return log.read_text()
+    if source is not None:
+        stages.depends_on([str(source)])
+    for title, name, text in (("one", "a", "1"), ("two", "b", second)):
+        stages.run(title, folder / name, "-c", MAKE, str(folder / name), str(log), text)
+    return log.read_text(), stages.taken
 
 
 def test_a_second_run_reuses_everything(tmp_path):
-    assert run_all(tmp_path) == "ab"
-    assert run_all(tmp_path) == ""
+    """With the seconds of the run that made it, from which the steps of the training follow."""
+    made, seconds = run_all(tmp_path)
+    assert made == "ab" and all(seconds)
+    assert run_all(tmp_path) == ("", seconds)
 
 
 def test_a_changed_stage_and_what_follows_run_again(tmp_path):
     run_all(tmp_path)
-    assert run_all(tmp_path, second="3") == "b"
+    assert run_all(tmp_path, second="3")[0] == "b"
     assert (tmp_path / "b").read_text() == "3"
     (tmp_path / "a").unlink()
-    assert run_all(tmp_path, second="3") == "a"
+    assert run_all(tmp_path, second="3")[0] == "a"
 
 
 def test_a_changed_input_file_runs_everything_again(tmp_path):
     source = tmp_path / "source"
-
-    def made(text):
+    for text in ("x", "longer", "longest"):
         source.write_text(text)
-        log = tmp_path / "log"
-        log.write_text("")
-        stages = Stages(tmp_path, [1])
-        stages.depends_on([str(source)])
-        stages.run("one", tmp_path / "a", "-c", MAKE, str(tmp_path / "a"), str(log), "1")
-        return log.read_text()
-
-    assert [made("x"), made("longer"), made("longest")] == ["a", "a", "a"]
+        assert run_all(tmp_path, source=source)[0] == "ab"
 
 
 def test_a_failing_stage_stops_with_its_name(tmp_path):
@@ -98,20 +91,6 @@ def test_the_training_is_as_long_as_time_is_left(taken, budget, share):
     """Two stages of 10 s, then a training of 50 s and its 100 s of steps, and a stage of 20 s."""
     seconds = (10, 10, TRAINING_START_SECONDS + 100, 20)
     assert training_share(taken, seconds, budget) == pytest.approx(share)
-
-
-def test_a_second_run_trains_for_as_many_steps(tmp_path):
-    """The number of steps follows from the stages' times in the run that made them."""
-    run_all(tmp_path)
-    stages = Stages(tmp_path, [1, 1, 50])
-    code = ("-c", MAKE)
-    for name, output, text in (("one", "a", "1"), ("two", "b", "2")):
-        stages.run(
-            name, tmp_path / output, *code, str(tmp_path / output), str(tmp_path / "log"), text
-        )
-    assert (tmp_path / "log").read_text() == "ab"
-    state = json.loads((tmp_path / "stages.json").read_text())
-    assert stages.taken == [state["one"]["seconds"], state["two"]["seconds"]]
 
 
 def test_pairs_are_adjacent_and_unambiguous():

@@ -21,28 +21,16 @@ from tests.experiments.study_helpers import change_at, write_study
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
 
 
-def _change_start(study):
-    study["arms"][1]["starts_from"] = "/nowhere/encoder"
-
-
-def _objective(study):
-    study["common"]["task"]["objectives"]["nli"] = {"weight": 2.0}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (change_at("titel", "x"), "unknown key titel; did you mean title"),
-        (change_at("arms", 1, "experimnt", "x"), r"arms\[1\].experimnt; did you mean"),
-        (change_at("seeds", ["one"]), r"seeds\[0\] must be int"),
         (change_at("seeds", [1, 1]), "two seeds are called 1"),
         (change_at("seeds", []), "there are no seeds"),
-        (change_at("arms", 1, {"name": "mlm"}), r"arms\[1\].experiment is missing"),
         (change_at("arms", 1, "name", "mlm"), "two arms are called mlm"),
         (change_at("arms", 1, "name", "a.b"), "must be letters, digits, _ and -, got 'a.b'"),
         (change_at("arms", 1, "starts_from", "mlmm"), "'mlmm' is not known above it.*mean mlm"),
         (change_at("arms", 0, "starts_from", "readout"), "'readout' is not known above it"),
-        (change_at("arms", 1, "params_override", "a.b=1"), "params_override must be a mapping"),
         (change_at("arms", 1, "params_override", {"a": "$bok"}), r"\$bok is not known .*\$books"),
         (change_at("data", 0, "flags", "input", ["$data/a", "$b.c"]), r"'\$b.c': \$b is not known"),
         (change_at("data", 0, "flags", "input", "5 $"), r"'5 \$': a \$ stands before no name"),
@@ -72,10 +60,8 @@ def _objective(study):
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, change, message):
-    """One line with the file's name."""
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=f"study.yaml: .*{message}"):
         write_study(tmp_path, change)
-    assert "\n" not in str(caught.value) and "study.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +77,14 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
             "arm mlm: task.encoder.pooling must be one of",
         ),
         (change_at("arms", 0, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
-        (_change_start, "arm readout: /nowhere/encoder: not an encoder directory"),
-        (_objective, "common: .*nli: no arm trains nli, they train mlm"),
+        (
+            change_at("arms", 1, "starts_from", "/nowhere/encoder"),
+            "arm readout: /nowhere/encoder: not an encoder directory",
+        ),
+        (
+            change_at("common", "task", "objectives", "nli", {"weight": 2.0}),
+            "common: .*nli: no arm trains nli, they train mlm",
+        ),
         (
             change_at("arms", 0, "experiment", "quick_thought/english_base"),
             r"arm mlm: task.train_data.bucket_boundaries is \[16, 32\], .*quick_thought another",
@@ -100,11 +92,9 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
     ],
 )
 def test_settings_are_checked_before_any_records(tmp_path, change, message):
-    """The arm is named."""
     study = write_study(tmp_path, change)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=message):
         Runner(study, tmp_path, tmp_path).check_settings()
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["cmlm_cse", "diff_cse"])
@@ -165,7 +155,6 @@ def test_names_are_replaced_in_texts_alone():
 
 
 def test_an_unnamed_start_is_asked_for(tmp_path):
-    """`$start` is known only with --start."""
     study = write_study(tmp_path, change_at("arms", 0, "starts_from", "$start"))
     with pytest.raises(UserError, match="arm mlm: .*start is not known here; .*--start"):
         Runner(study, tmp_path, tmp_path).check_settings()
