@@ -28,8 +28,7 @@ def neighbour_cross_entropy(
         `offset + i` is sentence i itself.
       offset: int scalar, row of the first anchor's sentence.
       places, distance: see `are_neighbours`.
-      logit_scale: s.
-      normalize: L2-normalise both sides first.
+      logit_scale, normalize: s, and whether both sides are L2-normalised first.
 
     Returns:
       float32 `[batch]` losses in nats, 0 for a sentence without a neighbour in the batch; and

@@ -65,6 +65,7 @@ class ObjectiveConfig(base_config.Config):
 
     Attributes:
       record_kind: kind of the records that it reads, `documents` or `pairs`; a class variable.
+      prediction_weight: factor of the mean over predictions in the loss, which fields may set.
       weight: factor of its loss in the task's sum; finite and above 0.
       train_data, validation_data: the objective's own records; null (default): the task's.
     """
@@ -74,6 +75,7 @@ class ObjectiveConfig(base_config.Config):
     validation_data: DataConfig | None = None
 
     record_kind: ClassVar[str] = "documents"
+    prediction_weight: ClassVar[float] = 1.0
 
     def check(self, encoder_config: base_config.Config, where: str) -> None:
         """Raises `UserError` for invalid settings, before anything is built."""
@@ -228,7 +230,7 @@ class Objective(tf_keras.layers.Layer):
     @property
     def prediction_weight(self) -> float:
         """Factor of `predict`'s mean in the loss."""
-        return 1.0
+        return self.config.prediction_weight
 
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
         """Returns every metric with sum and weight 0."""
@@ -241,8 +243,7 @@ def combine(
     """Returns an objective's output: its comparison plus the weighted mean over its predictions.
 
     Args:
-      objective: the objective.
-      compared: what its `compare` returned.
+      objective, compared: the objective, and what its `compare` returned.
       predicted: what its `predict` returned, or the sums over the parts of a batch.
     """
     losses, metrics = [], objective.no_metrics()

@@ -5,7 +5,7 @@ can only fall if the sentence vector carries more of the sentence's words (§3.2
 """
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated
 
 import tensorflow as tf
 
@@ -15,22 +15,11 @@ from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.objectives.base import (
-    Encode,
-    ObjectiveConfig,
-    ObjectiveOutput,
-    Prediction,
-    Vectors,
-    register,
-)
-from official_cmlm.objectives.contrastive import (
-    Contrastive,
-    ContrastiveConfig,
-    check_weights,
-)
+from official_cmlm.objectives.base import Encode, ObjectiveOutput, Prediction, Vectors, register
+from official_cmlm.objectives.contrastive import Contrastive, ContrastiveConfig
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
-    MaskingConfig,
+    TwoTermConfig,
     num_masked,
     predict_masked,
 )
@@ -41,46 +30,59 @@ CONDITIONINGS = {"projected": "first", "vector": "sentence"}
 
 
 @dataclasses.dataclass
-class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
-    """Settings of `cmlm_cse`: those of `contrastive` and of masking (0.15: Table 4), and
+class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
+    """Settings of a contrastive loss beside that of an auxiliary network: those of both, and
 
     Attributes:
-      mlm_weight: λ of the masked-token loss. Default 0.005 (§4.1, Table 5). With 0 the auxiliary
-        network is not computed, and the training equals SimCSE's bit for bit.
-      contrastive_weight: factor of the contrastive loss. Default 1 (Eq. 6); 0 is the column "w/o
-        contrastive loss" of Table 2.
-      lexical_layers: frozen blocks of the starting encoder that read the masked sentence. Default 8
-        of 12 (§4.1, Table 6).
-      fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
-      conditioning: which h the prediction sees: `projected` (default), the vector that the
-        contrastive loss compares, after the projection head: the paper prints one h for both;
-        `vector`, the sentence vector that is exported. Without a projection head they are one. It
-        is not normalised, even if the exported vector is.
+      lexical_layers: frozen blocks of the starting encoder that read the changed sentence. Default
+        8 of 12 (CMLM-CSE §4.1, Table 6).
+      fusion_layers: Transformer blocks on top of them. Default 3 (CMLM-CSE §4.1, Table 6).
+      conditioning: which h the network sees: `projected` (default), the vector that the contrastive
+        loss compares, after the projection head: CMLM-CSE prints one h for both, DiffCSE's code has
+        one; `vector`, the sentence vector that is exported. Without a projection head they are one.
+        It is not normalised, even if the exported vector is.
     """
 
-    mlm_weight: Annotated[float, at_least(0)] = 0.005
-    contrastive_weight: Annotated[float, at_least(0)] = 1.0
     lexical_layers: Annotated[int, at_least(1)] = 8
     fusion_layers: Annotated[int, between(1, 1024)] = 3
     conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        check_weights(self, where)
-        check_lexical_layers(self, encoder_config, where)
+        if self.lexical_layers > encoder_config.num_layers:
+            raise UserError(
+                f"{where}.lexical_layers must be 1 to encoder.num_layers "
+                f"({encoder_config.num_layers}), got {self.lexical_layers}"
+            )
 
-    def needs_language_model_head(self) -> bool:
-        return bool(self.mlm_weight)
+
+class WithAuxiliary(Contrastive):
+    """The contrastive loss with its factor, for losses that have an auxiliary network beside it."""
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput:
+        contrast = super().compare(vectors)
+        return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
+
+
+@dataclasses.dataclass
+class CmlmCseConfig(AuxiliaryConfig):
+    """Settings of `cmlm_cse`; the masking rate 0.15 is Table 4's.
+
+    Attributes:
+      mlm_weight: λ of the masked-token loss. Default 0.005 (§4.1, Table 5). With 0 the auxiliary
+        network is not computed, and the training equals SimCSE's bit for bit.
+      contrastive_weight: factor of the contrastive loss. Default 1 (Eq. 6); 0 is the column "w/o
+        contrastive loss" of Table 2.
+    """
+
+    mlm_weight: Annotated[float, at_least(0)] = 0.005
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         return [self.masked_copy("first", special)] if self.mlm_weight else []
 
-    def method_data(self) -> dict[str, Any]:
-        return super().method_data() if self.contrastive_weight else {}
-
 
 @register("cmlm_cse")
-class CmlmCse(Contrastive):
+class CmlmCse(WithAuxiliary):
     """The contrastive loss, and the masked-token loss of the auxiliary network."""
 
     config_class = CmlmCseConfig
@@ -99,11 +101,6 @@ class CmlmCse(Contrastive):
         if self.auxiliary is not None:
             self.auxiliary.copy_from(encoder)
 
-    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
-        weight = self.config.contrastive_weight
-        contrast = super().compare(vectors)
-        return dataclasses.replace(contrast, loss=weight * contrast.loss)
-
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if self.auxiliary is None:
             return None
@@ -121,16 +118,3 @@ class CmlmCse(Contrastive):
         if self.auxiliary is None:
             return tf.constant(0.0)
         return num_masked(features["first_masked"])
-
-    @property
-    def prediction_weight(self) -> float:
-        return self.config.mlm_weight
-
-
-def check_lexical_layers(config: ObjectiveConfig, encoder: EncoderConfig, where: str) -> None:
-    """Raises `UserError` if the frozen blocks are more than the encoder has."""
-    if config.lexical_layers > encoder.num_layers:
-        raise UserError(
-            f"{where}.lexical_layers must be 1 to encoder.num_layers ({encoder.num_layers}), got "
-            f"{config.lexical_layers}"
-        )

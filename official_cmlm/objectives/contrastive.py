@@ -31,7 +31,6 @@ from official_cmlm.objectives.base import (
     LOWER,
     Encode,
     Objective,
-    ObjectiveConfig,
     ObjectiveOutput,
     Vectors,
     register,
@@ -204,14 +203,6 @@ class Contrastive(Objective):
             *exported, sum_at_once if self.static_shapes else sum_in_blocks
         )
         return dataclasses.replace(output, metrics=output.metrics | quality)
-
-
-def check_weights(config: ObjectiveConfig, where: str, other: str = "mlm_weight") -> None:
-    """Raises `UserError` if `contrastive_weight` and the weight `other` are both 0."""
-    if not (getattr(config, other) or config.contrastive_weight):
-        raise UserError(
-            f"{where}: {other} and contrastive_weight are both 0; set one of them above 0"
-        )
 
 
 def contrastive_output(

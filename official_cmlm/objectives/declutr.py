@@ -8,7 +8,7 @@ unless `contrastive_on_masked_anchors` is false; positives are never masked.
 
 import dataclasses
 import functools
-from typing import Annotated, Any
+from typing import Annotated
 
 import tensorflow as tf
 
@@ -30,13 +30,11 @@ from official_cmlm.objectives.base import (
 from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
     TEMPERATURE,
-    check_weights,
     contrastive_output,
 )
-from official_cmlm.objectives.in_batch import InBatchConfig
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
-    MaskingConfig,
+    TwoTermConfig,
     at_predictions,
     end_to_end,
     num_masked,
@@ -46,7 +44,7 @@ from official_cmlm.validation import OneOf, at_least, between
 
 
 @dataclasses.dataclass
-class DeclutrConfig(MaskingConfig, InBatchConfig):
+class DeclutrConfig(TwoTermConfig):
     """Settings of `declutr`; those of masking are of the anchors, and
 
     Attributes:
@@ -87,11 +85,9 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
     min_document_tokens: Annotated[int, at_least(0)] = 0
     contrastive_on_masked_anchors: bool = True
     mlm_weight: Annotated[float, at_least(0)] = 1.0
-    contrastive_weight: Annotated[float, at_least(0)] = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        check_weights(self, where)
         for name in ("anchor_beta", "positive_beta"):
             if len(getattr(self, name)) != 2:
                 raise UserError(f"{where}.{name} is {getattr(self, name)}; give [α, β]")
@@ -124,9 +120,6 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
         # Another anchor of the same document is a negative too; MLM alone needs none.
         return 1 if self.num_anchors > 1 or not self.contrastive_weight else 2
 
-    def method_data(self) -> dict[str, Any]:
-        return super().method_data() if self.contrastive_weight else {}
-
     def view(self, data: DataConfig, facts: RecordFacts) -> Spans:
         return Spans(
             self.num_anchors,
@@ -139,9 +132,6 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
             tuple(self.positive_beta),
             self.min_document_tokens,
         )
-
-    def needs_language_model_head(self) -> bool:
-        return bool(self.mlm_weight)
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         if not self.mlm_weight:
@@ -206,10 +196,6 @@ class Declutr(Objective):
         if not self.config.mlm_weight:
             return tf.constant(0.0)
         return num_masked(*self._masked(features))
-
-    @property
-    def prediction_weight(self) -> float:
-        return self.config.mlm_weight
 
     def _compares_masked(self, encode: Encode) -> bool:
         """Whether one pass over the masked anchors serves both losses: in training only."""

@@ -8,11 +8,10 @@ so with both views, `detection: reference`.
 """
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
-from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
@@ -20,22 +19,9 @@ from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.objectives.base import (
-    HIGHER,
-    LOWER,
-    Encode,
-    ObjectiveOutput,
-    Prediction,
-    Vectors,
-    register,
-)
-from official_cmlm.objectives.cmlm_cse import CONDITIONINGS, check_lexical_layers
-from official_cmlm.objectives.contrastive import (
-    Contrastive,
-    ContrastiveConfig,
-    check_weights,
-)
-from official_cmlm.objectives.masked_prediction import MaskingConfig, at_predictions, end_to_end
+from official_cmlm.objectives.base import HIGHER, LOWER, Encode, Prediction, Vectors, register
+from official_cmlm.objectives.cmlm_cse import AuxiliaryConfig, WithAuxiliary
+from official_cmlm.objectives.masked_prediction import at_predictions, end_to_end
 from official_cmlm.validation import OneOf, at_least, between
 
 DETECTIONS = ("masked", "reference")
@@ -43,14 +29,13 @@ REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIG
 
 
 @dataclasses.dataclass
-class DiffCseConfig(MaskingConfig, ContrastiveConfig):
-    """Settings of `diff_cse`: those of `contrastive` and of masking, and
+class DiffCseConfig(AuxiliaryConfig):
+    """Settings of `diff_cse`: those of `contrastive` and of masking, the network's, and
 
     Attributes:
       masking_rate: as of every masking objective; default 0.3 (Chuang et al. 2022, appendix).
       replaced_token_weight: λ of the replaced-token loss. Default 0.005, theirs for BERT base. 0
         is SimCSE.
-      contrastive_weight: factor of the contrastive loss. Default 1.
       detection: `masked` (default): one masking of the first view, of which the generator fills in
         masked places only, without dropout; the loss is a mean over real tokens but the first.
         `reference`, as their code: both views have a masking each and are judged with their own h;
@@ -58,32 +43,20 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         the loss is a mean over all positions, the first and padding included, which are never
         replaced. Random batches of several `streams` are refused unless XLA compiles the step: each
         host would pad its share to another length.
-      lexical_layers, fusion_layers: of the network that finds replaced tokens, as in `cmlm_cse`.
-        Defaults 8 and 3. Theirs is a whole BERT that is trained, with h in the place of `[CLS]` of
-        its input.
-      conditioning: which h it sees, as in `cmlm_cse`. Default `projected`, as in their code.
+      lexical_layers, fusion_layers: of the network that finds replaced tokens. Theirs is a whole
+        BERT that is trained, with h in the place of `[CLS]` of its input.
       vocabulary_block_size: as of every masking objective, but of the generator's logits, whose
         largest alone is looked for.
     """
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
     replaced_token_weight: Annotated[float, at_least(0)] = 0.005
-    contrastive_weight: Annotated[float, at_least(0)] = 1.0
     detection: Annotated[str, OneOf(DETECTIONS)] = "masked"
-    lexical_layers: Annotated[int, at_least(1)] = 8
-    fusion_layers: Annotated[int, between(1, 1024)] = 3
-    conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
 
-    def check(self, encoder_config: EncoderConfig, where: str) -> None:
-        super().check(encoder_config, where)
-        check_weights(self, where, "replaced_token_weight")
-        check_lexical_layers(self, encoder_config, where)
-
-    def needs_language_model_head(self) -> bool:
-        # The generator is a copy of the starting encoder and of its head.
-        return bool(self.replaced_token_weight)
+    prediction_field: ClassVar[str] = "replaced_token_weight"
 
     def needs_trained_head(self) -> bool:
+        # The generator is a copy of the starting encoder and of its head.
         return self.needs_language_model_head()
 
     def counts_padding(self) -> bool:
@@ -97,9 +70,6 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
             for number, name in enumerate(self.judged_views)
         ]
 
-    def method_data(self) -> dict[str, Any]:
-        return super().method_data() if self.contrastive_weight else {}
-
     @property
     def judged_views(self) -> tuple[str, ...]:
         """Names of the views in which replaced tokens are looked for."""
@@ -107,11 +77,11 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
 
 
 @register("diff_cse")
-class DiffCse(Contrastive):
+class DiffCse(WithAuxiliary):
     """The contrastive loss, and the loss of finding replaced tokens."""
 
     config_class = DiffCseConfig
-    metric_directions = Contrastive.metric_directions | REPLACED_METRICS
+    metric_directions = WithAuxiliary.metric_directions | REPLACED_METRICS
 
     def add_layers(self, encoder: SentenceEncoderModel) -> None:
         super().add_layers(encoder)
@@ -132,10 +102,6 @@ class DiffCse(Contrastive):
         self.auxiliary.copy_from(encoder)
         self.generator.set_weights(encoder.get_weights())
         self.generator_head.set_weights(self.head.get_weights())
-
-    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
-        contrast = super().compare(vectors)
-        return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if self.auxiliary is None:
@@ -220,10 +186,6 @@ class DiffCse(Contrastive):
         if self.auxiliary is None:
             return tf.constant(0.0)
         return tf.reduce_sum(self._weights(features))
-
-    @property
-    def prediction_weight(self) -> float:
-        return self.config.replaced_token_weight
 
 
 def _real_but_first(inputs: dict) -> tf.Tensor:

@@ -30,6 +30,7 @@ from official_cmlm.objectives.base import (
     Vectors,
     register,
 )
+from official_cmlm.objectives.in_batch import check_dims
 from official_cmlm.validation import OneOf, at_least
 
 _METRICS = {"distillation_loss": LOWER, "teacher_cosine": HIGHER, "similarity_error": LOWER}
@@ -63,12 +64,7 @@ class DistillationConfig(ObjectiveConfig):
             raise UserError(
                 f"{where}: cosine_weight and similarity_weight are both 0; set one of them above 0"
             )
-        size = encoder_config.embedding_size
-        if self.matryoshka_dims and max(self.matryoshka_dims) > size:
-            raise UserError(
-                f"{where}.matryoshka_dims is {self.matryoshka_dims}, but the sentence vector has "
-                f"{size} components; name numbers up to that"
-            )
+        check_dims(self.matryoshka_dims, encoder_config, where)
 
     def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         where = data.setting(where)

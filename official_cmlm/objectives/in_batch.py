@@ -48,12 +48,7 @@ class InBatchConfig(ObjectiveConfig):
             raise UserError(
                 f"{where}.matryoshka_dims is {dims}; name each number once, in ascending order"
             )
-        size = encoder_config.embedding_size
-        if dims and dims[-1] > size:
-            raise UserError(
-                f"{where}.matryoshka_dims is {dims}, but the sentence vector has {size} components "
-                "(task.encoder.hidden_size); name numbers up to that"
-            )
+        check_dims(dims, encoder_config, where)
         if weights and len(weights) != len(dims):
             raise UserError(
                 f"{where}.matryoshka_weights has {len(weights)} numbers for {len(dims)} "
@@ -80,6 +75,16 @@ class InBatchConfig(ObjectiveConfig):
         if not self.ignore_equal_texts:
             return {}
         return {"texts": row_identity(sequence["input_word_ids"], sequence["input_mask"])}
+
+
+def check_dims(dims: list[int], encoder_config: EncoderConfig, where: str) -> None:
+    """Raises `UserError` if `matryoshka_dims` are more than the sentence vector has."""
+    size = encoder_config.embedding_size
+    if max(dims, default=0) > size:
+        raise UserError(
+            f"{where}.matryoshka_dims is {dims}, but the sentence vector has {size} components "
+            "(task.encoder.hidden_size); name numbers up to that"
+        )
 
 
 def gather_texts(texts: tf.Tensor | None) -> tf.Tensor | None:

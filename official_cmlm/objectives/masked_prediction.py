@@ -6,16 +6,19 @@ static (XLA, TPUs) are logits computed at all slots.
 """
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.losses.vocabulary_blocks import cross_entropy_in_blocks
 from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
-from official_cmlm.validation import between
+from official_cmlm.objectives.in_batch import InBatchConfig
+from official_cmlm.validation import at_least, between
 
 MASKED_METRICS = {"masked_token_loss": LOWER, "masked_token_accuracy": HIGHER}
 
@@ -56,6 +59,39 @@ class MaskingConfig(ObjectiveConfig):
             stream=stream,
             bernoulli=self.bernoulli_masking,
         )
+
+    def needs_language_model_head(self) -> bool:
+        return bool(self.prediction_weight)
+
+
+@dataclasses.dataclass
+class TwoTermConfig(MaskingConfig, InBatchConfig):
+    """Settings of a contrastive loss beside one of predicted tokens; a factor of 0 leaves it out.
+
+    Attributes:
+      contrastive_weight: factor of the contrastive loss. Default 1.
+      prediction_field: name of the field with the other factor; a class variable.
+    """
+
+    contrastive_weight: Annotated[float, at_least(0)] = 1.0
+
+    prediction_field: ClassVar[str] = "mlm_weight"
+
+    @property
+    def prediction_weight(self) -> float:
+        """The factor of the predicted tokens' loss."""
+        return getattr(self, self.prediction_field)
+
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        if not (self.prediction_weight or self.contrastive_weight):
+            raise UserError(
+                f"{where}: {self.prediction_field} and contrastive_weight are both 0; set one of "
+                "them above 0"
+            )
+
+    def method_data(self) -> dict[str, Any]:
+        return super().method_data() if self.contrastive_weight else {}
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -7,13 +7,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, Segments, SpecialIds
-from official_cmlm.objectives.base import (
-    Encode,
-    Objective,
-    Prediction,
-    Vectors,
-    register,
-)
+from official_cmlm.objectives.base import Encode, Objective, Prediction, Vectors, register
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
     MaskingConfig,
@@ -29,9 +23,6 @@ class MlmConfig(MaskingConfig):
 
     def view(self, data: DataConfig, facts: RecordFacts) -> Segments:
         return Segments(data.segment, data.seq_length, facts.special)
-
-    def needs_language_model_head(self) -> bool:
-        return True
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         return [self.masked_copy("segment", special)]

@@ -74,14 +74,8 @@ class NspConfig(MaskingConfig):
 
     def view(self, data: DataConfig, facts: RecordFacts) -> NextSentencePairs:
         return NextSentencePairs(
-            data.segment,
-            data.seq_length,
-            self.random_probability,
-            facts.special,
+            data.segment, data.seq_length, self.random_probability, facts.special
         )
-
-    def needs_language_model_head(self) -> bool:
-        return True
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         masked = self.masked_copy("pair", special)

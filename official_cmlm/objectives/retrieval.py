@@ -44,8 +44,7 @@ def retrieval_vectors(
 
     Args:
       first, second: float `[batch, dim]`.
-      features: of the batch.
-      config: see `RetrievalConfig`.
+      features, config: of the batch, and of the objective.
       negative: float `[batch, dim]`, the hard negatives; without a meaning where `has_negative` of
         the features is 0. None: there are none.
     """
@@ -69,8 +68,7 @@ def retrieval_output(
     is that of first → second.
 
     Args:
-      vectors: see `retrieval_vectors`.
-      config: see `RetrievalConfig`.
+      vectors, config: see `retrieval_vectors`.
       reduction: sums the losses over the anchors.
       negative_weight: see `additive_margin_softmax`.
     """
