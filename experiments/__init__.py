@@ -4,13 +4,7 @@
 def module_of(binary: str) -> str:
     """Returns the module of one of the project's binaries, for `python -m` in another process.
 
-    The project goes by two names: in a checkout this package is `experiments`, installed it is
-    `official_cmlm.experiments`.
-
-    Args:
-      binary: its name in a checkout, such as `data_prep.create_documents`.
-
-    Returns:
-      That name, or `official_cmlm.data_prep.create_documents` where the project is installed.
+    `data_prep.create_documents`, its name in a checkout, is the module there; where the project is
+    installed, the module is `official_cmlm.data_prep.create_documents`.
     """
     return __name__.removesuffix("experiments") + binary

@@ -167,7 +167,7 @@ def is_finished(folder: Path, trainer: Any) -> bool:
     step = tf.train.load_checkpoint(known[0]).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
     steps = trainer.train_steps
     if trainer.train_epochs:
-        counted = (read_yaml(folder / "params.yaml") or {}).get("trainer") or {}
+        counted = registry.below(read_yaml(folder / "params.yaml"), "trainer")
         if counted.get("train_epochs") != trainer.train_epochs:
             return False
         steps = counted["train_steps"]
@@ -283,10 +283,7 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
     """
     from official_cmlm.objectives import objectives
 
-    task = values.get("task")
-    named = task.get("objectives") if isinstance(task, dict) else None
-    if not isinstance(named, dict):
-        return {}
+    named = registry.below(values, "task", "objectives")
     return {name: value for name, value in named.items() if name in objectives()}
 
 

@@ -85,7 +85,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     named: set[str] = set()
     for values, where in read_files(name):
         needed.update(_needs(values, where, where.resolve() not in shipped))
-        named.update(_encoder_fields(values))
+        named.update(below(values, "task", "encoder"))
         _apply(config, values, str(where))
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
@@ -99,7 +99,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         chosen.append((values, "--params_override"))
     for values, where in chosen:
         _apply(config, values, where)
-    fields = {field for values, _ in chosen for field in values.get("trainer") or {}}
+    fields = {field for values, _ in chosen for field in below(values, "trainer")}
     if "train_steps" in fields and "summary_interval" not in fields:
         _report_often(config.trainer, "steps_per_loop" in fields)
     if data is not None:
@@ -127,8 +127,8 @@ def _apply(config: Any, values: dict, where: str) -> None:
     from official_cmlm.configs.yaml_loading import override
 
     override(config, values, where)
-    trainer = values.get("trainer") or {}
-    own = (trainer.get("optimizer_config") or {}).get("learning_rate") or {}
+    trainer = below(values, "trainer")
+    own = below(trainer, "optimizer_config", "learning_rate")
     if own.get("type") and "schedule" not in trainer:
         config.trainer.schedule = None
     if "train_steps" in trainer and "train_epochs" not in trainer:
@@ -216,12 +216,11 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
             raise UserError(f"{found[-1][1]}: its bases lead back to {path}")
 
 
-def _encoder_fields(values: dict) -> list[str]:
-    """Returns the names of the fields of `task.encoder` that a file sets."""
-    node: Any = values
-    for key in ("task", "encoder"):
-        node = node.get(key) if isinstance(node, dict) else None
-    return list(node) if isinstance(node, dict) else []
+def below(values: Any, *keys: str) -> dict[str, Any]:
+    """Returns the mapping at a path of nested values, empty where there is none."""
+    for key in keys:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}
 
 
 def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
@@ -232,7 +231,7 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
     """
     from official_cmlm.training.inherited_fields import VECTOR_FIELDS
 
-    named = [name for name in _encoder_fields(values) if name in VECTOR_FIELDS]
+    named = [name for name in below(values, "task", "encoder") if name in VECTOR_FIELDS]
     needs = values.pop("needs", None) if isinstance(values, dict) else None
     if needs is None:
         return named if is_own else []

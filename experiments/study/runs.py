@@ -33,11 +33,9 @@ class Run:
     """An arm with one seed, ready to be trained.
 
     Attributes:
-      arm, seed: the arm and its seed.
       folder: its model directory.
       start: encoder directory that it starts from; None: random weights.
-      overrides: overrides of the experiment, all of them.
-      config: the resolved experiment.
+      overrides: all overrides of the experiment, which `config` has.
       settings: see `Result`.
     """
 
@@ -60,7 +58,6 @@ class Runner:
     """Carries out a study in a folder.
 
     Attributes:
-      study: the study.
       work_dir: the folder for everything that it makes.
       data_dir: `$data`, the folder of texts and evaluation data.
       start: `$start`, an encoder directory; None if the study does not name it.

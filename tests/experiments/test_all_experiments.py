@@ -1,7 +1,6 @@
 """Every experiment of the papers builds, and takes steps, at a reduced size."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
@@ -10,9 +9,7 @@ import yaml
 from experiments import registry
 from official_cmlm.objectives.in_batch import InBatchConfig
 from official_cmlm.training.config import chosen_objectives
-from tests.conftest import WORDS, write_records
-from tests.pairs_helpers import bitext, write_pairs
-from tests.training.all_objectives import teach
+from tests.training.all_objectives import records_of
 from tests.training.helpers import optimizer_config
 
 SIZES = {
@@ -38,35 +35,6 @@ def loaded(name):
     return registry.load(name)
 
 
-def _labelled_rows():
-    from data_prep.readers.document import Pair
-
-    for i, label in zip(range(24), itertools.cycle(["entailment", "neutral", "contradiction"])):
-        texts = (" ".join(WORDS[i % 20 : i % 20 + 4]), " ".join(WORDS[i % 15 : i % 15 + 3]))
-        yield tuple(Pair(texts, (lang, lang), label, f"{lang}:{i}") for lang in ("en", "de"))
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, vocabulary):
-    """Documents with text, long enough for spans, and taught; labelled rows; bitext."""
-    from data_prep.readers import Document
-
-    root = tmp_path_factory.mktemp("all_experiments")
-    rng = np.random.default_rng(0)
-    documents = [
-        Document(f"d{i}", "en", [" ".join(rng.choice(WORDS, 8)) + "." for _ in range(20)])
-        for i in range(12)
-    ]
-    write_records(
-        root / "documents", documents, vocabulary, one_sentence_a_line=True, keep_text=True
-    )
-    write_pairs(root / "nli", list(_labelled_rows()), vocabulary)
-    write_pairs(root / "bitext_retrieval", bitext(24), vocabulary)
-    teach(root / "documents", root / "distillation")
-    kinds = ("documents", "nli", "bitext_retrieval", "distillation")
-    return {name: str(root / name) for name in kinds}
-
-
 def _reduced(name, folders):
     """Returns the experiment with a tiny encoder and tiny batches of the records that it reads."""
     config = loaded(name)
@@ -84,9 +52,11 @@ def _reduced(name, folders):
             values |= {"min_document_tokens": 0}
         if objective in ("cmlm_cse", "diff_cse"):
             values |= {"lexical_layers": 1}
-        path = folders.get(objective, folders["documents"])
+        path = records_of(folders, objective)
+        # Spans of characters are masked in the text itself.
+        path = folders / "with_text" if path.name == "documents" else path
         for split in ("train_data", "validation_data"):
-            values[split] = {**data, "input_path": path}
+            values[split] = {**data, "input_path": str(path)}
         task["objectives"][objective] = values
     return registry.load(name, params_override=yaml.safe_dump({"task": task}))
 

