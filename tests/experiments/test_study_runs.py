@@ -56,7 +56,6 @@ def _copy(work, folder, change):
 
 @pytest.fixture
 def data(tmp_path):
-    """A data folder with a few scored pairs."""
     return write_data(tmp_path)
 
 
@@ -193,9 +192,8 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
 )
 def test_results_that_cannot_be_compared_are_named(finished, tmp_path, change, message):
     study, _, work, *_ = finished
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=message):
         write_report(study, _copy(work, tmp_path, change), "tiny")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +221,8 @@ def test_results_of_another_version_are_refused(finished, tmp_path, change, mess
         lambda: planned(study, data_folder, work),
         lambda: write_report(study, work, "tiny"),
     ):
-        with pytest.raises(UserError, match=message) as caught:
+        with pytest.raises(UserError, match=f"{message}.*--work_dir"):
             refusing()
-        assert "\n" not in str(caught.value) and "--work_dir" in str(caught.value)
 
 
 def test_a_training_of_another_version_is_refused(finished, tmp_path):
@@ -381,15 +378,6 @@ def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
     (tmp_path / "work" / "data" / "books" / "dataset.json").write_text("{}")
     with pytest.raises(UserError, match="more was made .*reads.books was"):
         make("cat")
-
-
-def test_another_architecture_is_refused_before_the_first_step(tmp_path, data, records_dir):
-    """Both arms are named."""
-    change = change_at("arms", 1, "params_override", {"task": {"encoder": {"num_layers": 2}}})
-    study, call = write_study(tmp_path, change), InProcess(records_dir)
-    with pytest.raises(UserError, match=r"arm readout: .*that of arm mlm: num_layers 1 \(here 2\)"):
-        Runner(study, tmp_path / "work", data, call=call).run()
-    assert not call.trained
 
 
 def test_missing_evaluation_files_are_named_before_the_first_step(tmp_path, data):
