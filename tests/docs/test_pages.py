@@ -86,17 +86,6 @@ def test_every_flag_exists():
     assert _mistakes(used) == []
 
 
-def test_a_wrong_flag_is_seen():
-    """The check above sees an unknown flag, a wrong choice and an unknown module."""
-    wrong = [
-        ["experiments.train", ["--experimant=demo"]],
-        ["experiments.train", ["--mode=trian"]],
-        ["data_prep.build_vocabulary", []],
-        ["experiments.train", ["--mode=train", "--model_dir=x"]],
-    ]
-    assert len(_mistakes(wrong)) == 3
-
-
 def test_flags_of_examples_exist():
     for block, words in COMMANDS:
         if words[0] == "python" and words[1].startswith("examples/") and "NAME" not in words[1]:
@@ -140,7 +129,6 @@ def test_experiments_in_tables_exist():
 
 
 def test_named_files_exist():
-    """Paths of the repository that a page names in code."""
     pattern = re.compile(
         r"`((?:official_cmlm|data_prep|experiments|export|examples|tests)/[\w/.]+\.\w+)`"
     )

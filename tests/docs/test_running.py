@@ -18,7 +18,6 @@ def _runs(block) -> bool:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """Writes a user's own files."""
     folder = tmp_path_factory.mktemp("inputs") / "inputs"
     write_inputs(folder)
     return folder
@@ -26,7 +25,6 @@ def inputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Writes the results of other pages' commands."""
     folder = tmp_path_factory.mktemp("made")
     write_made(folder)
     return folder

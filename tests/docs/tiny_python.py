@@ -49,18 +49,12 @@ def _flag(arguments: list[str], name: str) -> str | None:
     return found[-1] if found else None
 
 
-def _merged(into: dict, values: dict) -> dict:
-    both = {
-        k: v for k, v in values.items() if isinstance(v, dict) and isinstance(into.get(k), dict)
-    }
-    return {**into, **values, **{key: _merged(into[key], value) for key, value in both.items()}}
-
-
 def tiny(module: str, arguments: list[str]) -> list[str]:
     """Returns the arguments of a training with tiny sizes; other binaries' are not changed."""
     name = _flag(arguments, "experiment") or _flag(arguments, "stages")
     if module not in ("experiments.train", "experiments.train_stages") or name in (None, "?"):
         return arguments
+    from experiments.chains import merged
     from official_cmlm.configs.yaml_loading import parse_override
 
     given = _flag(arguments, "params_override")
@@ -78,9 +72,9 @@ def tiny(module: str, arguments: list[str]) -> list[str]:
     sizes["task"]["objectives"] = nested
     prefix = max((p for p in _OBJECTIVES if name.startswith(p)), key=len, default=None)
     if prefix:
-        sizes["task"]["objectives"] = _merged(_OBJECTIVES[prefix], nested)
+        sizes["task"]["objectives"] = merged(_OBJECTIVES[prefix], nested)
     rest = [a for a in arguments if not a.startswith("--params_override=")]
-    return [*rest, f"--params_override={json.dumps(_merged(override, sizes))}"]
+    return [*rest, f"--params_override={json.dumps(merged(override, sizes))}"]
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
 NEEDS = {
     "docs/recipes.md": ("records", "sentences", "pairs", "minilm"),
     "docs/data.md": ("encoder",),
-    "docs/checkpoints.md": (),
     "docs/encoding.md": ("model",),
     "docs/export.md": ("model",),
     "docs/litert.md": ("model",),

@@ -22,13 +22,11 @@ from tests.training.tiny_training import params
 
 
 def _refused(call, *parts):
-    """Asserts one line that holds all of `parts`."""
+    """Asserts a message that holds all of `parts`."""
     with pytest.raises(UserError) as caught:
         call()
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 1000
     for part in parts:
-        assert str(part) in message, (part, message)
+        assert str(part) in str(caught.value)
 
 
 @pytest.fixture(scope="module", autouse=True)
