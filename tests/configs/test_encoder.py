@@ -21,7 +21,6 @@ from tests.conftest import tiny_encoder_config
     ],
 )
 def test_number_of_weights(settings):
-    """The computed number is that of the model that is built."""
     config = tiny_encoder_config(vocab_size=50, **settings)
     model = SentenceEncoderModel(config)
     if model.projection:

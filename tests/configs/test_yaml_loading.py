@@ -60,7 +60,6 @@ def test_numbers(text, value):
 
 
 def test_other_users_of_yaml_are_left_alone():
-    """The reading of `1e-3` is ours only."""
     assert yaml.safe_load("1e-3") == "1e-3"
 
 
@@ -92,14 +91,12 @@ def test_neither_form(text):
 
 
 def test_a_value_and_something_below_it():
-    """A key cannot be a value and a mapping at once; the key is named."""
     with pytest.raises(UserError, match="--params_override.*a"):
         parse_override("a=1,a.b=2")
 
 
 @pytest.mark.parametrize("text", ["a: [1", "a: b: c", "a: 'x", "\ta: 1", "a: @x"])
 def test_not_yaml(text):
-    """The place and the line of the mistake are named."""
     with pytest.raises(UserError, match=r"file.yaml line \d: not valid YAML"):
         parse_yaml(text, "file.yaml")
 
@@ -115,13 +112,11 @@ def test_not_yaml(text):
     ],
 )
 def test_python_tags_are_refused(text):
-    """No YAML makes Python objects or calls anything."""
     with pytest.raises(UserError, match="--params_override.*not valid YAML: could not determine"):
         parse_override(text)
 
 
 def test_override():
-    """Only the given fields change."""
     config = Outer()
     override(config, parse_override("inner.rate=1e-3,inner.sizes=[3,4],inner.name=x"), "there")
     assert (config.inner.rate, config.inner.sizes, config.inner.name) == (1e-3, [3, 4], "x")
@@ -154,44 +149,23 @@ def test_lists_of_configs(text):
 
 
 @pytest.mark.parametrize(
-    ("config", "values", "message"),
-    [
-        (Outer(), {"learning_rat": 1}, "there: unknown key learning_rat; .* learning_rate?"),
-        (Outer(), {"inner": {"step": 1}}, "unknown key inner.step; did you mean inner.steps?"),
-        (Outer(), {"iner": {"steps": 1}}, "unknown key iner; did you mean inner?"),
-        (Outer(), {"zzz": 1}, "unknown key zzz; valid: inner, learning_rate"),
-        (Outer(), {3: 1}, "unknown key 3; valid: "),
-        (DataConfig(), {"seq_len": 1}, "did you mean seq_length?"),
-        (DataConfig(), {"batch_size": 1}, "did you mean global_batch_size?"),
-    ],
-)
-def test_unknown_keys(config, values, message):
-    """The nearest key is named, or all of them where none is near; nothing has changed."""
-    before = config.as_dict()
-    with pytest.raises(UserError) as caught:
-        override(config, values, "there")
-    for part in message.split(".*"):
-        assert part in str(caught.value)
-    assert config.as_dict() == before
-
-
-@pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"step": 1}, "unknown key inner.step; did you mean inner.steps?"),
+        # None is near.
+        ({"zzz": 1}, "unknown key inner.zzz; valid: rate, steps, name, on, sizes, anything"),
+        ({3: 1}, "unknown key inner.3; valid: rate, steps, name, on, sizes, anything"),
         ({"steps": 1.0}, "inner.steps must be int, got 1.0"),
         ({"steps": True}, "inner.steps must be int, got True"),
-        ({"steps": "3"}, "inner.steps must be int, got '3'"),
-        ({"steps": None}, "inner.steps must be int, got None"),
         ({"rate": "fast"}, "inner.rate must be a number, got 'fast'"),
         ({"rate": False}, "inner.rate must be a number, got False"),
         ({"on": 1}, "inner.on must be bool, got 1"),
         ({"name": 3}, "inner.name must be str, got 3; quote it"),
-        ({"sizes": 3}, "inner.sizes must be a list, got 3"),
         ({"sizes": [1, "x"]}, "inner.sizes[1] must be int, got 'x'"),
         (7, "inner must be a mapping, got 7"),
     ],
 )
-def test_wrong_types(values, message):
+def test_unknown_keys_and_wrong_types(values, message):
     """The field, the type and the value are named; nothing has changed."""
     config = Outer()
     with pytest.raises(UserError) as caught:
