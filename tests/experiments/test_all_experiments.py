@@ -9,7 +9,7 @@ import yaml
 from experiments import registry
 from official_cmlm.objectives.in_batch import InBatchConfig
 from official_cmlm.training.config import chosen_objectives
-from tests.training.all_objectives import records_of
+from tests.training.all_objectives import TEACHER_SIZE, records_of
 from tests.training.helpers import optimizer_config
 
 SIZES = {
@@ -52,6 +52,8 @@ def _reduced(name, folders):
             values |= {"min_document_tokens": 0}
         if objective in ("cmlm_cse", "diff_cse"):
             values |= {"lexical_layers": 1}
+        if objective == "distillation":
+            values |= {"teacher_size": TEACHER_SIZE}
         path = records_of(folders, objective)
         # Spans of characters are masked in the text itself.
         path = folders / "with_text" if path.name == "documents" else path
