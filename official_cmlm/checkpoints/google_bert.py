@@ -58,6 +58,12 @@ _NAME = re.compile(
     r"|relative_attention_bias/embeddings"
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
+# Names of weights in modules of this project whose layers have no scope there.
+_ALONE = {
+    "kernel": "dense/kernel",
+    "bias": "dense/bias",
+    "embeddings": "token_weights/embeddings",
+}
 # The tokenizers of these releases limit a word to 100 or 200 characters; `huggingface_tokenizer`
 # explains the factor.
 _MAX_BYTES_PER_WORD = 300
@@ -89,7 +95,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
         described = EncoderDirectory.open(folder / "assets")
         config, length = described.config, described.max_seq_length
         encoding = EncodingSettings.of_values(described.values, folder)
-        weights = _named_weights(prefix, dense=config.dense_size > 0)
+        weights = _named_weights(prefix, exported=True)
         if not weights:
             raise UserError(
                 f"{path}: holds no encoder, as a module `preprocess`; name the `encoder` beside it"
@@ -234,10 +240,10 @@ def _told_lower_case(prefix: str) -> bool | None:
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
 
 
-def _named_weights(prefix: str, dense: bool = False) -> Tensors:
+def _named_weights(prefix: str, exported: bool = False) -> Tensors:
     """Reads each weight with a name of an encoder or a head: this project's name -> array.
 
-    `dense`: whether a dense layer is on the vector; its weights have no scope in their names.
+    `exported`: by this project, whose modules name some weights without their layer.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -245,9 +251,9 @@ def _named_weights(prefix: str, dense: bool = False) -> Tensors:
         if _OBJECT_GRAPH in keys:
             named = [(key, _NAME.match(name)) for key, name in _object_names(reader).items()]
             named = [(key, match[1]) for key, match in named if match]
-            if dense:
-                alone = {name: key for key, name in _object_names(reader).items()}
-                named += [(alone[n], f"dense/{n}") for n in ("kernel", "bias") if n in alone]
+            if exported:
+                keys = {name: key for key, name in _object_names(reader).items()}
+                named += [(keys[name], ours) for name, ours in _ALONE.items() if name in keys]
         else:
             named = [(key, _tf1_name(key)) for key in keys]
             named = [(key, name) for key, name in named if _NAME.match(name)]

@@ -16,6 +16,7 @@ from export import tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import read_source
 from official_cmlm.checkpoints.weights import load_encoder
@@ -200,6 +201,16 @@ def test_an_import_makes_the_encoder_of_the_modules_again(exported, tmp_path):
     assert source.config.as_dict() == directory.config.as_dict()
     assert source.vocabulary.hash == directory.vocabulary.hash
     for name, variable in encoder_variables(load_encoder(directory)).items():
+        np.testing.assert_array_equal(source.encoder[name], variable, err_msg=name)
+
+
+@pytest.mark.long
+def test_a_table_of_words_is_imported_from_its_module(tmp_path):
+    """The module names the weights of tokens and the dense layer without their layers."""
+    shipped = find_encoder("static-en")
+    tfhub.export(shipped, tmp_path)
+    source = read_source(str(tmp_path / "encoder"), ImportOptions())
+    for name, variable in encoder_variables(load_encoder(EncoderDirectory.open(shipped))).items():
         np.testing.assert_array_equal(source.encoder[name], variable, err_msg=name)
 
 
