@@ -334,7 +334,8 @@ def _python_object(path: str) -> OpenedEncoder:
     encode = getattr(found, "encode", found)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
-    prompts = getattr(found, "prompts", None) or {}
+    prompts = getattr(found, "prompts", None)
+    prompts = {} if prompts is None else prompts
     if not isinstance(prompts, Mapping) or not all(
         isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
     ):

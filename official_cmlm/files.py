@@ -13,7 +13,9 @@ import stat
 import sys
 import tempfile
 import time
+import tokenize
 import types
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -260,9 +262,9 @@ def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
 
     refuse_special(path)
     try:
-        # Mapped in any case, as a damaged header may promise more than there is.
+        # It is mapped in any case, as a damaged header may promise more than there is.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, tokenize.TokenError, zipfile.BadZipFile) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: damaged ({reason!s:.200}); {advice}") from None
     if not isinstance(found, np.ndarray):
@@ -432,7 +434,10 @@ def output_folder(
     Raises:
       UserError: if the folder holds anything else, or an older one without `overwrite`.
     """
-    output = Path(os.path.expanduser(path)).resolve()
+    try:
+        output = Path(os.path.expanduser(path)).resolve()
+    except RuntimeError:
+        raise UserError(f"{path!s:.200}: a loop of symbolic links; name another folder") from None
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         if not is_ours(output):
             place = f"--{flag}" if flag else "folder"
@@ -473,7 +478,7 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
         parts = name.replace("\\", "/").split("/")
         longest = max(len(os.fsencode(part)) for part in parts)
         fits = name and "\0" not in name and ".." not in parts and longest <= _LONGEST_NAME
-    except (AttributeError, UnicodeEncodeError):
+    except (AttributeError, TypeError, UnicodeEncodeError):
         # The file that names it may have a number there.
         fits = False
     if not fits or os.path.isabs(name):

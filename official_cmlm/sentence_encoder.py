@@ -366,9 +366,9 @@ class SentenceEncoder:
                 f"device={device}: the encoder is on {self.device}; "
                 f"SentenceEncoder.load(…, device={str(device)!r}) loads it there"
             )
-        finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         changed = normalize_embeddings or truncate_dim or precision != "float32"
         tokens = self._gives_tokens(output_value, bool(changed))
+        finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         cut, windows = self._windows(texts, prompt_name, prompt, on_long)
         computed = self._computed(windows, batch_size, tokens, pool)
         computed = _progress(computed, bool(show_progress_bar), len(texts))

@@ -115,6 +115,8 @@ def test_prompts_of_python_objects(tmp_path, monkeypatch):
         "    def encode_document(self, texts): return 3 * self.encode(texts)\n"
         "class Wrong(Plain):\n"
         "    prompts = ['query: ']\n"
+        "class Zeros(Plain):\n"
+        "    prompts = np.zeros(2)\n"
     )
     monkeypatch.chdir(tmp_path)
     opened = {
@@ -133,8 +135,9 @@ def test_prompts_of_python_objects(tmp_path, monkeypatch):
 
     assert both("Prompts", "a") == [8, 4] and both("Methods", "a") == [2, 3]
     assert len({encoder.fingerprint for encoder in opened.values()}) == 4
-    with pytest.raises(UserError, match="prompted:Wrong: prompts must be name -> string"):
-        open_encoder("prompted:Wrong")
+    for name in ("Wrong", "Zeros"):
+        with pytest.raises(UserError, match=f"prompted:{name}: prompts must be name -> string"):
+            open_encoder(f"prompted:{name}")
 
 
 def test_prompts_of_an_encoder_directory(encoder_dir, tmp_path):

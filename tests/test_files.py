@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -278,3 +279,17 @@ def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, renamin
     assert (final / "README.md").read_text() == "my words"
     assert (final / "LICENSE").read_text() == "mine"
     assert names_in(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("content", [b"PK\3\4" + b"x" * 40, b"\x93NUMPY\1\0\4\0(((\n", b""])
+def test_a_damaged_array_is_one_line(tmp_path, content):
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(UserError, match="a.npy: damaged .*; make it again"):
+        files.read_array(tmp_path / "a.npy", "make it again")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="later versions do not follow a loop")
+def test_a_loop_of_links_is_one_line(tmp_path):
+    (tmp_path / "out").symlink_to("out")
+    with pytest.raises(UserError, match="a loop of symbolic links"):
+        files.output_folder(tmp_path / "out", False, lambda path: True, "")

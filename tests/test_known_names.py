@@ -80,7 +80,7 @@ def test_embeddings_of_tokens(loaded):
     np.testing.assert_allclose(one, found[1], atol=1e-5)
     assert isinstance(loaded.backend, TensorFlowBackend)
     with pytest.raises(ValueError, match="are for sentence_embedding"):
-        loaded.encode(TEXTS, output_value="token_embeddings", truncate_dim=2)
+        loaded.encode(TEXTS, output_value="token_embeddings", precision="int8")
 
 
 def test_a_backend_without_embeddings_of_tokens(encoder):

@@ -101,13 +101,15 @@ class TensorBundle:
             data = self._bytes(entry)
             length, at = _varint(data, 0)
             graph = _message("TrackableObjectGraph", data[at + 4 : at + 4 + length])
-            return [
-                (
-                    {child.local_name: child.node_id for child in node.children},
-                    node.attributes[0].checkpoint_key if node.attributes else None,
-                )
-                for node in graph.nodes
-            ]
+            objects = []
+            for node in graph.nodes:
+                children = {child.local_name: child.node_id for child in node.children}
+                key = node.attributes[0].checkpoint_key if node.attributes else None
+                # Protobuf gives a string that is not UTF-8 as bytes.
+                if not all(isinstance(name, str) for name in (*children, key or "")):
+                    raise Damaged("a name is not UTF-8")
+                objects.append((children, key))
+            return objects
         except (Damaged, KeyError, IndexError, ValueError, struct.error) as error:
             raise damaged(self.prefix, f"its object graph cannot be read: {error}") from None
 
@@ -131,7 +133,12 @@ class TensorBundle:
 
     def shape(self, key: str) -> tuple[int, ...]:
         """Returns the shape of a tensor."""
-        return tuple(dimension.size for dimension in self.entries[key].shape.dim)
+        return tuple(dimension.size for dimension in self._entry(key).shape.dim)
+
+    def _entry(self, key: str) -> Any:
+        if key not in self.entries:
+            raise damaged(self.prefix, f"its index has no {key.removesuffix(VALUE)}")
+        return self.entries[key]
 
     def _bytes(self, entry: Any) -> bytes:
         path = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.shards:05d}"
@@ -149,7 +156,7 @@ class TensorBundle:
         Raises:
           UserError: if the data file is missing or damaged, or the tensor is not of numbers.
         """
-        entry = self.entries[key]
+        entry = self._entry(key)
         name, shape = key.removesuffix(VALUE), self.shape(key)
         dtype = np.dtype(_TYPES.get(entry.dtype, "V1"))
         if entry.dtype not in _TYPES or math.prod(shape) * dtype.itemsize != entry.size:

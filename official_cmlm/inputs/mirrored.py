@@ -82,7 +82,7 @@ class Mirrored(View):
         if self.augmentation == "span_mask":
             second = self._span_mask(first, block.text.flat_values, keys)
         elif self.augmentation == "token_mask":
-            # Words of one token each.
+            # Each word has one token.
             words = first.with_values(tf.RaggedTensor.from_uniform_row_length(first.values, 1))
             second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
         elif self.augmentation == "whole_word_mask":

@@ -470,7 +470,8 @@ class Index:
 
         Args:
           path: the folder.
-          overwrite: whether an index of that name may be replaced; nothing else is.
+          overwrite: whether an index of that name may be replaced; its hand-written README.md,
+            licences and notices stay, and nothing else is replaced.
 
         Raises:
           UserError: the name is taken, or the folder cannot be written.
@@ -684,7 +685,7 @@ def _write_errors(path: Path) -> Iterator[None]:
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Whether a folder holds an index, of any version."""
+    """Returns whether a folder holds an index, of any version."""
     try:
         return read_object(path / _DESCRIPTION).get("format") == _FORMAT
     except UserError:

@@ -21,7 +21,7 @@ _SAMPLED = 1 << 16
 # Rows that are written at a time, and vectors that enter a graph while no query is answered.
 _WRITTEN, _INSERTED = 1 << 12, 1 << 10
 # Neighbours of a vector in a graph, and candidates while it is built and searched. With 64 while a
-# graph of a million is built, one neighbour in 17 is not found, however many are looked at.
+# graph of a million is built, recall at 10 is 0.94 even if 512 are looked at.
 _CONNECTIVITY, _BUILT, _LOOKED_AT = 16, 160, 96
 # Mean of the absolute value of a normal variable, as the dimensions of a unit vector have it.
 _MEAN_SIGN = np.float32((2 / np.pi) ** 0.5)

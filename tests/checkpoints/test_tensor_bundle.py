@@ -67,3 +67,25 @@ def test_a_damaged_index_is_one_line(prefix):
                 assert TensorBundle.open(prefix).entries == whole
             except UserError as error:
                 assert "damaged" in str(error) and "\n" not in str(error)
+
+
+def test_a_damaged_object_graph_is_one_line(prefix):
+    """No checksum holds its bytes: a name may be no UTF-8, or the key of nothing."""
+    data = Path(f"{prefix}.data-00000-of-00001")
+    entry = TensorBundle.open(prefix).entries["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    content, rng = data.read_bytes(), np.random.default_rng(2)
+    name = content.index(b"single", entry.offset)
+    places = [name, *rng.integers(entry.offset, entry.offset + entry.size, 100).tolist()]
+    for at in places:
+        flipped = bytearray(content)
+        flipped[at] = 0xFF
+        data.write_bytes(flipped)
+        try:
+            bundle = TensorBundle.open(prefix)
+            for child in bundle.children([]):
+                if key := bundle.key([child]):
+                    bundle.read(key)
+        except UserError as error:
+            assert "damaged" in str(error) and "\n" not in str(error)
+        else:
+            assert at != name

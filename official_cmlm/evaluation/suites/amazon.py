@@ -147,7 +147,7 @@ class _Sentiment(Task):
         report: SuiteReport,
     ) -> None:
         accuracies: dict[str, list[float]] = {language: [] for language in self.tests}
-        # One seed after the other, so that one trained encoder is in memory at a time.
+        # The seeds follow each other, so that one trained encoder is in memory at a time.
         for seed in range(self.options.seeds):
             predict = train(seed)
             for language, reviews in self.tests.items():

@@ -199,7 +199,7 @@ class _Translation(Task):
             for suffix, prepared in maps.items():
                 first, second = prepared(source), prepared(target)
                 rows, others = zip(*((index[0][a], index[1][b]) for a, b in training[size]))
-                # The orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
+                # It is the orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
                 pairs = (side[list(chosen)] for side, chosen in ((first, rows), (second, others)))
                 weights, _ = orthogonal_procrustes(*(side.astype(np.float64) for side in pairs))
                 mapped = unit(first @ weights.astype(np.float32))
