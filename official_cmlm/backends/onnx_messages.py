@@ -11,9 +11,9 @@ import numpy as np
 from official_cmlm.protobuf_messages import Messages
 
 # NumPy's name of a type -> its number in `TensorProto.DataType`.
-ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9}
+ELEMENT_TYPES = {"float32": 1, "int8": 3, "int32": 6, "int64": 7}
 # Type of an attribute's value -> its field, and its number in `AttributeProto.AttributeType`.
-_ATTRIBUTES = {float: ("f", 1), int: ("i", 2), str: ("s", 3), list: ("ints", 7)}
+_ATTRIBUTES = {float: ("f", 1), int: ("i", 2), list: ("ints", 7)}
 _MESSAGES = Messages(
     "official_cmlm.onnx",
     {
@@ -45,7 +45,6 @@ _MESSAGES = Messages(
             "name": (1, "string", None),
             "f": (2, "float", None),
             "i": (3, "int64", None),
-            "s": (4, "bytes", None),
             "ints": (8, "int64", []),
             "type": (20, "int32", None),
         },
@@ -66,14 +65,13 @@ message = _MESSAGES.new
 
 
 def node_of(
-    kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: float | int | str | list
+    kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: float | int | list
 ) -> Any:
     """Returns a `NodeProto` of an operator; attributes are sorted by name."""
     found = message("NodeProto", op_type=kind, input=inputs, output=outputs)
     for name, value in sorted(attributes.items()):
         field, number = _ATTRIBUTES[type(value)]
-        content = value.encode() if isinstance(value, str) else value
-        found.attribute.add(name=name, type=number, **{field: content})
+        found.attribute.add(name=name, type=number, **{field: value})
     return found
 
 

@@ -19,14 +19,7 @@ from official_cmlm.tokenization.sentence_piece import (
     sentence_piece_vocabulary,
 )
 from tests.checkpoints.helpers import REFERENCES, read_changed
-from tests.tokenization.texts import (
-    HAND_MADE,
-    LONG,
-    check_graphs,
-    check_joined,
-    different,
-    ids_of,
-)
+from tests.tokenization.texts import HAND_MADE, LONG, check_graphs, check_joined, different, ids_of
 
 # Cause -> text whose ids differ from Hugging Face's; see the test.
 HUGGING_FACE_DIFFERENCES = {

@@ -28,14 +28,7 @@ from official_cmlm.tokenization.sentence_piece_rules import (
     write_rules,
 )
 from tests.checkpoints.helpers import REFERENCES, read_changed
-from tests.tokenization.texts import (
-    HAND_MADE,
-    LONG,
-    check_graphs,
-    check_joined,
-    different,
-    ids_of,
-)
+from tests.tokenization.texts import HAND_MADE, LONG, check_graphs, check_joined, different, ids_of
 
 STEPS = "quotes accents lower_case"
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]"]
