@@ -1,7 +1,6 @@
 """Runs the project's binaries one after the other, and skips what is made already."""
 
 import hashlib
-import json
 import shutil
 import sys
 import time
@@ -9,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import read_object, write_json
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
@@ -80,7 +79,7 @@ class Stages:
 
     def _remember(self, title: str, fingerprint: str, **status: bool | float) -> None:
         self._state[title] = {"fingerprint": fingerprint, **status}
-        atomic_write_text(self._state_path, json.dumps(self._state, indent=2) + "\n")
+        write_json(self._state_path, self._state)
 
     def depends_on(self, paths: list[str]) -> None:
         """Makes the later stages run again when one of these files has changed."""

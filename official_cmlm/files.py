@@ -131,8 +131,13 @@ def atomic_write_text(path: str | os.PathLike, text: str) -> None:
 
 
 def write_json(path: str | os.PathLike, values: Any) -> None:
-    """Writes values as JSON with an indent of two, as `atomic_write` does."""
-    atomic_write_text(path, json.dumps(values, indent=2) + "\n")
+    """Writes values as JSON with an indent of two, as `atomic_write` does; folders are made.
+
+    Raises:
+      ValueError: a number is not finite, which JSON cannot represent.
+    """
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    atomic_write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
 def unfinished_path(path: Path) -> Path:

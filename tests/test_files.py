@@ -203,6 +203,15 @@ def test_read_object(tmp_path, text, what):
     assert read_json(path) == [1]
 
 
+def test_json_of_numbers_that_are_not_finite_is_not_written(tmp_path):
+    path = tmp_path / "new" / "values.json"
+    files.write_json(path, {"rate": 0.5, "name": "ü"})
+    assert files.read_object(path) == {"rate": 0.5, "name": "ü"}
+    with pytest.raises(ValueError):
+        files.write_json(path, {"rate": float("nan")})
+    assert files.read_object(path)["rate"] == 0.5
+
+
 def test_locked(tmp_path):
     """A second holder is told who has it; the file goes with the lock."""
     path = tmp_path / "lock"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object, sha256
+from official_cmlm.files import read_object, sha256, write_json
 from official_cmlm.validation import read_dataclass
 
 from ..output.documents import RecordOptions
@@ -230,8 +230,7 @@ class Plan:
 
     def save(self, folder: Path) -> None:
         """Writes `prepare.json`."""
-        values = {"format": _FORMAT} | dataclasses.asdict(self)
-        atomic_write_text(folder / PLAN_FILE, json.dumps(values, indent=1) + "\n")
+        write_json(folder / PLAN_FILE, {"format": _FORMAT} | dataclasses.asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> "Plan":

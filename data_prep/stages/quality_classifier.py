@@ -7,7 +7,6 @@ import base64
 import binascii
 import dataclasses
 import functools
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import read_object, write_json
 from official_cmlm.hashing import MIX_1
 
 from ..counts import DropCounter, drop_document
@@ -147,7 +146,7 @@ class QualityModel:
             "report": self.report,
             "weights": base64.b64encode(self.weights.astype("<f4").tobytes()).decode(),
         }
-        atomic_write_text(path, json.dumps(content, indent=1) + "\n")
+        write_json(path, content)
 
 
 def standardised(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ and by TF-IDF?
 """
 
 import itertools
-import json
 import random
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.files import write_json
 
 FLAGS = flags.FLAGS
 
@@ -141,8 +141,7 @@ def main(argv: list[str]) -> None:
     (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
     queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
     (output / "queries.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
-    values = {"pairs": len(first), "recall_at_1": recalls}
-    (output / "results.json").write_text(json.dumps(values, indent=2) + "\n")
+    write_json(output / "results.json", {"pairs": len(first), "recall_at_1": recalls})
     print(f"figures: {', '.join(map(str, filter(None, [curve, output / 'recall.png'])))}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import read_object, write_json
 from official_cmlm.validation import read_dataclass
 
 from .definition import Settings, Study
@@ -82,13 +82,6 @@ def add_result(work_dir: Path, name: str, result: Result) -> None:
     path = work_dir / RESULTS_NAME
     found = read_object(path) if path.is_file() else {}
     write_json(path, found | {name: dataclasses.asdict(result)})
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Writes a JSON file, which is complete or absent at any time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    atomic_write_text(path, text + "\n")
 
 
 def _first_difference(old: Any, new: Any, at: str = "") -> str:

@@ -14,13 +14,13 @@ from typing import Any
 from official_cmlm import cli
 from official_cmlm.errors import UserError, within
 from official_cmlm.evaluation.report.tables import duration
-from official_cmlm.files import read_object
+from official_cmlm.files import read_object, write_json
 from official_cmlm.training import signals
 from official_cmlm.training.progress import SUMMARY_NAME, evaluated_steps, total_counts, versions
 
 from .. import chains, module_of, registry
 from .definition import OUTPUTS, VALIDATION, Arm, Settings, Study, expand, identifiers
-from .results import RESULTS_NAME, Result, add_result, check_same, read_results, write_json
+from .results import RESULTS_NAME, Result, add_result, check_same, read_results
 
 # In an arm's model directory: the settings of its training.
 _SETTINGS_NAME = "study_arm.json"

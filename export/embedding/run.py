@@ -25,6 +25,7 @@ from official_cmlm.files import (
     remove_unfinished,
     report_write_errors,
     sha256,
+    write_json,
 )
 from official_cmlm.input_files import is_remote
 from official_cmlm.text_files import Reading, file_state
@@ -206,7 +207,7 @@ def _begin(job: Job, folder: Path, overwrite: bool) -> dict[str, Any]:
     plan |= {"rows": size.rows, "kinds": size.kinds}
     for path in own:
         path.rmdir() if path.is_dir() else path.unlink()
-    atomic_write_text(folder / PLAN, json.dumps(plan, indent=1) + "\n")
+    write_json(folder / PLAN, plan)
     (folder / WORK).mkdir(exist_ok=True)
     return plan
 
@@ -521,7 +522,7 @@ def _finish(
         **about,
         "shards": shards,
     }
-    atomic_write_text(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    write_json(folder / MANIFEST, manifest)
     _remove_work(folder)
     return manifest
 

@@ -1,7 +1,6 @@
 """`dataset.json`, the manifest of a folder of records: describes them without reading them."""
 
 import dataclasses
-import json
 import os
 import re
 import tempfile
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, inside, read_object
+from official_cmlm.files import inside, read_object, write_json
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
 from official_cmlm.validation import at_least, read_dataclass
 
@@ -120,8 +119,7 @@ class Manifest:
         for name in ("negatives", "vectors"):
             if not values[name]:
                 del values[name]
-        text = json.dumps(values, indent=2) + "\n"
-        atomic_write_text(Path(folder) / FILE_NAME, text)
+        write_json(Path(folder) / FILE_NAME, values)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -175,7 +175,6 @@ def failed_step(
     }
     name = "failed_step.json" if worker == 0 else f"failed_step.worker{worker}.json"
     path = Path(model_dir) / name
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, values)
     named = list(dict.fromkeys(name for group in records.values() for name in group))
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""

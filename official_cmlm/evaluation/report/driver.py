@@ -40,7 +40,7 @@ from official_cmlm.evaluation.scores import (
     TextLengths,
 )
 from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
-from official_cmlm.files import atomic_write_text, locked, read_object
+from official_cmlm.files import atomic_write_text, locked, read_object, write_json
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def run(
                 suite_run = runs.pop(suite)
                 found = suite_run.score(encode)
                 for place, content in suite_run.report.documents.items():
-                    _write_json(output_dir / place, content)
+                    write_json(output_dir / place, content)
                 has_earlier = bool(known.get(suite, {}).get("scores"))
                 kept = refused if has_earlier and not found["scores"] else known
                 kept[suite] = found
@@ -228,10 +228,10 @@ def run(
             suites_took = sum(one["seconds"] for one in known.values())
             results["seconds"] = round(suites_took + embedding, 1)
             # A fault of a comparison must not cost the suite.
-            _write_json(output_dir / "results.json", results)
+            write_json(output_dir / "results.json", results)
             for other in compare if suite in known else ():
                 predictions.add_differences(suite, known[suite], output_dir, other)
-                _write_json(output_dir / "results.json", results)
+                write_json(output_dir / "results.json", results)
     return results | {"suites": known | refused}
 
 
@@ -315,7 +315,7 @@ class _TrainedTasks:
             "scores": [dataclasses.asdict(score) for score in scores],
             "cut": cut and dataclasses.asdict(cut),
         }
-        _write_json(self._path, self._tasks)
+        write_json(self._path, self._tasks)
 
 
 class SuiteRun:
@@ -478,9 +478,3 @@ def _write_reports(
     atomic_write_text(folder / "results.tex", latex(results, *compare))
     atomic_write_text(folder / "results.md", markdown(results, *compare))
     atomic_write_text(folder / "report.html", html_report(results, *compare))
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    atomic_write_text(path, text + "\n")
