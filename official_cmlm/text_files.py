@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, named
 from official_cmlm.extras import check_extra
 from official_cmlm.input_files import is_remote, located, open_stored, remote_system
 
@@ -381,9 +381,7 @@ def _expanded_name(path: str) -> str:
 
 def listed(columns: Iterable[str]) -> str:
     """Returns the names of columns for a message."""
-    names = list(columns)
-    more = f" and {len(names) - _SHOWN_COLUMNS} more" if len(names) > _SHOWN_COLUMNS else ""
-    return (", ".join(f"{name:.80}" for name in names[:_SHOWN_COLUMNS]) or "none") + more
+    return named([f"{name:.80}" for name in columns], _SHOWN_COLUMNS) or "none"
 
 
 def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from official_cmlm import cli, progress
 from official_cmlm.embeddings import RANGES_NAME, read_ranges
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, named
 from official_cmlm.extras import check_extra
 from official_cmlm.files import (
     atomic_write,
@@ -233,10 +233,9 @@ def own_files(folder: Path) -> list[Path]:
             foreign.append(path.name)
         found.append(path)
     if foreign:
-        more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
         raise UserError(
-            f"{folder}: holds {', '.join(foreign[:5])}{more}, which this program has not written;"
-            " move that away, or name another output"
+            f"{folder}: holds {named(foreign, 5)}, which this program has not written; move that "
+            "away, or name another output"
         )
     ends = {MANIFEST: 0, PLAN: 2}
     return sorted(found, key=lambda path: ends.get(path.name, 1))

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints.integrity import last_checkpoint
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, named
 from official_cmlm.files import write_json
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.records.manifest import load_folders
@@ -138,10 +138,6 @@ def _values_of(variable: tf.Variable) -> list[np.ndarray]:
     return [value.numpy() for value in strategy.experimental_local_results(variable)]
 
 
-# Most records that the message names; the file lists all.
-_SHOWN = 3
-
-
 def failed_step(
     failure: Failure, trainer: Any, data: dict[str, DataConfig], model_dir: str
 ) -> UserError:
@@ -176,8 +172,7 @@ def failed_step(
     name = "failed_step.json" if worker == 0 else f"failed_step.worker{worker}.json"
     path = Path(model_dir) / name
     write_json(path, values)
-    named = list(dict.fromkeys(name for group in records.values() for name in group))
-    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    names = list(dict.fromkeys(name for group in records.values() for name in group))
     all_of_them = "all"
     if failure.left_out:
         all_of_them = f"these, but not the records of {failure.left_out} more examples"
@@ -185,7 +180,7 @@ def failed_step(
     if trainer.strategy.extended._in_multi_worker_mode():
         share = f"worker {worker}'s share of its batch is"
     return UserError(
-        f"{what}; {share} {', '.join(named[:_SHOWN])}{more} ({path} lists {all_of_them}); "
+        f"{what}; {share} {named(names)} ({path} lists {all_of_them}); "
         f"{last_checkpoint(model_dir)}; lower the learning rate, or correct these records, then "
         "run the same command to resume"
     )
