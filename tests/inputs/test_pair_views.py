@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.pair_views import InferencePairs, TextPairs, TextTriples
+from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.records.pairs import PairBlock
 from tests.inputs.blocks import SLOW, SPECIAL, wrap
 
@@ -58,7 +58,7 @@ def _languages(examples):
 def test_text_pairs(pairs, limit):
     """Both texts in their order, cut to the sequence length, with the record's key."""
     examples = TextPairs(limit + 2, SPECIAL)(_block(pairs, keys=range(7, 7 + len(pairs))))
-    assert set(examples) == {"first", "second", "key"} and not TextPairs.scalars
+    assert set(examples) == {"first", "second", "key"}
     assert examples["first"].to_list() == [wrap(first[:limit]) for first, _ in pairs]
     assert examples["second"].to_list() == [wrap(second[:limit]) for _, second in pairs]
     assert examples["first"].dtype == examples["second"].dtype == tf.int32
@@ -71,10 +71,11 @@ def test_text_triples(pairs):
     """As text pairs, and the third text, cut too; where there is none, `has_negative` is 0."""
     block = _block(pairs)
     third = tf.ragged.constant([third for *_, third in pairs], tf.int32, ragged_rank=1)
-    examples = TextTriples(7, SPECIAL)(dataclasses.replace(block, negative=third))
+    view = TextPairs(7, SPECIAL, negatives=True)
+    examples = view(dataclasses.replace(block, negative=third))
     expected = TextPairs(7, SPECIAL)(block)
     assert set(examples) == {*expected, "negative", "has_negative"}
-    assert TextTriples.sequences == ("first", "second", "negative")
+    assert {*view.sequences, *view.scalars, "key"} == set(examples)
     for name in ("first", "second"):
         assert examples[name].to_list() == expected[name].to_list()
     assert examples["negative"].to_list() == [wrap(third[:5]) for *_, third in pairs]

@@ -8,12 +8,15 @@ import tensorflow as tf
 
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
 from official_cmlm.losses.distillation import similarity_error
+from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.distillation import DistillationConfig, PairDistillationConfig
 from official_cmlm.records.manifest import load_folders
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import output_of
 from tests.objectives.helpers import Spy, embed, make_batch, make_task, random_model, refuses
 from tests.oracles.contrastive_numpy import cosine
 from tests.training.all_objectives import TEACHER_SIZE, teach
+from tests.training.helpers import task_config
 
 
 def _output(model, name, batch):
@@ -61,6 +64,23 @@ def test_translations_follow_the_first_text_or_their_own(folders, targets):
     expected = _loss(students, teachers, students @ kernel)
     found = _output(model, "pair_distillation", batch).loss
     assert float(found) == pytest.approx(expected, rel=1e-4)
+
+
+def test_retrieval_and_the_anchor_of_the_same_pairs_share_a_batch(folders):
+    """So each text is encoded once; hard negatives are candidates as without the vectors."""
+    settings = {
+        "bitext_retrieval": BitextRetrievalConfig(),
+        "pair_distillation": PairDistillationConfig(teacher_size=TEACHER_SIZE),
+    }
+    config = task_config(folders / "taught_bitext", settings)
+    (group,) = SentenceEncoderTask(config).train_groups
+    assert group.objectives == tuple(settings)
+    alone = SentenceEncoderTask(
+        task_config(folders / "bitext", {"bitext_retrieval": BitextRetrievalConfig()})
+    )
+    assert set(alone.train_groups[0].view.sequences) == {"first", "second", "negative"}
+    assert group.view.sequences == alone.train_groups[0].view.sequences
+    assert set(group.view.scalars) == {"first_vector", "second_vector", "has_negative"}
 
 
 def test_blocks_give_the_same_error_and_gradients():
