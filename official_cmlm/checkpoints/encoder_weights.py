@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.checkpoints.encoder_directory import WEIGHTS, EncoderDirectory
-from official_cmlm.checkpoints.huggingface_tensors import encoder_shapes, head_shapes
-from official_cmlm.checkpoints.imported_encoder import Tensors
+from official_cmlm.checkpoints.imported_encoder import Tensors, encoder_shapes, head_shapes
 from official_cmlm.checkpoints.published_files import read_tensors
 from official_cmlm.checkpoints.tensor_bundle import TensorBundle
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride

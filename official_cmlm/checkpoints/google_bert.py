@@ -20,9 +20,15 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
     check_vocabulary_size,
 )
-from official_cmlm.checkpoints.huggingface_tensors import encoder_shapes, flat_shape, head_shapes
 from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
-from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
+from official_cmlm.checkpoints.imported_encoder import (
+    ImportedEncoder,
+    ImportOptions,
+    Tensors,
+    encoder_shapes,
+    flat_shape,
+    head_shapes,
+)
 from official_cmlm.checkpoints.published_files import read_json
 from official_cmlm.checkpoints.tensor_bundle import VALUE
 from official_cmlm.checkpoints.weights import build

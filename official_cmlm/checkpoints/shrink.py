@@ -22,8 +22,7 @@ from official_cmlm.checkpoints.encoder_weights import (
     write_weights,
 )
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-from official_cmlm.checkpoints.huggingface_tensors import encoder_shapes
-from official_cmlm.checkpoints.imported_encoder import Tensors
+from official_cmlm.checkpoints.imported_encoder import Tensors, encoder_shapes
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_writable, staged_folder

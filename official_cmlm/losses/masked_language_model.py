@@ -9,9 +9,9 @@ def masked_cross_entropy(
     """Sums over predictions; divide by the weight to get the mean per predicted token.
 
     Args:
-      logits: float `[batch, predictions, vocab]`.
-      ids: int32 `[batch, predictions]`, the original tokens.
-      weights: float32 `[batch, predictions]`, 0 for unused slots.
+      logits: float `[…, vocab]`.
+      ids: int32 `[…]`, the original tokens.
+      weights: float32 `[…]`, 0 for unused slots.
 
     Returns:
       float32 scalars: the sum of weighted losses in nats, the number of correct predictions, and

@@ -13,8 +13,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from official_cmlm.checkpoints import importing
-from official_cmlm.checkpoints.huggingface_tensors import flat_shape
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.imported_encoder import ImportOptions, flat_shape
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
