@@ -9,10 +9,11 @@
     params.yaml              the experiment that trained it, where there was one
     checkpoint, ckpt-…       TensorFlow checkpoints of a training with an item `encoder` and, where
                              there is a language-model head, `language_model_head`, or
-    weights.safetensors      the weights of an import, the head's with `language_model_head/`
+    weights.safetensors      the weights of an import; names of the head's weights begin with
+                             `language_model_head/`
 
 The model directory of a training is an encoder directory from its first checkpoint on. Everything
-but the weights is read here; `encoder_weights` reads these. Neither needs TensorFlow.
+but the weights is read here; `encoder_weights` reads the weights. Neither module needs TensorFlow.
 """
 
 import dataclasses
@@ -66,7 +67,7 @@ class EncodingSettings:
 
     Attributes:
       prompts: name -> text that is put before each sentence.
-      default_prompt_name: key of the prompt for texts that name none; None: they get no prompt.
+      default_prompt_name: key of the prompt for calls that name none; None: these use no prompt.
       similarity_fn_name: how embeddings are compared; a key of `embeddings.SIMILARITIES`.
       normalize: whether the encoder itself scales its embeddings to length 1.
       ranges: the range of each dimension, which embeddings of 8 bits need; None: not calibrated.
@@ -88,7 +89,7 @@ class EncodingSettings:
         return "" if name is None else self.prompts[name]
 
     def exported(self, pooling: str, sentence_vector: str) -> "EncodingSettings":
-        """Returns the settings of an export with this vector; ranges of other vectors go."""
+        """Returns the settings of an export; ranges of other vectors or weights are left out."""
         exported_id = EmbeddingId(pooling, sentence_vector, self.weights)
         ranges = self.ranges
         if ranges is not None:
@@ -104,7 +105,7 @@ class EncodingSettings:
             isinstance(name, str) and isinstance(prompt, str) for name, prompt in prompts.items()
         ):
             raise UserError(f"{source}: prompts must be name -> string, got {prompts!r:.80}")
-        # A tuple compares; a set would hash what the file holds, which may be a list.
+        # `in` a tuple compares; a set would hash the value from the file, which may be a list.
         if self.default_prompt_name not in (None, *prompts):
             raise UserError(
                 f"{source}: default_prompt_name {self.default_prompt_name!r:.60} must be one of "
@@ -118,10 +119,10 @@ class EncodingSettings:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any], source: str | os.PathLike) -> "EncodingSettings":
-        """Reads prompts and similarity from a JSON object of this project or the other library.
+        """Reads prompts and similarity from a JSON object of this project or sentence-transformers.
 
         Raises:
-          UserError: if one of them is of the wrong kind.
+          UserError: if one of them is invalid.
         """
         prompts = values.get("prompts") or {}
         if isinstance(prompts, Mapping):
@@ -135,7 +136,7 @@ class EncodingSettings:
         return settings
 
     def values(self) -> dict[str, Any]:
-        """Returns the JSON object that `of_values` reads, without what has its default."""
+        """Returns the JSON object that `of_values` reads, without settings that have defaults."""
         prompts = self.prompts.items()
         used = {name: text for name, text in prompts if text or name == self.default_prompt_name}
         written = dataclasses.replace(self, prompts=used)
@@ -231,7 +232,7 @@ class EncoderDirectory:
 
     @property
     def weights_digest(self) -> str | None:
-        """Sixteen hexadecimal digits that change with the weights; None without any.
+        """Sixteen hexadecimal digits that change with the weights; None without weights.
 
         They are computed from the checkpoint's index, which has a checksum of each tensor
         (TensorFlow's `BundleEntryProto.crc32c`), or from the file of an import.
@@ -240,7 +241,7 @@ class EncoderDirectory:
 
     @property
     def _weight_files(self) -> list[Path]:
-        """The files of the weights, a checkpoint's index first; empty without any."""
+        """The files of the weights, a checkpoint's index first; empty if there are none."""
         if self.checkpoint is None:
             return [path for path in [self.path / WEIGHTS] if path.exists()]
         index = Path(f"{self.checkpoint}.index")
@@ -258,7 +259,7 @@ class EncoderDirectory:
           with_ranges: whether the embeddings may have 8 bits, which the ranges decide.
 
         Raises:
-          UserError: without a checkpoint.
+          UserError: if the weights are missing.
         """
         if not self._weight_files:
             raise UserError(
@@ -269,7 +270,7 @@ class EncoderDirectory:
         return files.digest([*read, *self._weight_files], settings)
 
     def check_takes(self, config: EncoderConfig, vocabulary: Vocabulary) -> None:
-        """Raises `UserError` if it holds weights that a training of `config` cannot resume."""
+        """Raises `UserError` if a training of `config` cannot resume from the folder's weights."""
         if self.checkpoint is not None:
             # A resumed training must keep the same sentence vector.
             check_same(f"{self.path} holds", self, config, vocabulary, free=_FREE_TO_RESUME)
@@ -290,7 +291,7 @@ def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) 
     """Returns sixteen hexadecimal digits that change with the embeddings of a folder's encoder.
 
     Args:
-      folder: an encoder directory, or another folder with an encoder, of which all files count.
+      folder: an encoder directory; or another folder with an encoder, all files of which count.
       settings, with_ranges: see `EncoderDirectory.digest`.
     """
     if EncoderDirectory.is_at(folder):
@@ -304,12 +305,12 @@ def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str
     Args:
       folder: the folder.
       names: the names of its files.
-      state: content of its file `checkpoint`, which lists them. If that is empty or damaged, they
-        are found by their own names.
+      state: content of its file `checkpoint`, which lists the checkpoints. If it is empty or
+        damaged, checkpoints are found by the names of their files.
 
     Raises:
-      UserError: if the file lists checkpoints of another folder, which would be read, and removed
-        when they are old.
+      UserError: if `checkpoint` lists checkpoints of another folder; a training would read them,
+        and remove them when they are old.
     """
     listed = _listed_checkpoints(state)
     if not listed:
@@ -327,7 +328,7 @@ def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str
 
 
 def _listed_checkpoints(state: str) -> list[str]:
-    """Reads a file `checkpoint`: what it lists, newest first; nothing if it is damaged."""
+    """Returns the names that a file `checkpoint` lists, newest first; none if it is damaged."""
     newest, older, end = [], [], 0
     while end < len(state):
         field = _STATE_FIELD.match(state, end)
@@ -343,7 +344,7 @@ def _listed_checkpoints(state: str) -> list[str]:
 
 
 def _resolved(folder: str) -> str:
-    """Returns a name by which equal folders are recognised."""
+    """Returns a name of the folder that is the same for all spellings of its path."""
     return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
 
 
@@ -384,9 +385,9 @@ def check_same(
     """Raises `UserError` unless an encoder can take the weights of a directory.
 
     Args:
-      holder: the directory's part in the message, with a verb.
+      holder: the beginning of the message, up to a verb, such as `work/model holds`.
       directory: the directory.
-      config, vocabulary: those of the encoder that is to take the weights.
+      config, vocabulary: of the encoder that is to take the weights.
       free: fields of the config that may differ.
     """
     differing = differences(directory.config, config, free)
@@ -419,7 +420,7 @@ def describe(
       config, vocabulary: its encoder.
       max_seq_length: length for encoding, in tokens.
       for_sentences: see `weights.is_sentence_encoder`.
-      encoding: prompts and the like. Default: those that the folder has already, else none.
+      encoding: prompts and the like. Default: the folder keeps the settings that it has.
 
     Raises:
       UserError: if the folder holds weights of another shape, pooling or vocabulary.

@@ -1,8 +1,8 @@
 """Reads the weights of an encoder directory as arrays, without TensorFlow, and writes them.
 
-They are in `weights.safetensors`, where a public checkpoint was imported, or in the newest
-checkpoint of a training. In `weights.safetensors`, a table or kernel may be int8 with a tensor
-`NAME/scale`, float32, by which its rows along the last dimension are multiplied.
+They are in `weights.safetensors` if a public checkpoint was imported, else in the newest checkpoint
+of a training. In `weights.safetensors`, a table or kernel may be int8; then the float32 tensor
+`NAME/scale`, which lacks the last dimension, has the factor of each row.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ _HEAD = "language_model_head/"
 # How `write_weights` stores tables and kernels.
 WEIGHT_FORMS = ("float32", "int8")
 _SCALE = "/scale"
-# The objectives of a training's checkpoint, which hold CMLM's projection P; an encoder whose
-# vector is the mean of projections has P itself.
+# Path to the objectives in a training's checkpoint. CMLM's objective holds the projection P; if the
+# encoder's vector is the mean of projections, the encoder holds P too.
 _OBJECTIVES = ("model", "objectives")
 # Module in the names of weights -> names of the objects that lead to it in a checkpoint.
 _ENCODER_OBJECTS = {
@@ -47,7 +47,7 @@ _ENCODER_OBJECTS = {
     "output_layer_norm": "_output_layer_norm",
 }
 _HEAD_OBJECTS = {"transform/dense": "dense", "transform/LayerNorm": "layer_norm"}
-# A variable that a layer names with a slash has one name in the graph of objects.
+# Weight -> path in the graph of objects, where a slash belongs to the name of a single object.
 _WHOLE_NAMES = {
     "relative_attention_bias/embeddings": (
         "bert",
@@ -63,8 +63,8 @@ class EncoderWeights:
     """An encoder's weights, and the config that they fit.
 
     Attributes:
-      config: of the encoder.
-      encoder: by the names of `modeling.sentence_encoder.encoder_variables`, float32.
+      config: the encoder's config.
+      encoder: weights by the names of `modeling.sentence_encoder.encoder_variables`, float32.
       projection: kernels `[N - 1, in, out]` and biases `[N - 1, out]` of CMLM's projection, layer
         by layer; empty where the vector needs none.
     """
@@ -96,7 +96,7 @@ def read_weights(
     config, owner = _overridden(directory, override, stored, max_seq_length)
     encoder = stored.read("encoder", encoder_shapes(config))
     layers = stored.read_projection(owner) if config.num_projections else []
-    # The names are for the message only.
+    # These names appear only in the message.
     flat = {
         f"projection/{i}": np.concatenate([*map(np.ravel, pair)]) for i, pair in enumerate(layers)
     }
@@ -111,7 +111,11 @@ def read_weights(
 
 
 def has_head(directory: EncoderDirectory) -> bool:
-    """Returns whether a directory has a language-model head; raises as `read_weights`."""
+    """Returns whether a directory has a language-model head.
+
+    Raises:
+      UserError: if its weights are missing or damaged.
+    """
     return _open(directory).has_head
 
 
@@ -181,7 +185,7 @@ class _SafetensorsFile:
         return arrays
 
     def projections(self) -> dict[str, list[tuple[int, ...]]]:
-        """Returns an empty dict."""
+        """Returns an empty dict, as an import has no objectives."""
         return {}
 
 
@@ -212,7 +216,7 @@ class _Checkpoint:
         return found
 
     def read_projection(self, owner: str | None) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Reads P, of an objective or of the encoder itself, layer by layer."""
+        """Reads P of the objective `owner`, or of the encoder if that is None, layer by layer."""
         path = ("encoder",) if owner is None else (*_OBJECTIVES, owner)
         parts = [
             [self._bundle.read(key) for key in self._projection_keys(path, kind)]
@@ -280,7 +284,7 @@ def _overridden(
 ) -> tuple[EncoderConfig, str | None]:
     """Returns a directory's config with an override, and the name of the objective that has P.
 
-    The name is None where the encoder itself has P, or needs none.
+    The name is None if the encoder itself has P, or if the vector needs no P.
     """
     config, owner = directory.config, None
     if override.layer is not None:
@@ -323,7 +327,8 @@ def _shape_of_projection(
             "projected_mean reads; a training with the objective cmlm and num_projections above 1 "
             "has one: name its --model_dir, or leave the sentence vector as it is"
         )
-    # No method of the papers has two objectives with projections; the choice is at least fixed.
+    # No method of the papers has two objectives with projections. The sort makes the choice the
+    # same each time.
     name, kernels = sorted(found.items())[0]
     count, _, width = kernels[0]
     return name, {

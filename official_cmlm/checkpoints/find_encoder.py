@@ -1,4 +1,4 @@
-"""Finds encoders by name: a folder, one that ships, a package of weights, a name of the hub."""
+"""Finds encoders by name: a folder, a shipped encoder, a package of weights, a name of the hub."""
 
 import importlib.util
 import os
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 # Encoder directories that come with this package, each with a README.md that says what it is.
 SHIPPED = Path(__file__).parents[1] / "weights"
-# Packages of weights have the model's name with this in front or without it, and its files in a
+# A package of weights has the model's name, with one of these prefixes, and the model's files in a
 # folder `model`.
 _PACKAGES, _FOLDER = ("", "gt_"), "model"
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]*\w")
 # The files of a hub's folder that an encoder needs.
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "onnx/model*.onnx"]
-# The version of imports in the cache; another number imports the same folders again.
+# The version of imports in the cache; a new number makes the same folders be imported again.
 _VERSION = 1
 
 
@@ -44,7 +44,8 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
       revision: branch, tag or commit of a name of the hub. Default: its main branch.
 
     Raises:
-      UserError: if there is nothing of that name, or a folder has the name of an installed one.
+      UserError: if there is nothing of that name, or if both a folder and an installed encoder have
+        it.
     """
     name, folder = os.fspath(model), Path(os.path.expanduser(model))
     package = _package(name)
@@ -112,7 +113,7 @@ def load_for_export(
     """Opens the encoder of an export; `model_dir` is any name that `find_encoder` takes.
 
     Returns:
-      The directory, its encoder, and what texts are cut to, in tokens.
+      The directory, its encoder, and the length that texts are cut to, in tokens.
 
     Raises:
       UserError: as `load_encoder`; also for a length that the position table does not cover.
@@ -152,7 +153,7 @@ def _package(name: str) -> Path | None:
         except (ImportError, ValueError):
             continue
         if found is None or found.origin is None:
-            # Any folder on the path counts as a package without files of its own.
+            # Python finds any folder on its path as a namespace package, which has no file.
             continue
         for place in found.submodule_search_locations or ():
             folder = Path(place) / _FOLDER

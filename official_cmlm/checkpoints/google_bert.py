@@ -64,7 +64,7 @@ _NAME = re.compile(
     r"|relative_attention_bias/embeddings"
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
-# Names of weights in modules of this project whose layers have no scope there.
+# Weights that this project's TF-Hub modules name without their layer: name there -> name here.
 _ALONE = {
     "kernel": "dense/kernel",
     "bias": "dense/bias",
@@ -73,7 +73,7 @@ _ALONE = {
 # The tokenizers of these releases limit a word to 100 or 200 characters; `huggingface_tokenizer`
 # explains the factor.
 _MAX_BYTES_PER_WORD = 300
-# The releases' `gelu` is the approximation.
+# Other names of the tanh approximation, which the releases call `gelu`.
 _GELUS = ("gelu_new", "gelu_pytorch_tanh")
 # Largest difference of token outputs that counts as equal; the two GELUs differ by more.
 _TOLERANCE = 1e-4
@@ -187,7 +187,7 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
 
 
 def _told(folder: Path) -> tuple[dict[str, Any], Path]:
-    """Reads fields of `EncoderConfig` from a configuration file, and returns that file too."""
+    """Reads fields of `EncoderConfig` from a configuration file; returns them and its path."""
     path = folder / "bert_config.json"
     if path.exists():
         values = read_json(path)
@@ -249,7 +249,8 @@ def _told_lower_case(prefix: str) -> bool | None:
 def _named_weights(prefix: str, exported: bool = False) -> Tensors:
     """Reads each weight with a name of an encoder or a head: this project's name -> array.
 
-    `exported`: by this project, whose modules name some weights without their layer.
+    With `exported`, the checkpoint is in a TF-Hub module of this project, which names some weights
+    without their layer.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -300,8 +301,8 @@ def _tf1_name(key: str) -> str:
 def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEncoder:
     """Returns the encoder with the activation function that reproduces a SavedModel's outputs.
 
-    The weights do not tell it. The SavedModel maps BERT's three inputs to a dict with
-    `sequence_output`.
+    The weights do not show which function it is. The SavedModel must map BERT's three inputs to a
+    dict with `sequence_output`.
     """
     rng = np.random.default_rng(0)
     length = min(16, imported.config.max_seq_length)

@@ -1,6 +1,6 @@
-"""Imports Hugging Face and sentence-transformers folders; NumPy is enough, no PyTorch.
+"""Imports Hugging Face and sentence-transformers folders with NumPy, without PyTorch.
 
-The latter have a `modules.json`, which says how token outputs become a vector.
+A sentence-transformers folder has a `modules.json`, which says how token outputs become a vector.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.tokenization import SentencePieceVocabulary
 
 MODULES = "modules.json"
-# The switch of a pooling in older configurations -> its name, which newer ones have too.
+# The switch of a pooling in older configurations -> its name, as newer configurations have it.
 _POOLINGS = {
     pooling.exported_as: name
     for name, pooling in POOLINGS.items()
@@ -69,7 +69,7 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """The modules of a sentence-transformers folder; a Hugging Face folder has the first alone.
+    """The modules of a sentence-transformers folder; a Hugging Face folder has only the first.
 
     Attributes:
       transformer: folder of the Hugging Face files.
@@ -79,7 +79,7 @@ class Modules:
       normalize: whether the embedding is scaled to length 1.
       max_seq_length: in tokens; None if the folder does not say.
       lower_case: whether texts are lower-cased before the tokenizer.
-      encoding: prompts, the default one among them, and the similarity.
+      encoding: prompts, the name of the default prompt, and the similarity.
     """
 
     transformer: Path
@@ -156,7 +156,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     return ImportedEncoder(
         config=config,
         vocabulary=vocabulary,
-        # Within the position table.
+        # The position table has no rows for longer texts.
         max_seq_length=min(length, config.max_seq_length),
         encoder=encoder,
         head=head,
@@ -169,7 +169,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
 def _with_dense(
     where: Path, config: EncoderConfig, dense: Dense, encoder: Tensors, notes: list[str]
 ) -> tuple[EncoderConfig, list[str]]:
-    """Puts the weights of a module `Dense` into `encoder`; returns config and notes with it.
+    """Puts the weights of a module `Dense` into `encoder`; returns the new config and notes.
 
     BERT's pooler is such a layer: on the first token, with tanh and as many outputs as inputs.
     """
@@ -287,7 +287,7 @@ def _pooling(path: Path) -> str:
     if not path.exists():
         raise UserError(f"{path}: missing; the pooling's configuration says how to pool")
     values: dict[str, Any] = read_json(path)
-    # Newer folders name the mode, older ones have a switch for each.
+    # Newer folders name the mode; older folders have a switch for each mode.
     modes = values.get("pooling_mode")
     if modes is None:
         modes = [

@@ -9,7 +9,8 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary
 
-# Hugging Face's `gelu` is the exact one, TensorFlow's releases have the approximation.
+# Hugging Face's name -> ours. Its `gelu` is exact; ours is the approximation by tanh, as in
+# TensorFlow's releases.
 _ACTIVATIONS = {
     "gelu": "gelu_exact",
     "gelu_new": "gelu",
@@ -67,7 +68,7 @@ CLASSES = {
     "mpnet": "MPNet",
     "albert": "Albert",
 }
-# Hugging Face's defaults for keys that config.json lacks, and those of architectures that differ.
+# Hugging Face's defaults for keys that config.json lacks, and where an architecture has others.
 _COMMON_DEFAULTS = {
     "hidden_activation": "gelu",
     "dropout_rate": 0.1,
@@ -86,7 +87,7 @@ _DEFAULTS = {
         "attention_dropout_rate": 0.0,
     },
 }
-# Rows of the position table before the first token's, as positions count from the padding's id.
+# The first token's row in the position table: RoBERTa counts positions from the padding's id + 1.
 _ROBERTA_OFFSET = 2
 # Settings that change the network, and the values that this project's encoder implements.
 _ONLY = {
@@ -170,7 +171,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
 
 
 def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
-    """Counts the different blocks of a network: in ALBERT several share their weights."""
+    """Returns the number of blocks with different weights; in ALBERT, blocks share weights."""
     if values.get("model_type") != "albert":
         return config.num_layers
     groups = typed(path, values, "num_hidden_groups", int, 1)
@@ -220,9 +221,9 @@ def config_json(
     """Builds the `config.json` of an encoder; its inverse is `encoder_config`.
 
     Args:
-      config: its shape.
+      config: the encoder's shape.
       vocabulary: its vocabulary, for the special tokens.
-      groups: see `block_groups`; read for ALBERT alone. Default: no block shares its weights.
+      groups: see `block_groups`; used only for ALBERT. Default: no block shares its weights.
     """
     model_type, special_ids = model_type_of(config, vocabulary), vocabulary.special_ids
     fields = config.as_dict()

@@ -27,10 +27,11 @@ class Architecture:
     Attributes:
       prefix: prefix of encoder tensors in a checkpoint that also has a head.
       layers: prefix of a block's tensors, with `{}` for its number.
-      modules: module of this project's encoder (inside a block, without its number) -> theirs.
-      head: module of the language-model head -> theirs.
+      modules: this project's module (in a block: without the block's prefix) -> Hugging Face's.
+      head: this project's module of the language-model head -> Hugging Face's.
       head_bias: the head's output bias.
-      tied: tensors that repeat others -> which: the embedding table, or the output bias.
+      tied: tensor that repeats another -> `table` if it repeats the embedding table, `bias` if it
+        repeats the output bias.
     """
 
     prefix: str
@@ -137,7 +138,7 @@ ARCHITECTURES = {
 }
 # The network of XLM-R and CamemBERT is RoBERTa's.
 ARCHITECTURES |= dict.fromkeys(("xlm-roberta", "camembert"), ARCHITECTURES["roberta"])
-# Buffers, and the heads that judge two segments, which nothing here uses.
+# Buffers, and the heads that judge two segments; nothing here uses these tensors.
 _IGNORED = re.compile(
     r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.|^sop_classifier\."
 )
@@ -165,13 +166,15 @@ def ignored(name: str) -> bool:
 def encoder_names(
     config: EncoderConfig, model_type: str, groups: int | None = None
 ) -> dict[str, str]:
-    """Maps this project's names of encoder weights, pooler included, to theirs without prefix.
+    """Maps this project's names of encoder weights, pooler included, to Hugging Face's.
+
+    Hugging Face's names are without `Architecture.prefix`.
 
     Args:
       config: the encoder's shape.
       model_type: key of `ARCHITECTURES`.
-      groups: number of different blocks; each holds the weights of several consecutive layers.
-        Default: one a layer.
+      groups: number of blocks with different weights; consecutive layers share a block. Default:
+        each layer has its own.
     """
     architecture, layers = ARCHITECTURES[model_type], config.num_layers
     names = {}
@@ -179,7 +182,7 @@ def encoder_names(
         module, _, parameter = name.rpartition("/")
         prefix = ""
         if block := re.match(r"transformer/layer_(\d+)/", module):
-            # This is how the reference library counts, rounding included.
+            # The reference library computes the group in this way, rounding included.
             group = int(int(block[1]) / (layers / (groups or layers)))
             prefix = architecture.layers.format(group)
             module = module.removeprefix(block[0])
@@ -190,7 +193,7 @@ def encoder_names(
 
 
 def head_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
-    """Maps this project's names of weights of the language-model head to theirs."""
+    """Maps this project's names of the language-model head's weights to Hugging Face's."""
     architecture = ARCHITECTURES[model_type]
     names = {"output_bias/bias": architecture.head_bias}
     for name in head_shapes(config):
@@ -212,15 +215,15 @@ def from_huggingface(
 
     Args:
       where: the checkpoint, for messages.
-      tensors: by `normal_name`.
+      tensors: the tensors that were read, by `normal_name`.
       config: config of the encoder, from the folder's configuration.
       model_type: key of `ARCHITECTURES`.
       surplus: names of tensors that were not read because the encoder has no place for them.
       groups: see `encoder_names`.
 
     Returns:
-      The encoder's weights, and the head's or None. A missing pooler and the token types of an
-      encoder without any are zeros.
+      The encoder's weights, and the head's or None. A missing pooler is zeros, and so is the table
+      of token types if the architecture has none.
 
     Raises:
       UserError: for missing, surplus, misshapen or untied tensors.

@@ -44,7 +44,7 @@ _FAIRSEQ_ENTRIES = {
 }
 # Tokenizers that are read without a `tokenizer.json` -> `model_type` of their networks.
 _PLAIN_MODELS = {"XLMRoberta": "xlm-roberta", "Camembert": "camembert", "Albert": "albert"}
-# The steps of a `SentencePieceVocabulary` in the form of transformers.
+# The steps of a `SentencePieceVocabulary` as `tokenizer.json` spells them.
 _STEPS = {
     "quotes": [
         {"type": "Replace", "pattern": {"String": pair}, "content": '"'} for pair in ("``", "''")
@@ -147,7 +147,7 @@ def _wordpiece(
     longest = typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
     longest *= BYTES_PER_CHARACTER
     if normalizer.get("type") == "Sequence":
-        # This is an export of this project with tensorflow-text's normalisation.
+        # This project's exports have a sequence if their normalisation is tensorflow-text's.
         for cased in (False, True):
             vocabulary = WordPieceVocabulary(tokens, not cased, longest, markers=markers)
             if json.loads(bare_wordpiece(vocabulary, 1).to_str())["normalizer"] == normalizer:
@@ -220,7 +220,8 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[
     steps = [] if normalizer is None else [normalizer]
     if normalizer is not None and normalizer.get("type") == "Sequence":
         steps = typed(path, normalizer, "normalizers", list, [])
-    # SentencePiece itself removes spaces at the ends and repeated spaces.
+    # SentencePiece itself removes spaces at the ends and repeated spaces, so these steps are
+    # redundant.
     steps = [
         step
         for step in steps
@@ -254,7 +255,11 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[
 
 
 def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
-    """Returns whether texts are split at all white space, not U+0020 alone; refuses other ways."""
+    """Returns whether texts are split at all white space, or only at U+0020.
+
+    Raises:
+      UserError: for other splitters.
+    """
     steps = [splitter]
     if splitter.get("type") == "Sequence":
         steps = typed(path, splitter, "pretokenizers", list, [])
@@ -265,8 +270,8 @@ def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
     # Without the split an entry could continue over a space.
     _only(path, "pre_tokenizer.split", metaspace.get("split", True), True)
     _only(path, "pre_tokenizer.replacement", metaspace.get("replacement"), "▁")
-    # Older files have `add_prefix_space`, newer ones a scheme. Without an earlier split at white
-    # space only the first word lacks its space, so `first` equals `always`.
+    # Older files have `add_prefix_space`, newer files a scheme. Unless an earlier step splits at
+    # white space, only the first word has no space before it, so `first` equals `always`.
     scheme = metaspace.get("prepend_scheme", "always")
     if (scheme, len(kinds)) != ("first", 1):
         _only(path, "pre_tokenizer.prepend_scheme", scheme, "always")
@@ -333,7 +338,7 @@ def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
         kind = config.get("model_type")
         name = next((name for name, of in _PLAIN_MODELS.items() if of == kind), "")
     short = name.removesuffix("Fast").removesuffix("Tokenizer")
-    # ALBERT's file has a name of its own; a file of another tokenizer does not tell the ids.
+    # The tokenizer determines the ids only of its own file; ALBERT's is called `spiece.model`.
     if short not in _PLAIN_MODELS or (short == "Albert") != (path.name == "spiece.model"):
         raise UserError(
             f"{settings_path}: tokenizer_class {name!r} says nothing about the ids of {path.name}; "
@@ -355,10 +360,12 @@ def _alberts_steps(path: Path, settings: dict[str, Any]) -> list[str]:
 def _check_alberts_pieces(
     path: Path, pieces: list[tuple[str, float, int]], charsmap: bytes, steps: list[str]
 ) -> None:
-    """Refuses pieces to which releases of transformers give different ids.
+    """Raises `UserError` for pieces that cannot be represented.
 
-    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. If no other entry has
-    that character, such a piece is like other entries: it is a token of its own whatever its score.
+    Some releases of transformers split an entry that ends with a digit and a comma, others do not.
+    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. Such a piece equals an
+    ordinary entry only if it is one character that no other entry has: then it is always a token
+    of its own, whatever its score.
     """
     for piece, _, kind in pieces:
         if kind == NORMAL and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
@@ -388,7 +395,7 @@ def _check_alberts_pieces(
 def _check_settings(
     path: Path, settings: dict[str, Any], vocabulary: SentencePieceVocabulary
 ) -> None:
-    """Refuses what other JSON files add to a SentencePiece model."""
+    """Raises `UserError` if other JSON files add tokens to a SentencePiece model or change it."""
     roles = {"unk": "unknown", "bos": "cls", "eos": "sep"}
     for key in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
         expected = vocabulary.special_tokens[roles.get(key, key)]
@@ -445,9 +452,9 @@ def _refuse_added(path: Path, added: Iterable[str], known: Collection[str]) -> N
 def _check_normalizer(
     path: Path, lower_case: bool, strip_accents: bool | None, chinese: bool | None
 ) -> None:
-    """Refuses a normaliser that `WordPieceVocabulary` cannot represent.
+    """Raises `UserError` for a normaliser that `WordPieceVocabulary` cannot represent.
 
-    That lower-cases and strips accents together, and always isolates Chinese characters.
+    The vocabulary lower-cases and strips accents together, and always isolates Chinese characters.
     """
     if strip_accents not in (None, lower_case):
         raise UserError(

@@ -14,7 +14,7 @@ from official_cmlm import cli
 from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
-# Other sources are paths, or prefixes of paths.
+# Sources that do not match are paths, or prefixes of paths.
 _PACKAGE_OR_HUB = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 

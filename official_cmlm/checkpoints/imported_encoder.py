@@ -23,7 +23,7 @@ _BLOCK_VECTORS = (
 
 @dataclasses.dataclass(frozen=True)
 class ImportOptions:
-    """Settings that override those of the source, or that it lacks.
+    """Settings that override the source's, or that the source lacks.
 
     Attributes:
       pooling: `mean`, `max` or `cls`; empty takes the source's, else `mean`.
@@ -80,7 +80,10 @@ def check_finite(where: str, encoder: ImportedEncoder) -> None:
 
 
 def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of each encoder weight by name, but CMLM's projection; pooler included."""
+    """Returns the shape of each encoder weight by name.
+
+    BERT's pooler is always among them, CMLM's projection never.
+    """
     hidden, heads, inner = config.hidden_size, config.num_attention_heads, config.intermediate_size
     split, width = (heads, hidden // heads), config.token_width
     shapes: dict[str, tuple[int, ...]] = {

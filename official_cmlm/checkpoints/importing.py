@@ -44,7 +44,7 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
         if EncoderDirectory.is_at(local):
             raise UserError(f"{local}: an encoder directory already; use it as it is")
         if all((local / part / "saved_model.pb").exists() for part in ("preprocess", "encoder")):
-            # The pair of a TF-Hub export: one of its modules has the weights.
+            # This is the pair of modules of a TF-Hub export; `encoder` has the weights.
             local /= "encoder"
         if not (local / "saved_model.pb").exists() and not list(local.glob("*.index")):
             return read_huggingface(local, options)

@@ -20,7 +20,7 @@ from official_cmlm.checkpoints.tensor_bundle import VALUE, damaged
 from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special, unfinished_path
 
-# As `tf.train.CheckpointManager` names them.
+# The names of TensorFlow's unfinished checkpoints, and of the files of finished ones.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
 _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
@@ -117,7 +117,7 @@ def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
 def _make_latest(prefix: str) -> None:
     folder = os.path.dirname(prefix)
     known = checkpoints_of(folder)
-    # Without its files the list alone is read.
+    # Without names of files, `checkpoints_among` returns only what the file `checkpoint` lists.
     if checkpoints_among(folder, [], _state(folder))[:1] != [prefix]:
         kept = [p for p in reversed(known[known.index(prefix) :]) if _written(p)]
         lines = [f"model_checkpoint_path: {json.dumps(os.path.relpath(prefix, folder))}"]
@@ -126,7 +126,7 @@ def _make_latest(prefix: str) -> None:
             # Without a timestamp TensorFlow's manager would never delete it.
             lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
         path = os.path.join(folder, "checkpoint")
-        # `Path` would spoil the two slashes of gs://.
+        # `Path` would turn the two slashes of gs:// into one.
         unfinished = os.path.join(folder, unfinished_path(Path("checkpoint")).name)
         with tf.io.gfile.GFile(unfinished, "w") as file:
             file.write("\n".join(lines) + "\n")

@@ -50,7 +50,7 @@ def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any
     if value is None:
         return default
     matches = isinstance(value, (int, float) if kind is float else kind)
-    # A larger whole number cannot be a float.
+    # Whole numbers from 2 ** 1024 on cannot become floats; the limit here is half of that.
     matches = matches and not (kind is float and abs(value) >= 1 << 1023)
     if not matches or (isinstance(value, bool) and kind is not bool):
         expected = _NAMES.get(kind, f"a number ({kind.__name__})")
@@ -121,7 +121,7 @@ def read_tensors(
 
     Raises:
       UserError: for a damaged file, a tensor that the index promises but its shard lacks, or a
-        wanted tensor other than a float of 16 or 32 bits.
+        wanted tensor of another type: `codes` must be int8, others floats of 16 or 32 bits.
     """
     from safetensors import SafetensorError, safe_open
 

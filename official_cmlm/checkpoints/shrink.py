@@ -31,11 +31,11 @@ from official_cmlm.text_files import Reading, read_rows
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
 
 FLAGS = flags.FLAGS
-# Standard deviation of a table of principal components: that of the trial in which such a start
-# served (the layer normalisation after it makes 1 of every width).
+# Standard deviation of a table of principal components, as in the trial that showed such a start to
+# be useful. The layer normalisation after the table scales any deviation to 1.
 _TABLE_DEVIATION = 0.5
 _TEXTS_AT_ONCE = 10_000
-# Tables with a row an entry.
+# Tables with one row for each entry of the vocabulary.
 _WORDS, _TOKEN_WEIGHTS = "word_embeddings/embeddings", "token_weights/embeddings"
 
 
@@ -105,7 +105,7 @@ def define_flags() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """An encoder in the making; each step returns a smaller one.
+    """An encoder that is being changed; each method returns a new one.
 
     Attributes:
       config: its shape.
@@ -120,7 +120,7 @@ class Small:
     head: Tensors | None
 
     def with_entries(self, kept: np.ndarray) -> "Small":
-        """Returns it with these entries of the vocabulary alone, by their ids in order."""
+        """Returns the encoder with only these entries, by old ids in the new order."""
         tokens = tuple(self.vocabulary.tokens[i] for i in kept)
         vocabulary = dataclasses.replace(self.vocabulary, tokens=tokens)
         tables = {name: self.encoder[name][kept] for name in self._tables()}
@@ -134,7 +134,7 @@ class Small:
         return {_WORDS, _TOKEN_WEIGHTS} & self.encoder.keys()
 
     def with_blocks(self, kept: Sequence[int]) -> "Small":
-        """Returns it with these Transformer blocks alone, in this order."""
+        """Returns the encoder with only these Transformer blocks, in this order."""
         config = self.config.replace(num_layers=len(kept))
         if not kept:
             config = config.replace(relative_position_buckets=0)
@@ -146,7 +146,11 @@ class Small:
         return dataclasses.replace(self, config=config, encoder=encoder)
 
     def with_components(self, width: int) -> "Small":
-        """Returns an encoder without blocks whose table has so many principal components."""
+        """Returns an encoder without blocks, with principal components as its table of words.
+
+        Args:
+          width: number of the components, which are the new table's columns.
+        """
         table, _, _ = principal_components(self.encoder[_WORDS], width)
         config = self.config.replace(
             hidden_size=width, embedding_width=0, num_attention_heads=1, dense_size=0
@@ -158,12 +162,13 @@ class Small:
         return Small(config, self.vocabulary, encoder, None)
 
     def with_embedding_width(self, width: int) -> "Small":
-        """Returns it with a table of so many columns and a linear layer to the width of the blocks.
+        """Returns the encoder with a table of `width` columns and a linear layer after it.
 
-        The first block reads a vector y for an entry at an average position. The layer's rows are
-        the first principal components of all y, so it leads from the new table, normalised, to y
-        again, without the smaller components and with another length of the others. The
-        normalisation loses that length alone, as the new columns have no mean.
+        Let y be the vector that the first block reads for an entry at an average position. The
+        layer is made of the first principal components of all y. It maps the normalised rows of the
+        new table to y again, except that the smaller components are missing and that the part in
+        the larger components has another length. The normalisation loses nothing but that length,
+        because each row of the new table has a mean of 0.
         """
         old = {name: np.asarray(array, np.float64) for name, array in self.encoder.items()}
         positions, types = (
@@ -174,7 +179,7 @@ class Small:
         words = _centred(old[_WORDS] + average + types[0])
         deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
         components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
-        # Orthonormal columns, of which all but the first are orthogonal to a vector of ones.
+        # The first column of Q is parallel to a vector of ones, so the others are orthogonal to it.
         ones = np.concatenate([np.ones((width, 1)), np.eye(width, width - 1)], axis=1)
         turn = np.linalg.qr(ones)[0][:, 1:].T
         length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
@@ -195,14 +200,17 @@ class Small:
         return Small(config, self.vocabulary, self.encoder | new, None)
 
     def with_dense(self, width: int, seed: int) -> "Small":
-        """Returns it with a new dense layer on the vector, of normally distributed weights."""
+        """Returns the encoder with a new dense layer on the vector, with normal random weights."""
         config = self.config.replace(dense_size=width, dense_activation="none")
         drawn = np.random.default_rng(seed).standard_normal((config.hidden_size, width))
         dense = {"dense/kernel": drawn * config.initializer_range, "dense/bias": np.zeros(width)}
         return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
 
     def with_pooling(self, pooling: str) -> "Small":
-        """Returns it with another pooling; new weights of tokens are zeros, the plain mean."""
+        """Returns the encoder with another pooling.
+
+        New weights of tokens are 0, with which `weighted_mean` equals `mean`.
+        """
         padded = self.config.padded_length if pooling == self.config.pooling else 0
         config = self.config.replace(pooling=pooling, padded_length=padded)
         encoder = dict(self.encoder)
@@ -222,7 +230,7 @@ def principal_components(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns components `[rows, number]`, orthonormal basis `[number, columns]` and mean.
 
-    With all components, their product with the basis and the mean added give the rows.
+    If `number` is the number of columns, `components @ basis + mean` are the rows again.
     """
     mean = np.mean(rows, axis=0, dtype=np.float64)
     centred = rows - mean
@@ -234,12 +242,12 @@ def principal_components(
 def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
     """Returns the ids of a smaller vocabulary, ascending.
 
-    Special tokens and single characters stay, and entries that single characters cannot spell, so
-    that words which had pieces still have some. The others are the most frequent, at equal counts
-    those with lower ids.
+    Special tokens, single characters, and entries that single characters cannot spell stay, so that
+    each word that had pieces still has some. The rest are the most frequent entries; of entries
+    with equal counts, lower ids are kept.
 
     Args:
-      vocabulary: the larger one.
+      vocabulary: the larger vocabulary.
       size: entries to keep.
       counts: how often each entry occurs, `[entries]`.
 
@@ -258,7 +266,7 @@ def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarr
 
 
 def _unspelt(token: str, known: set[str]) -> bool:
-    """Returns whether an entry is a single character, or one of its characters is missing."""
+    """Returns whether an entry is one character, or one of its characters is not an entry."""
     word = token.removeprefix("##") or token
     first, *others = word
     pieces = [first if word == token else f"##{first}", *(f"##{other}" for other in others)]

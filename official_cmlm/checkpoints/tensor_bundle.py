@@ -21,7 +21,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import refuse_special
 from official_cmlm.protobuf_messages import Messages
 
-# Key of the message `TrackableObjectGraph`: which object holds which others, and their variables.
+# Key of the message `TrackableObjectGraph`: the children and variables of each object.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 # TensorFlow's suffix of the key of a variable's value.
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -65,8 +65,8 @@ class TensorBundle:
     """A checkpoint whose index has been read.
 
     Attributes:
-      prefix: of the checkpoint's files.
-      entries: key -> `BundleEntryProto`, of all tensors.
+      prefix: the path of the checkpoint's files without their endings.
+      entries: key -> `BundleEntryProto`, for all tensors.
       shards: number of data files.
     """
 
@@ -94,9 +94,9 @@ class TensorBundle:
 
     @functools.cached_property
     def _objects(self) -> list[tuple[dict[str, int], str | None]]:
-        """The object graph: of each object its children by name, and the key of its value."""
+        """The object graph: for each object, the numbers of its children and its value's key."""
         try:
-            # The bytes of a string come after its length and a checksum of that.
+            # A string tensor holds the string's length, a checksum of the length, and the string.
             entry = self.entries[_GRAPH]
             data = self._bytes(entry)
             length, at = _varint(data, 0)
@@ -105,7 +105,7 @@ class TensorBundle:
             for node in graph.nodes:
                 children = {child.local_name: child.node_id for child in node.children}
                 key = node.attributes[0].checkpoint_key if node.attributes else None
-                # Protobuf gives a string that is not UTF-8 as bytes.
+                # Protobuf returns a string that is not UTF-8 as bytes.
                 if not all(isinstance(name, str) for name in (*children, key or "")):
                     raise Damaged("a name is not UTF-8")
                 objects.append((children, key))
@@ -114,12 +114,12 @@ class TensorBundle:
             raise damaged(self.prefix, f"its object graph cannot be read: {error}") from None
 
     def children(self, path: Sequence[str]) -> list[str]:
-        """Lists the names of the objects that the object at `path` holds; empty without one."""
+        """Lists the names of the children of the object at `path`; empty without such an object."""
         node = self._node(path)
         return [] if node is None else list(node[0])
 
     def key(self, path: Sequence[str]) -> str | None:
-        """Returns the key of the variable at a path of names from the root; None without one."""
+        """Returns the key of the variable at a path of names from the root; None if none exists."""
         node = self._node(path)
         return None if node is None else node[1]
 
@@ -154,7 +154,7 @@ class TensorBundle:
         """Reads a tensor and compares it with its checksum; bfloat16 becomes float32.
 
         Raises:
-          UserError: if the data file is missing or damaged, or the tensor is not of numbers.
+          UserError: if the data file is missing or damaged, or the tensor's type is unknown.
         """
         entry = self._entry(key)
         name, shape = key.removesuffix(VALUE), self.shape(key)
@@ -185,7 +185,7 @@ def _masked(crc: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Reads a number of seven bits a byte; returns it and the position after it."""
+    """Reads a number with seven bits in each byte; returns it and the position after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -202,7 +202,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     if len(data) < _FOOTER or struct.unpack_from("<Q", data, len(data) - 8)[0] != _MAGIC:
         raise Damaged("it is cut short")
     footer = data[-_FOOTER:]
-    # The handle of the table's properties comes before the one of its index of blocks.
+    # The footer has two handles: of the table's properties, and of its index of blocks.
     at = _varint(footer, _varint(footer, 0)[1])[1]
     start, at = _varint(footer, at)
     size, _ = _varint(footer, at)
@@ -212,7 +212,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields keys and values of a block, whose keys share their beginnings with those before."""
+    """Yields keys and values of a block; a key omits the beginning that it shares with the last."""
     block, kind = data[start : start + size], data[start + size]
     (crc,) = struct.unpack_from("<I", data, start + size + 1)
     if kind != 0 or _masked(google_crc32c.value(data[start : start + size + 1])) != crc:

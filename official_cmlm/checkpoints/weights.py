@@ -28,10 +28,11 @@ _OBJECTIVES = "model/objectives/"
 
 
 def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection[str]) -> bool:
-    """Returns whether the sentence vector of an encoder directory was made to be one.
+    """Returns whether an encoder directory was made to encode sentences.
 
-    It was not in a language model, whose pooling nothing has chosen. Directories of earlier
-    versions do not say: then what trained them decides, or whether they have a language-model head.
+    A plain language model was not: nothing has chosen its pooling. Directories of earlier versions
+    do not say; then the objectives that trained them decide. Without objectives, a directory is a
+    language model if it has a language-model head and does not normalise its embeddings.
 
     Args:
       directory: the encoder directory.
@@ -67,7 +68,7 @@ def checkpoint_of(path: str | os.PathLike) -> str:
 
 
 def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
-    """Returns the names of variables with a NaN or an infinity; their devices compare them."""
+    """Returns the names of variables with a NaN or an infinity; each is checked on its device."""
     floating = [variable for variable in variables if variable.dtype.is_floating]
     # They are read together, so that the host waits for a device only once.
     finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
@@ -85,7 +86,7 @@ def load_encoder(
     Args:
       directory: the encoder directory.
       override: the vector that the encoder returns. Default: its own.
-      max_seq_length: what texts will be cut to, in tokens. Default: the directory's own length.
+      max_seq_length: length that texts will be cut to, in tokens. Default: the directory's own.
 
     Raises:
       UserError: if the directory has no such vector, or no undamaged vocabulary and checkpoint.
@@ -163,14 +164,14 @@ def restore_pretrained(
 def restore_objectives(
     path: str | os.PathLike, objectives: dict[str, tf_keras.layers.Layer]
 ) -> set[str]:
-    """Restores the objectives that a checkpoint also holds, with weights of the same shapes.
+    """Restores each objective whose weights a checkpoint holds with the same shapes.
 
     Args:
       path: a model directory or a checkpoint.
       objectives: name -> objective, as `MultiObjectiveModel` has them.
 
     Returns:
-      The names of those that were restored.
+      The names of the restored objectives.
     """
     if EncoderDirectory.is_at(path) and EncoderDirectory.open(path).checkpoint is None:
         # An import has no objectives.
