@@ -30,7 +30,7 @@ _ADVICE = "take a whole copy of the vocabulary"
 # The head of a text, up to the first space after a non-space. Under GPT-2's rules no word continues
 # over that space, so the ids of the rest do not depend on text before the head.
 _HEAD = re.compile(r".*?\S(?= |\Z)", re.DOTALL)
-# The number of heads whose ids are remembered, and the longest of these in characters.
+# The number of heads whose ids are remembered, and the longest remembered head in characters.
 _REMEMBERED_HEADS, _LONGEST_REMEMBERED = 1 << 16, 32
 
 
@@ -54,7 +54,8 @@ class BytePairVocabulary(Vocabulary):
     )
 
     def continues_word(self, token: str) -> bool:
-        # A word's token begins with its space; a punctuation mark without one belongs to the word.
+        # The first token of a word begins with the space before it. A punctuation mark without a
+        # space continues a word.
         return not token.startswith("\u0120")
 
     @functools.cached_property
@@ -80,7 +81,7 @@ class BytePairVocabulary(Vocabulary):
         return ["vocab.json", "merges.txt", _SETTINGS]
 
     def most_bytes(self, tokens: int) -> int | None:
-        """Returns the bytes of this many longest entries, as no byte is dropped."""
+        """Returns the bytes of `tokens` entries of the greatest length, as no byte is dropped."""
         # An entry has one character for each byte.
         return tokens * max(map(len, self.tokens))
 
@@ -135,7 +136,7 @@ class _FastBytePair(Tokenizer):
 
 
 def _without_common_end(before: list[int], now: list[int]) -> tuple[int, list[int]]:
-    """Returns how many first ids of `before` are replaced, and by which, to become `now`."""
+    """Returns how many first ids of `before` differ from `now`, and the ids that replace them."""
     same = 0
     for one, other in zip(reversed(before), reversed(now)):
         if one != other:
@@ -182,12 +183,12 @@ def read_byte_pair(folder: Path) -> BytePairVocabulary:
 def byte_pair_vocabulary(
     where: Path, ids: dict[str, int], merges: Sequence[str], add_prefix_space: bool
 ) -> BytePairVocabulary:
-    """Checks entries and merges.
+    """Builds a vocabulary after a check of its entries and merges.
 
     Args:
       where: file that they come from, for messages.
       ids: entry -> id.
-      merges: `left right` each.
+      merges: pairs of entries to join, each as `left right`.
       add_prefix_space: see `BytePairVocabulary`.
 
     Raises:

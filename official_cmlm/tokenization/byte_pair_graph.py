@@ -1,4 +1,4 @@
-"""Byte-level BPE in TensorFlow graphs: keras-hub's splitting into words, and merges of our own."""
+"""Byte-level BPE in TensorFlow graphs: keras-hub splits texts into words, this module merges."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _NO_SPACE_FIRST = r"\A([^ ])"
 _SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
 # keras-hub's mark for a place to split at.
 _SPLIT = "६"
-# Bytes after which a longer word is cut, for its time grows with the square of its length.
+# Longer words, in bytes, are cut, because the time of a word grows with the square of its length.
 LONGEST_WORD = 4096
 
 
@@ -40,7 +40,7 @@ class GraphBytePair(tf.Module):
         self._byte_ids = [ids[spelled[bytes([byte])]] for byte in range(256)]
         self._merged_ids = [ids[left + right] for left, right in pairs]
         self._size = len(tokens)
-        # An attribute, so that it is saved with the module.
+        # The table is an attribute, so that it is saved with the module.
         self._ranks = tf.lookup.StaticHashTable(
             tf.lookup.KeyValueTensorInitializer(
                 tf.constant(
@@ -56,9 +56,10 @@ class GraphBytePair(tf.Module):
             # tensorflow-text's split ends at a NUL.
             texts = tf.strings.regex_replace(texts, r"\x00", "")
             if add_prefix_space:
-                # A text that begins with a space, or is empty, gets no other one.
+                # A text that begins with a space, or is empty, gets no space.
                 texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
-            # The last of several spaces belongs to the next word; re2 cannot look ahead.
+            # The last of several spaces belongs to the next word; re2 cannot look ahead, so a mark
+            # is put before that space.
             pattern = rf"([{_SPACE}])([{_SPACE}])([^{_SPACE}])"
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
             words = split_strings_for_bpe(texts)
@@ -76,8 +77,8 @@ class GraphBytePair(tf.Module):
     def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Maps words, strings `[words]`, to ids, int32 `[words, (tokens)]`.
 
-        Each step takes, in every word at once, all places of the pair that is merged first; words
-        in which no pair is left leave the loop.
+        Each step merges, in all words at once, every occurrence of the word's most important pair.
+        Words in which no pair is left leave the loop.
         """
         letters = tf.strings.bytes_split(words)
         byte_values = tf.reshape(tf.io.decode_raw(letters.flat_values, tf.uint8), [-1])
@@ -86,7 +87,7 @@ class GraphBytePair(tf.Module):
         merged_ids = tf.constant([*self._merged_ids, 0], tf.int64)
         none = tf.constant(len(self._merged_ids), tf.int64)
 
-        # Number of the part, at most `LONGEST_WORD` bytes of one word, that each byte belongs to.
+        # Each byte belongs to a part, which is at most `LONGEST_WORD` bytes of one word.
         word_of = tf.cast(letters.value_rowids(), tf.int64)
         place = tf.range(tf.size(ids, tf.int64)) - tf.gather(letters.row_starts(), word_of)
         part_of = tf.cumsum(tf.cast(place % LONGEST_WORD == 0, tf.int64)) - 1
@@ -104,7 +105,8 @@ class GraphBytePair(tf.Module):
             first = tf.gather(tf.math.segment_min(ranks, active), active)
             finished = first == none
             found = (ranks == first) & ~finished
-            # `aaa` holds the pair `aa` twice, one letter apart; every other one is taken.
+            # `aaa` holds the pair `aa` twice, overlapping; of such a run, the first, third, fifth …
+            # pair is merged.
             begins = found & ~tf.concat([[False], found[:-1]], axis=0)
             run = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)
             starts = tf.concat([tf.boolean_mask(places, begins), [0]], axis=0)
@@ -118,7 +120,7 @@ class GraphBytePair(tf.Module):
 
         def array() -> tf.TensorArray:
             options = {"dynamic_size": True, "infer_shape": False, "element_shape": [None]}
-            # An array without elements cannot be concatenated, so it begins with an empty one.
+            # An array without elements cannot be concatenated, so it begins with an empty tensor.
             return tf.TensorArray(tf.int64, 1, **options).write(0, tf.zeros([0], tf.int64))
 
         _, _, _, done, done_parts = tf.while_loop(

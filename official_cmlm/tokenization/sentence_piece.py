@@ -38,8 +38,8 @@ MARKERS = {
 # Steps before SentencePiece's rules: `` and '' become "; NFKD separates letters and marks, and
 # marks are removed; letters become lower-case.
 STEPS = ("quotes", "accents", "lower_case")
-# A letter with several marks, such as Vietnamese in Unicode's decomposed form. Composition would
-# change the order of other marks, such as Arabic ones.
+# A letter with several marks, such as Vietnamese in Unicode's decomposed form. Other marks, such as
+# Arabic ones, are left out, because composition would change their order.
 _SEVERAL_MARKS = re.compile(r"[^\u0300-\u036F][\u0300-\u036F]{2,}")
 
 
@@ -53,7 +53,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     Attributes:
       tokens: the entries, a space spelled `▁` (U+2581); index is the id.
-      scores: logarithm of each entry's probability, float32; 0 for those of `controls`.
+      scores: logarithm of each entry's probability, float32; 0 for the entries of `controls`.
       controls: ids of entries that no text is tokenised to: special tokens except the unknown one,
         entries with a space after their first character, and unused entries.
       charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none. With
@@ -129,7 +129,7 @@ class SentencePieceVocabulary(Vocabulary):
         return model.SerializeToString(deterministic=True)
 
     def padded(self, entries: int) -> "SentencePieceVocabulary":
-        """Adds unused entries at the end, to as many as an embedding table has rows."""
+        """Adds unused entries at the end, until there are `entries`, an embedding table's rows."""
         more = range(len(self), entries)
         return dataclasses.replace(
             self,
@@ -227,7 +227,7 @@ def sentence_piece_vocabulary(
     charsmap: bytes,
     steps: str = "",
 ) -> SentencePieceVocabulary:
-    """Builds a vocabulary from checked entries and settings.
+    """Builds a vocabulary after a check of its entries and scores.
 
     Args:
       where: file that they come from, for messages.
@@ -272,19 +272,20 @@ class RustSentencePiece(Tokenizer):
     """A tokenizer of a SentencePiece vocabulary, without TensorFlow.
 
     Its ids equal those of `SentencePieceVocabulary.tokenizer` with these exceptions: if two ways to
-    split a word are equally probable, it may take the other one; a letter may lose marks that
-    Unicode does not compose with it; and U+0085 is a space. Without rules of normalisation it
-    strips spaces other than U+0020 from the end, and treats several `▁` in a text differently.
+    split a word are equally probable, the two tokenizers may choose differently; a letter may lose
+    marks that Unicode does not compose with it; and U+0085 is a space. Without rules of
+    normalisation it strips spaces other than U+0020 from the end, and treats several `▁` in a text
+    differently.
     """
 
     def __init__(self, vocabulary: SentencePieceVocabulary) -> None:
         entries = list(vocabulary.tokens)
-        # No text is tokenised to these, as no piece has a space after the split at spaces.
+        # No text is tokenised to these spellings: texts are split at spaces, so no word has one.
         for index in (*vocabulary.controls, vocabulary.special_ids["unknown"]):
             entries[index] = f" {index}"
         self._tokenizer = bare_sentence_piece(vocabulary, entries)
-        # Whether the normalisation composes letters and marks. The library then takes only the
-        # first of several marks; a letter that is composed before is taken whole.
+        # If the normalisation composes letters and marks, the library drops all but the first of
+        # several marks, so `tokenize` composes such letters beforehand.
         normalizer = self._tokenizer.normalizer
         self._composes = normalizer is not None and normalizer.normalize_str("e\u0301") == "é"
 
@@ -301,11 +302,11 @@ def _composed(found: re.Match[str]) -> str:
 
 
 def bare_sentence_piece(vocabulary: SentencePieceVocabulary, entries: Sequence[str]) -> Any:
-    """Builds a `tokenizers.Tokenizer` as transformers converts SentencePiece models.
+    """Builds the `tokenizers.Tokenizer` that transformers would make of a SentencePiece model.
 
     Args:
       vocabulary: scores and normalisation.
-      entries: the spelling of the entries.
+      entries: the spelling of each entry, in place of the vocabulary's.
     """
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers

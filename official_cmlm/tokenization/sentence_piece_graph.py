@@ -9,9 +9,9 @@ import tensorflow_text as tf_text
 class GraphSentencePiece(tf.Module):
     """tensorflow-text's fast SentencePiece tokenizer.
 
-    The ids equal those of the library `sentencepiece`; bytes that are not UTF-8 may become another
-    number of unknown tokens. tensorflow-text's other tokenizer, `SentencepieceTokenizer`, is an
-    older release of the library itself and takes ten times as long.
+    The ids equal those of the library `sentencepiece`, except that bytes that are not UTF-8 may
+    become another number of unknown tokens. tensorflow-text's other tokenizer,
+    `SentencepieceTokenizer`, contains an older release of that library and takes ten times as long.
     """
 
     def __init__(self, model: bytes, steps: Sequence[str] = ()) -> None:
@@ -30,7 +30,7 @@ class GraphSentencePiece(tf.Module):
         for step in self._steps:
             texts = step(texts)
         ragged = self._tokenizer.tokenize(texts)
-        # The row splits are int32 there and int64 everywhere else.
+        # This tokenizer returns int32 row splits; all others return int64.
         return ragged.with_row_splits_dtype(tf.int64)
 
 

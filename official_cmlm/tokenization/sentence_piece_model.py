@@ -1,7 +1,7 @@
 """The part of SentencePiece's file format, `sentencepiece_model.proto`, that is used here.
 
 The package `sentencepiece` has generated code for it, but only for newer releases of protobuf than
-TensorFlow allows. The numbers from 200 on are free for users of the format.
+TensorFlow allows. Field numbers from 200 on are free for users of the format.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ _MESSAGES = Messages(
             "add_dummy_prefix": (3, "bool", "true"),
             "remove_extra_whitespaces": (4, "bool", "true"),
             "escape_whitespaces": (5, "bool", "true"),
-            # This field is the project's own.
+            # Only this project writes and reads this field.
             "steps": (200, "string", None),
         },
         "Model": {
@@ -54,7 +54,7 @@ _MESSAGES = Messages(
 
 
 def new_model() -> Any:
-    """Returns an empty model: `pieces`, `trainer_spec` and `normalizer_spec`, as the format has."""
+    """Returns an empty model, with `pieces`, `trainer_spec` and `normalizer_spec`."""
     return _MESSAGES.new("Model")
 
 

@@ -3,7 +3,8 @@
 The format: the number of bytes of a trie (uint32, little-endian), the trie, and the texts that
 replace the keys, each ended by a NUL. The trie is a double array of Darts-clone
 (https://github.com/s-yata/darts-clone): units of 32 bits, in which the node at `p` has its child of
-byte `b` at `p ^ offset ^ b` if the unit there is labelled `b`; its value is at `p ^ offset`.
+byte `b` at `p ^ offset ^ b` if the unit there is labelled `b`; the value of the node at `p` is at
+`p ^ offset`.
 """
 
 import struct
@@ -27,10 +28,10 @@ WHITE_SPACE = (
 
 
 def rules_for_single_characters(charsmap: bytes, spaces: bool) -> bytes:
-    """Returns the rules whose key is one character, for text with letters and marks apart.
+    """Returns the rules whose key is one character, for texts without composed letters.
 
-    The library `tokenizers` applies only these to such text: the longer keys that it knows are
-    letters with one mark. SentencePiece itself would join the parts of Hangul again.
+    The library `tokenizers` applies only these rules to such texts, as its longer keys are letters
+    with one mark. SentencePiece itself would also join the parts of Hangul again.
 
     Args:
       charsmap: compiled rules; empty: none.
@@ -48,7 +49,7 @@ def rules_for_single_characters(charsmap: bytes, spaces: bool) -> bytes:
 
 
 def read_rules(charsmap: bytes) -> dict[str, str]:
-    """Reads the rules: each character that has one, and its replacement.
+    """Reads the rules whose key is one character: character -> its replacement.
 
     Raises:
       ValueError: if `charsmap` is damaged.
@@ -101,7 +102,7 @@ def _width(lead: int) -> int:
 
 
 def write_rules(rules: dict[str, str]) -> bytes:
-    """Compiles rules, the same bytes for the same rules; `read_rules` is the inverse."""
+    """Compiles rules; equal rules give equal bytes. `read_rules` is the inverse."""
     if not rules:
         return b""
     texts, places, keys = b"", {}, {}
@@ -121,7 +122,7 @@ def _trie(keys: dict[bytes, int]) -> np.ndarray:
         node = root
         for byte in key:
             node = node.setdefault(byte, {})
-        # Keys hold no NUL, so its place is free for the value.
+        # Keys hold no NUL, so the place of byte 0 is free for the value.
         node[0] = value
     units = [0] * _BLOCK
     used, bases = bytearray(b"\1" + bytes(_BLOCK - 1)), set()
@@ -147,7 +148,7 @@ def _trie(keys: dict[bytes, int]) -> np.ndarray:
 
 
 def _free(labels: list[int], used: bytearray, bases: set[int]) -> int:
-    """Finds a base that no node has and at whose labels no unit is used."""
+    """Finds a base that no other node has, and from which the units of all labels are unused."""
     for place in range(max(0, len(used) - _OPEN_BLOCKS * _BLOCK), len(used)):
         base = place ^ labels[0]
         if not used[place] and base not in bases and not any(used[base ^ b] for b in labels):

@@ -59,10 +59,10 @@ class Tokenizer(Protocol):
     def after_space(self, texts: Sequence[str]) -> AfterSpace | None:
         """Returns how the ids of each text change if other text and a space precede it.
 
-        Neither the texts nor the other text begin or end with white space. So texts joined by
-        single spaces have the ids of the first one, followed for each of the others by its
-        replaced first ids and the rest of its ids. None means that ids never change, as those of
-        most tokenizers.
+        Neither the texts nor the other text begin or end with white space. So the ids of texts that
+        are joined by single spaces are the ids of the first text, and then for each later text the
+        ids that replace its first ids and the rest of its ids. None means that ids never change,
+        which is so for most tokenizers.
         """
         del texts
         return None
@@ -122,8 +122,8 @@ class Vocabulary(abc.ABC):
     def most_bytes(self, tokens: int) -> int | None:
         """Returns how many bytes of a text determine its first tokens; None: perhaps all of them.
 
-        Bytes after these need not be tokenised. If the last of these bytes is inside a word, the
-        ids of that word may differ; a word of that length does not occur in text.
+        Bytes after these need not be tokenised. A cut inside a word may change the ids of that
+        word. They would be among the first `tokens` only if the word were longer than any in text.
         """
         del tokens
         return None
@@ -165,7 +165,7 @@ def check_unicode(where: Path, tokens: Iterable[str]) -> None:
 
 
 def utf8(texts: Sequence[str]) -> list[bytes]:
-    """Encodes texts in UTF-8; lone surrogates become `?`, as a decoder would replace them."""
+    """Encodes texts in UTF-8; lone surrogates become `?`."""
     return [text.encode("utf-8", "replace") for text in texts]
 
 
@@ -179,7 +179,7 @@ def token_rows(rows: list[list[int]]) -> TokenRows:
 
 
 class FromGraph(Tokenizer):
-    """A graph tokenizer called from Python, of a vocabulary without `space_changes_ids`."""
+    """A graph tokenizer that is called from Python; its vocabulary has no `space_changes_ids`."""
 
     def __init__(self, graph: GraphTokenizer) -> None:
         self._graph = graph

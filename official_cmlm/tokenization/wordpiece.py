@@ -38,7 +38,7 @@ _SPACES = (
     r"\x{00}-\x{1F}\x{7F}-\x{9F}\x{600}-\x{605}\x{6DD}\x{70F}\x{890}-\x{891}\x{8E2}"
     r"\x{FFF9}-\x{FFFB}\x{110BD}\x{110CD}\x{13430}-\x{13438}"
 )
-# Characters that it drops from uncased text and treats as a space in cased text.
+# Characters that tensorflow-text drops from uncased text and treats as a space in cased text.
 _UNSEEN = (
     r"\x{AD}\x{61C}\x{180E}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{206F}"
     r"\x{FEFF}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0001}\x{E0020}-\x{E007F}"
@@ -56,9 +56,10 @@ class WordPieceVocabulary(Vocabulary):
       tokens: the entries; the index is the id.
       lower_case: lower-case, decompose and strip accents before splitting, as the uncased BERT
         vocabularies expect.
-      max_bytes_per_word: a longer word becomes one `[UNK]`; bytes of UTF-8. tensorflow-text's own
-        default of 100 turns whole unspaced Thai, Lao and Khmer clauses into `[UNK]`; 1000 makes
-        none. 100 is right only to reproduce a vocabulary that was published with it.
+      max_bytes_per_word: the longest word, in bytes of UTF-8; a longer word becomes one `[UNK]`.
+        tensorflow-text's own default of 100 turns whole unspaced Thai, Lao and Khmer clauses into
+        `[UNK]`, 1000 does not. 100 is right only to reproduce a vocabulary that was published with
+        it.
       normalization: `tensorflow_text` (default), as tensorflow-text and TF-Hub's modules normalise
         text, or `bert`, as BERT's first release and Hugging Face's tokenizers do; see
         `_bert_normalized` for how they differ.
@@ -187,7 +188,7 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
     saved = read_object(path, "delete it or write it again")
     if not isinstance(saved.get("lower_case", True), bool):
         raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
-    # A tuple compares; a dict would hash what the file holds, which may be a list.
+    # `in` a tuple compares; a dict would hash the value from the file, which may be a list.
     for key, known in (("normalization", NORMALIZATIONS), ("markers", tuple(MARKERS))):
         if saved.get(key, known[0]) not in known:
             raise UserError(f"{path}: {key} must be one of {', '.join(known)}, got {saved[key]!r}")
@@ -198,7 +199,7 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
 
 
 def check_wordpiece(path: Path, tokens: tuple[str, ...], markers: str = "bert") -> None:
-    """Raises `UserError` unless all special tokens are there and all entries are texts, once."""
+    """Raises `UserError` if a special token is missing, or an entry is empty or not unique."""
     check_unicode(path, tokens)
     known = set(tokens)
     missing = [token for token in MARKERS[markers].values() if token not in known]
@@ -221,14 +222,14 @@ class RustWordPiece(Tokenizer):
     """A tokenizer of a WordPiece vocabulary, without TensorFlow.
 
     Its ids equal those of `WordPieceVocabulary.tokenizer` with one exception: under the
-    normalisation `tensorflow_text`, uncased Cherokee and nine letters of Church Slavonic keep
+    normalisation `tensorflow_text`, uncased Cherokee and nine letters of Church Slavonic get
     another case.
     """
 
     def __init__(self, vocabulary: WordPieceVocabulary) -> None:
         self._most = vocabulary.max_bytes_per_word
         self._unknown = vocabulary.special_ids["unknown"]
-        # Its limit counts characters, so `_too_long` checks the bytes of longer words.
+        # The library's limit counts characters, so `_too_long` checks the bytes of long words.
         self._tokenizer = bare_wordpiece(vocabulary, self._most)
         # These characters are white space before and after normalisation, so they end every word.
         self._run = re.compile(rf"[^ \t\n\r]{{{self._most // _MOST_BYTES + 1},}}")
