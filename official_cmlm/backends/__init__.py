@@ -1,8 +1,8 @@
 """Backends, which compute the vectors of a padded batch of token ids for `SentenceEncoder`.
 
-A backend is a module of this package with a function `open_folder`, which has the arguments of the
-one here but the name, and a line in `BACKENDS`. It is imported when it is asked
-for by name, so that the others need not be installed.
+A backend is a module of this package with a function `open_folder(folder, asked)`, and a line in
+`BACKENDS`. A backend is imported only when a caller names it, so that the packages of other
+backends need not be installed.
 """
 
 import dataclasses
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
     from official_cmlm.embeddings import EmbeddingId
     from official_cmlm.tokenization import Tokenizer, Vocabulary
 
-# Single texts, for which the time of one counts, or many, for which their number a second does.
+# `queries` are single texts, where the time of each counts; `bulk` is many texts, where the number
+# of texts per second counts.
 WORKLOADS = ("queries", "bulk")
 # Name -> module.
 BACKENDS = {
     "tensorflow": "official_cmlm.backends.tensorflow",
     "onnx": "official_cmlm.backends.onnx",
-    # This one chooses the fastest of the others on this machine.
+    # This backend chooses the faster of the two above on this machine.
     "auto": "official_cmlm.backends.auto",
 }
 
 
 @runtime_checkable
 class Backend(Protocol):
-    """Embeds padded batches; its method is called by several threads at once.
+    """The computation of embeddings of padded batches; several threads call `embed` at once.
 
     Attributes:
       name: its key in `BACKENDS`.
       embedding_id: the sentence vector that it computes; the weights may be unknown.
       dimension: width of the embeddings.
       max_positions: the longest sequence that it takes, in tokens.
-      padded_length: tokens that it pads each row to itself, as `EncoderConfig.padded_length`; 0
-        where it computes no more than the batch has.
+      padded_length: length to which the backend itself pads each row, in tokens, see
+        `EncoderConfig.padded_length`; 0 if it does not pad.
       batch_tokens: tokens of a batch, padding included, that reach full speed and fit in the
         caches; a batch of long sentences has fewer sentences.
-      call_tokens: tokens that take about as long as what each call costs besides them; a batch has
-        no more tokens of padding.
+      call_tokens: tokens whose computation takes about as long as the fixed costs of a call; a
+        batch has no more tokens of padding than these.
       concurrent: number of batches that are computed at once.
     """
 
@@ -77,10 +78,10 @@ class Computation:
 
     Attributes:
       max_seq_length: longest text, in tokens; None: the encoder's own.
-      precision: precision of the arithmetic; each backend has its own.
-      override: the vector.
-      device: the device; None: the backend's own.
-      workload: one of `WORKLOADS`, which `auto` is the fastest for.
+      precision: precision of the arithmetic; each backend has its own set.
+      override: the vector to compute.
+      device: the device; None: the backend's default.
+      workload: the one of `WORKLOADS` for which `auto` chooses a backend.
     """
 
     max_seq_length: int | None = None
@@ -110,7 +111,7 @@ class Opened:
 
 
 def open_folder(name: str, folder: Path, asked: Computation) -> Opened:
-    """Opens an encoder's folder, an encoder directory or a public one, by the backend of that name.
+    """Opens an encoder directory, or a public encoder's folder, by the backend of that name.
 
     Raises:
       UserError: if the backend is unknown, or cannot open the folder.

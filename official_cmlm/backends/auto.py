@@ -32,13 +32,15 @@ _PACKAGES = {"onnx": "onnxruntime", "tensorflow": "tensorflow"}
 def open_folder(folder: Path, asked: Computation) -> Opened:
     """Opens a folder by the fastest backend that has the precision; see `backends.open_folder`.
 
-    For queries it is ONNX Runtime without a measurement: TensorFlow takes longer to import than
-    hundreds of queries do. For many texts the measured choice is kept in the cache folder by
-    processor, cores, versions and the encoder's size; where it cannot be kept, each load measures.
-    A folder of graphs is opened by ONNX Runtime, an encoder that is too large for it by TensorFlow.
+    For the workload `queries`, ONNX Runtime is taken without a measurement, as the import of
+    TensorFlow takes longer than hundreds of queries. For `bulk`, the measured choice is kept in the
+    cache folder by processor, cores, versions and the encoder's size; if it cannot be kept, each
+    load measures. A folder of graphs is opened by ONNX Runtime, an encoder that is too large for
+    ONNX Runtime by TensorFlow.
 
     Raises:
-      UserError: if no backend that is installed can open the folder with this precision.
+      UserError: if no installed backend can open the folder with this precision.
+      ValueError: if no backend has this precision.
     """
     names = [name for name, known in _PRECISIONS.items() if asked.precision in known]
     if not names:
@@ -67,7 +69,7 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
 
 
 def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
-    """Measures full batches of sentences, as many at once as the backend wants: tokens a second."""
+    """Measures tokens per second of full batches of sentences, `backend.concurrent` at once."""
     length = min(_TOKENS, backend.max_positions)
     rows = max(1, backend.batch_tokens // length)
     ids, lengths = np.zeros([rows, length], np.int32), np.full([rows], length, np.int32)
@@ -91,9 +93,9 @@ def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
 def _all_opened(
     names: list[str], folder: Path, asked: Computation, first: bool = False
 ) -> dict[str, Opened]:
-    """Opens a folder by all backends that can, or by the first of them.
+    """Opens a folder by all backends that can open it, or with `first` by the first of them.
 
-    ONNX Runtime cannot if a graph exceeds 2 GiB.
+    ONNX Runtime cannot open an encoder whose graph exceeds 2 GiB.
     """
     opened, refused = {}, None
     for name in names:
@@ -109,7 +111,7 @@ def _all_opened(
 
 
 def _key(config: EncoderConfig, precision: str, installed: list[str]) -> str:
-    # The size of the vocabulary decides whether the encoder fits into an ONNX file.
+    # The size of the vocabulary matters because the encoder may be too large for an ONNX file.
     names = "hidden_size num_layers num_attention_heads intermediate_size vocab_size".split()
     sizes = {name: getattr(config, name) for name in names}
     versions = {name: importlib.metadata.version(_PACKAGES[name]) for name in installed}

@@ -1,4 +1,4 @@
-"""The backend of ONNX Runtime: an exported folder, without TensorFlow, or an encoder directory.
+"""The backend of ONNX Runtime, for exported folders and for encoder directories.
 
 The graph of an encoder directory is written once and kept in the user's cache folder, with its
 digest beside it. Nothing here needs TensorFlow.
@@ -50,14 +50,14 @@ from official_cmlm.tokenization import (
 )
 from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 
-# Version of the graphs in the cache; another number makes new graphs of the same weights.
+# Version of the graphs in the cache; a new number makes new graphs of the same weights.
 _GRAPH_VERSION = 3
-# The producer, at the beginning of each graph's file.
+# The producer's name, which is at the beginning of the file of each graph of this project.
 _PRODUCER = b"official_cmlm"
 
 
 class OnnxBackend(GraphBackend):
-    """Embeds by a graph of `onnx_graph`.
+    """A backend that embeds by a graph of `onnx_graph`.
 
     Attributes:
       description: the facts that the graph stores.
@@ -94,7 +94,7 @@ def fastest_int8() -> str:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
         flags = []
-    # These sum four 8-bit products in 32 bits, as the instructions of 64-bit ARM do.
+    # These flags mean that four 8-bit products are summed in 32 bits; asimddp is of 64-bit ARM.
     with_32_bits = {"avx512_vnni", "avx_vnni", "asimddp"} & set(flags)
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
@@ -102,11 +102,11 @@ def fastest_int8() -> str:
 def open_folder(folder: Path, asked: Computation) -> Opened:
     """Opens an encoder's folder; see `backends.open_folder`.
 
-    An encoder directory, and a public folder with weights, which is imported into the cache, gets a
-    graph in the cache. A folder of `export.export_onnx` has one, and so has a public folder of ONNX
-    Runtime's world.
+    A folder of `export.export_onnx` and a public folder of ONNX graphs are opened by their own
+    graph. For an encoder directory, a graph is written into the cache; so it is for a public folder
+    with weights, which is first imported into the cache.
 
-    The precision is `float32`, `int8`, which is `fastest_int8`, or another key of `PRECISIONS`.
+    The precision is a key of `PRECISIONS`, or `int8`, which stands for `fastest_int8`.
 
     Raises:
       UserError: if the folder is none of these, or has no such vector, precision or device.
@@ -135,7 +135,7 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
         where = directory.path if isinstance(graph, bytes) else graph
         backend = OnnxBackend(graph, where, asked.device)
         if asked.override.layer is not None:
-            # Ranges of the last layer's vectors are not this one's.
+            # The directory's ranges are of the last layer's vectors, not of this layer's.
             backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
     length = asked.max_seq_length
     length = backend.description.max_seq_length if length is None else length
@@ -202,15 +202,15 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
 
 
 def _graph_of(directory: EncoderDirectory, asked: Computation) -> Path | bytes:
-    """Returns the file in the cache, which is written if the directory has changed since.
+    """Returns the path of the directory's graph in the cache, after writing it if it is not there.
 
-    Where none can be kept, it is the graph itself.
+    If the cache cannot be written, the content of the graph is returned instead.
     """
     precision, override = asked.precision, asked.override
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
     padded_to = asked.max_seq_length if pooling and pooling.padded else None
-    # A family is all graphs of the directory with the same vector.
+    # A family is all graphs of the directory with the same vector and precision.
     vector = (str(override), padded_to)
     family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"
     content = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
@@ -225,7 +225,7 @@ def _graph_of(directory: EncoderDirectory, asked: Computation) -> Path | bytes:
         with atomic_write(path) as file:
             file.write(graph)
         note_cached(path, path)
-        # The other graphs of this family are of weights that the directory has no longer.
+        # The other graphs of this family were made before the directory changed.
         for other in set(path.parent.glob(f"{family}*.onnx")) - {path}:
             remove_cached(other)
     except OSError as error:

@@ -43,9 +43,9 @@ SUBFOLDER = "onnx"
 METADATA = "official_cmlm"
 
 
-# Precision, the end of a file's name -> the largest integer of its weights, whose negative is the
-# smallest; None: float32. AVX2 without VNNI sums two 8-bit products in 16 bits, which
-# saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
+# Precision, which is also the end of a file's name -> the largest integer of the weights; the
+# smallest is its negative; None: float32. AVX2 without VNNI sums two 8-bit products in 16 bits,
+# which saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
 PRECISIONS: dict[str, int | None] = {"float32": None, "qint8_avx2": 64, "qint8_avx512_vnni": 127}
 
 
@@ -140,7 +140,7 @@ def graph_of(
         producer_name="official_cmlm",
         graph=graph.finished(
             {name: ["batch", "seq"] for name in names},
-            # Programs that know outputs by their place, such as FastEmbed, take the first one.
+            # Programs that take outputs by their position, such as FastEmbed, take the first one.
             {
                 SENTENCE: ["batch", config.embedding_size],
                 TOKENS: ["batch", "seq", config.hidden_size],
@@ -153,7 +153,7 @@ def graph_of(
 
 
 class _Read(dict[str, np.ndarray]):
-    """Weights that remember which of them were never looked up."""
+    """Weights by name, with a record of which were looked up."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         super().__init__(weights)
@@ -234,8 +234,9 @@ class _Graph:
     def product_by_row(self, values: str, name: str, kernel: np.ndarray, bias: np.ndarray) -> str:
         """Adds a `product` of activations whose rows differ much in size and are above -0.17.
 
-        The outputs of GELU are hundreds of times larger at a few tokens, so one scale would leave
-        the others few steps; here each row is divided by its largest value first.
+        The outputs of GELU are hundreds of times larger at a few tokens. With one scale for all,
+        other tokens would use few of the integers, so each row is first divided by its largest
+        value.
         """
         if self.is_float:
             return self.product(values, name, kernel, bias)
@@ -274,7 +275,7 @@ class _Encoder:
         self._graph, self._weights, self._config = graph, weights, config
 
     def build(self, projection: list[tuple[np.ndarray, np.ndarray]], token_types: bool) -> None:
-        """Adds everything to the graph."""
+        """Adds the whole forward pass to the graph."""
         graph, config = self._graph, self._config
         ids, mask, types = IDS, MASK, TYPES if token_types else ""
         given = graph.add("Shape", ids)
@@ -333,11 +334,12 @@ class _Encoder:
         return self._dense(hidden, "embedding_projection") if config.embedding_width else hidden
 
     def _words(self, ids: str) -> str:
-        """Adds the rows of the word table; integers are gathered first and scaled then."""
+        """Adds the rows of the word table; rows of integers are gathered before they are scaled."""
         graph, name = self._graph, "word_embeddings/embeddings"
         if graph.is_float:
             return graph.add("Gather", self._tensor(name), ids)
-        # Each entry has a scale. No sum of products can overflow here, so all of a byte is used.
+        # Each entry has a scale. No products are summed here that could overflow, so the integers
+        # reach 127 in every precision.
         table = self._weights[name]
         scale = np.maximum(np.abs(table).max(axis=1, keepdims=True), 1e-30) / 127
         rows = graph.tensor(f"{name}_int8", np.rint(table / scale).astype(np.int8))
@@ -388,7 +390,7 @@ class _Encoder:
         kernels = [self._weights[f"{name}/kernel"].reshape(width, width) for name in names]
         biases = [self._weights[f"{name}/bias"].reshape(width) for name in names]
         kernel, bias = np.concatenate(kernels, axis=1), np.concatenate(biases)
-        # Scores of padding get this value, with which their weights are 0 in float32.
+        # Scores of padding get this value, so their attention weights are 0 in float32.
         settings = {"num_heads": self._config.num_attention_heads, "mask_filter_value": -1e9}
         if graph.is_float:
             kernel_name = graph.tensor(f"{scope}/kernel", kernel)

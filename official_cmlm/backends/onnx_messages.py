@@ -88,7 +88,7 @@ def tensor_of(name: str, array: np.ndarray) -> Any:
 
 
 def value_info(name: str, dtype: str, shape: Sequence[int | str]) -> Any:
-    """Returns the `ValueInfoProto` of an input or output; names stand for unknown dimensions."""
+    """Returns the `ValueInfoProto` of an input or output; unknown dimensions have names."""
     dimensions = [
         {"dim_param": size} if isinstance(size, str) else {"dim_value": size} for size in shape
     ]

@@ -1,7 +1,7 @@
-"""Opens the ONNX folders of other projects: a graph of token outputs, which NumPy pools.
+"""Opens the ONNX folders of other projects, whose graphs compute token outputs or sentence vectors.
 
-Such a folder has `onnx/model.onnx` or `model.onnx`, a tokenizer of Hugging Face, and with
-`modules.json` the pooling of sentence-transformers.
+Such a folder has `onnx/model.onnx` or `model.onnx`, a tokenizer of Hugging Face, and optionally
+sentence-transformers' `modules.json`, which names the pooling. NumPy pools token outputs.
 """
 
 from pathlib import Path
@@ -22,13 +22,13 @@ from official_cmlm.files import digest
 from official_cmlm.nearest import unit
 from official_cmlm.tokenization import build_tokenizer
 
-# Files by precision, the preferred first.
+# File names for each precision, the preferred one first.
 _FLOAT = ("model.onnx", "model_optimized.onnx")
 _INT8 = ("model_int8.onnx", "model_quantized.onnx")
 
 
 class PublicOnnxBackend(GraphBackend):
-    """Embeds by a graph of token outputs and a pooling."""
+    """A backend for a graph of sentence vectors, or of token outputs that are pooled here."""
 
     padded_length = 0
 
@@ -85,11 +85,11 @@ class PublicOnnxBackend(GraphBackend):
 
 
 def open_public(folder: Path, asked: Computation) -> Opened:
-    """Opens a folder of another project; `asked` has the precision of a graph.
+    """Opens a folder of another project; `asked.precision` is a key of `onnx_graph.PRECISIONS`.
 
     Raises:
-      UserError: if a graph of this precision is missing, or a module, tokenizer or vector that is
-        unknown here.
+      UserError: if a graph of this precision is missing, or if a module, the tokenizer or the
+        vector is not supported.
     """
     precision, override = asked.precision, asked.override
     names = _FLOAT if precision == "float32" else (graph_name(precision), *_INT8)

@@ -17,12 +17,12 @@ from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# At its peak, what TensorFlow makes of a graph takes some ten times the bytes of its constants.
+# While TensorFlow prepares a graph, it takes up to about ten times the memory of its constants.
 _MOST_CONSTANT_BYTES = 1 << 26
 
 
 class TensorFlowBackend:
-    """Embeds with the weights of a Keras encoder; see `backends.Backend`.
+    """A backend that embeds with the weights of a Keras encoder; see `backends.Backend`.
 
     With the precision `float32` it reads the encoder's own variables, or constants made of them.
     """
@@ -41,8 +41,8 @@ class TensorFlowBackend:
         Args:
           model: the encoder.
           precision: one of `cpu_forward.PRECISIONS`.
-          constant: whether to compute with a copy of the weights, which takes less time without a
-            GPU, until somebody asks for `model`, which they may train.
+          constant: whether to compute with a constant copy of the weights, which is faster without
+            a GPU. After `model` is read, the variables are used again, as the caller may train it.
         """
         self._model = model
         self.embedding_id = EmbeddingId(model.config.pooling, model.config.sentence_vector)
@@ -104,14 +104,17 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
         model = load_encoder(directory, asked.override, asked.max_seq_length)
         backend = TensorFlowBackend(model, asked.precision, constant=True)
     if asked.override.layer is not None:
-        # Ranges of the last layer's vectors are not this one's.
+        # The directory's ranges are of the last layer's vectors, not of this layer's.
         backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
     length = directory.length(asked.max_seq_length)
     return Opened(backend, directory.vocabulary, length, directory.settings)
 
 
 def _constants(weights: Weights, config: EncoderConfig) -> Weights:
-    """Returns the weights, all but the tables as constants."""
+    """Returns the weights, with constants in place of all but the tables.
+
+    If the constants would be too large, the weights are returned unchanged.
+    """
     names = [name for name in weights if not name.endswith("/embeddings")]
     if sum(4 * weights[name].shape.num_elements() for name in names) > _MOST_CONSTANT_BYTES:
         return weights
@@ -122,7 +125,7 @@ def _constants(weights: Weights, config: EncoderConfig) -> Weights:
 
 
 def _device(device: str | None) -> str | None:
-    """Returns TensorFlow's name of a device; `cuda` is its GPU."""
+    """Returns TensorFlow's name of a device; `cuda` is a GPU."""
     if device is None:
         return None
     kind, _, number = device.lower().partition(":")
