@@ -23,20 +23,20 @@ from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoder
 
 
 class AuxiliaryNetwork(tf_keras.layers.Layer):
-    """[h; h'₍>0₎] through a few Transformer blocks.
+    """A few Transformer blocks on [h; h'₍>0₎].
 
     h' are the outputs, on the masked sentence, of the first layers of the initial encoder. They are
     computed without dropout, and these layers are frozen. The sentence vector h replaces the output
     of the first token; the fusion blocks must reconstruct the masked tokens with its help. If the
-    encoder has a dense layer of another width, a linear map brings h to that of the features.
+    encoder has a dense layer of another width, a linear map brings h to the width of h'.
     """
 
     def __init__(self, config: EncoderConfig, lexical_layers: int, fusion_layers: int) -> None:
         """Creates the weights; `copy_from` then fills the frozen ones.
 
         Args:
-          config: the encoder's.
-          lexical_layers: blocks of the frozen extractor, at most the encoder's own.
+          config: the encoder's config.
+          lexical_layers: blocks of the frozen extractor, at most as many as the encoder has.
           fusion_layers: blocks of the fusion, of the encoder's shape and dropout.
         """
         super().__init__(name="auxiliary_network", autocast=False)
@@ -98,13 +98,14 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         Args:
           inputs: the encoder's inputs of the masked sentences, int32 `[batch, seq]`.
           vectors: h, float `[batch, embedding_size]`.
-          output_positions: the only ones whose outputs are read, int32 `[batch, n]`. Default: all.
+          output_positions: the only positions whose outputs are read, int32 `[batch, n]`. Default:
+            all.
           training: whether the fusion blocks' dropout is on.
           stream: source of the dropout masks; see `modeling.dropout`.
           views: number of views of the same examples that are concatenated in the batch.
 
         Returns:
-          float `[batch, seq, hidden]`; the positions are those of the inputs, or `[batch, n, …]`.
+          float `[batch, seq, hidden]`, or `[batch, n, hidden]` with `output_positions`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         if self.widened is not None:

@@ -3,9 +3,9 @@
 To save memory, a part of a Transformer block can be computed again in the backward pass, which
 needs most results of the forward pass: only the inputs of the part are kept (Chen et al. 2016,
 "Training Deep Nets with Sublinear Memory Cost"). Dropout masks are a function of the call's stream,
-so both passes draw the same. `tf.recompute_grad` cannot be used: when the gradient is due, the mode
-of dropout and Keras's `training` are gone, and it does not separate the masks of both passes for
-XLA.
+so both passes draw the same masks. `tf.recompute_grad` cannot be used: when the gradient is due,
+the mode of dropout and Keras's `training` are gone, and it does not separate the masks of both
+passes for XLA.
 """
 
 import contextlib
@@ -56,8 +56,8 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     is kept as without this function.
 
     Args:
-      function: takes float tensors, returns one. It may read variables, and must compute the same
-        again: `training` is passed to its layers by name.
+      function: takes float tensors, returns one. It may read variables. A second call must compute
+        the same, so the function passes `training` to its layers by name.
     """
 
     def call(*inputs: tf.Tensor) -> tf.Tensor:
@@ -72,7 +72,8 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
                 variables = variables or []
                 late = _zero_after(upstream)
                 again = [x + tf.cast(late, x.dtype) for x in inputs]
-                # Masks depend on the stream alone: else they could be drawn too early, or kept.
+                # Masks depend only on the stream: if it did not depend on `late`, they could be
+                # drawn too early, or kept from the forward pass.
                 later = DropoutStream(stream.key + late, stream.first_row + late)
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([*again, *variables])
@@ -97,8 +98,8 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 def _zero_after(tensor: tf.Tensor) -> tf.Tensor:
     """Returns an int64 0 that is known only when `tensor` is.
 
-    A sum with it is computed after `tensor`, and XLA does not find it equal to a value that was
-    computed before. For a NaN it is 1, so no compiler may leave out the comparison.
+    A sum with it is computed after `tensor`, and XLA does not recognise the sum as a value that was
+    computed before. For a NaN the result is 1, so no compiler may leave out the comparison.
     """
     element = tf.reduce_sum(tf.reshape(tensor, [-1])[:1])
     return tf.cast(tf.not_equal(element, element), tf.int64)
@@ -107,7 +108,7 @@ def _zero_after(tensor: tf.Tensor) -> tf.Tensor:
 def recompute_attention(block: tf_keras.layers.Layer) -> None:
     """Lets a built `TransformerEncoderBlock` compute its attention weights again in training.
 
-    Queries, keys and values are kept; what has the size `[batch, heads, queries, keys]` is not
+    Queries, keys and values are kept; tensors `[batch, heads, queries, keys]` are not
     (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
     "selective activation recomputation").
     """
@@ -126,7 +127,7 @@ def recompute_attention(block: tf_keras.layers.Layer) -> None:
         def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
             return attend(query, key, value, attention_mask, training)[0]
 
-        # Nobody reads the weights themselves.
+        # Nothing reads the attention weights themselves.
         return recomputed(attended)(query, key, value), None
 
     block._attention_layer._compute_attention = compute
@@ -148,8 +149,8 @@ def block_at(
       mask: which inputs can be attended to, `[batch, 1, seq]`, 1 or 0.
       positions: int32 `[batch, n]`. Default: all of them.
       training: whether dropout is on.
-      recompute: whether the backward pass computes the block again from `hidden`. Default: what it
-        computes is kept.
+      recompute: whether the backward pass computes the block again from `hidden`. Default: its
+        intermediate results are kept.
 
     Returns:
       float `[batch, n, hidden]`.
@@ -170,8 +171,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     Model Garden appends dense inputs after the padding and continues the position ids there, so the
     loss of an example depends on the length that it is padded to. Here the N dense inputs always
     have position ids P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the position
-    ids that they would have after the paper's full sequences of 256 tokens. They are as wide as the
-    embeddings of tokens.
+    ids that they would have after the paper's full sequences of 256 tokens. Dense inputs are as
+    wide as the embeddings of tokens.
 
     A further input, `output_positions`, int32 `[batch, n]`, names the only token positions whose
     outputs are read. The last block is computed for these only: `sequence_output` and the last of
@@ -194,7 +195,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         **kwargs,  # noqa: ANN003 - BertEncoderV2's own
     ) -> None:
         super().__init__(with_dense_inputs=True, type_vocab_size=max(type_vocab_size, 1), **kwargs)
-        # Model Garden's encoder has no arguments for what follows; nothing is built yet.
+        # Model Garden's encoder has no arguments for the following settings. They can be set here
+        # because nothing is built yet.
         self._embedding_norm_layer.epsilon = layer_norm_epsilon
         for block in self._transformer_layers:
             block._norm_epsilon = layer_norm_epsilon
@@ -215,7 +217,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
                 name="position_embedding",
             )
         if not type_vocab_size:
-            # One row of zeros that is never trained: the same as no token types.
+            # One row of zeros that is never trained has the effect of no token types.
             self._type_embedding_layer = layers.OnDeviceEmbedding(
                 vocab_size=1,
                 embedding_width=self.get_config()["embedding_width"],
@@ -247,7 +249,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
         if self._embedding_projection is not None:
             hidden = self._embedding_projection(hidden)
-        # Equal for every query, so it is broadcast to the shape of the attention weights.
+        # The mask is equal for every query, so it is broadcast to the attention weights' shape.
         mask = mask[:, tf.newaxis]
         embedding_output, outputs = hidden, []
         if not self._transformer_layers and "output_positions" in inputs:
@@ -273,7 +275,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             return contextlib.nullcontext()
         tokens, elements = tf.shape(word_ids)[1], tf.shape(mask)[2]
         rows = self.get_config()["max_sequence_length"] - self._position_offset
-        # As in the position table, dense inputs stand at its end.
+        # Dense inputs have the last positions, as in the position table.
         places = tf.concat([tf.range(tokens), tf.range(rows - (elements - tokens), rows)], axis=0)
         keys = places[tf.newaxis]
         queries = keys if positions is None else positions
@@ -340,7 +342,7 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
 def new_dense(
     config: EncoderConfig, size_in: int, size_out: int, name: str, **options: Any
 ) -> tf_keras.layers.Dense:
-    """Builds a dense layer with initial weights drawn as the encoder's."""
+    """Builds a dense layer whose initial weights are drawn in the same way as the encoder's."""
     initial = tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range)
     layer = tf_keras.layers.Dense(size_out, kernel_initializer=initial, name=name, **options)
     layer.build([None, size_in])
@@ -356,6 +358,6 @@ def bert_variables(bert: tf_keras.Model) -> dict[str, tf.Variable]:
 
 
 def variables_by_name(variables: list[tf.Variable], scope: str) -> dict[str, tf.Variable]:
-    """Returns variables by their names, without a scope and without that of the encoder."""
+    """Returns variables by their names, from which `scope` and the encoder's scope are removed."""
     pattern = re.compile(rf"^(?:.*/)?{scope}|:\d+$|^{_SCOPE}")
     return {pattern.sub("", variable.name): variable for variable in variables}

@@ -22,13 +22,13 @@ from official_cmlm.modeling.relative_positions import relative_bias
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 
 PRECISIONS = ("float32", "bfloat16")
-# Added to the scores of padding; far below any score, yet finite.
+# This is added to the scores of padding; it is far below any score, yet finite.
 _MASKED = -1e9
 
 # The products of attention, in their order in a joined kernel.
 _ATTENTION_INPUTS = ("query", "key", "value")
 
-# Constants where a graph is exported with them.
+# Name -> weight: the encoder's variable, or a tensor of its values, such as a graph's constant.
 Weights = dict[str, tf.Tensor | tf.Variable]
 
 
@@ -57,9 +57,9 @@ def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict
     time than many small ones where a request is one short text.
 
     Args:
-      arrays: weights by name. Layers that lack one of theirs stay as they are, and so does the last
-        layer if the pooling reads the first token alone, as its query is that token's.
-      config: the encoder's.
+      arrays: weights by name. A layer that lacks one of these stays as it is. So does the last
+        layer if the pooling reads only the first token, because only that token has a query there.
+      config: the encoder's config.
 
     Returns:
       The weights, with `…/self_attention/joined/kernel` `[hidden, 3 · hidden]` and its bias.
@@ -94,12 +94,12 @@ def embed(
     word_ids: tf.Tensor,
     lengths: tf.Tensor,
 ) -> tf.Tensor:
-    """Embeds a padded batch; what `SentenceEncoderModel` returns as `default`.
+    """Embeds a padded batch; the embeddings are those that `SentenceEncoderModel` calls `default`.
 
     Args:
-      weights: see `inference_weights`.
-      config: the encoder's.
-      projection: the encoder's, where it has one.
+      weights: see `inference_weights` and `joined_kernels`.
+      config: the encoder's config.
+      projection: the encoder's projection, if it has one.
       word_ids: int32 `[batch, seq]`, special tokens included.
       lengths: int32 `[batch]`, real tokens of each row; the rest is padding.
 
@@ -121,7 +121,7 @@ def embed(
     batch, width = tf.shape(word_ids)[0], config.hidden_size
     layers = [tf.reshape(hidden, [batch, -1, width])]
     for index in range(config.num_layers):
-        # Such a pooling does not read the last layer's outputs at other tokens.
+        # If the pooling reads only the first token, the last layer computes no other outputs.
         first_only = config.pooled_by.first_token and index == config.num_layers - 1
         layer = _Layer(weights, config, f"transformer/layer_{index}", order)
         hidden = layer(hidden, bias, batch, first_only)
@@ -159,7 +159,7 @@ def _embeddings(weights: Weights, config: EncoderConfig, word_ids: tf.Tensor) ->
 
 
 class _HeadOrder:
-    """Transpositions of heads as gathers of their rows, whose order all layers share.
+    """Transpositions of heads, done by gathers of rows; all layers share the order of the rows.
 
     oneDNN's transposition takes some 80 µs of preparation, longer than the copy for short texts.
     """
@@ -173,12 +173,12 @@ class _HeadOrder:
         self._together = tf.reshape(tf.transpose(together, [0, 2, 1]), [-1])
 
     def split(self, joined: tf.Tensor, size: int) -> list[tf.Tensor]:
-        """`[batch · seq, 3 · hidden]` to three `[batch, heads, seq, size]`."""
+        """Splits `[batch · seq, 3 · hidden]` into three `[batch, heads, seq, size]`."""
         rows = tf.gather(tf.reshape(joined, [-1, size]), self._apart)
         return [tf.reshape(part, self._shape) for part in tf.split(rows, 3)]
 
     def join(self, context: tf.Tensor, size: int) -> tf.Tensor:
-        """`[batch, heads, seq, size]` to `[batch · seq, hidden]`."""
+        """Joins `[batch, heads, seq, size]` to `[batch · seq, hidden]`."""
         rows = tf.gather(tf.reshape(context, [-1, size]), self._together)
         return tf.reshape(rows, [-1, self._shape[1] * size])
 
@@ -233,7 +233,7 @@ class _Layer:
         return tf.nn.bias_add(tf.matmul(tf.cast(inputs, self._dtype), kernel), bias)
 
     def _heads(self, flat: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
-        """`[batch · seq, hidden]` to `[batch, heads, seq, hidden / heads]`."""
+        """Reshapes `[batch · seq, hidden]` to `[batch, heads, seq, hidden / heads]`."""
         heads = self._config.num_attention_heads
         split = [batch, -1, heads, self._config.hidden_size // heads]
         return tf.transpose(tf.reshape(flat, split), [0, 2, 1, 3])
@@ -252,9 +252,10 @@ def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.T
     """Normalises `[rows, width]` by a batch normalisation whose channels are the rows.
 
     Keras uses the same formulation for larger epsilons; TensorFlow's CPU kernels compute this
-    pattern in one pass. With constants they do not: what is left is a batch normalisation that
-    oneDNN before TensorFlow 2.21 cannot compute in two threads at once (it ends the process:
-    https://github.com/tensorflow/tensorflow/pull/99852). So for constants it is written out.
+    pattern in one pass. With constants they do not: a batch normalisation remains, which oneDNN
+    before TensorFlow 2.21 cannot compute in two threads at once (it ends the process:
+    https://github.com/tensorflow/tensorflow/pull/99852). So unless `gamma` is a variable, mean and
+    variance are computed explicitly.
     """
     gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
     if not isinstance(gamma, tf.Variable):

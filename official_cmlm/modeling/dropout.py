@@ -21,7 +21,7 @@ _DRAWS = 4
 _PHILOX = 1
 # The counter's high word is the layer's number + _LAYERS · view.
 _LAYERS = 1 << 16
-# Numbers of the dropout layers of a Transformer block; that of attention has two.
+# How many numbers the dropout layers of a Transformer block have; attention's dropout has two.
 NUMBERS_A_BLOCK = 4
 
 
@@ -79,7 +79,7 @@ class RepeatableDropout(tf_keras.layers.Dropout):
     """Keras dropout whose masks the `current_mode` decides."""
 
     def __init__(self, rate: float, number: int, **kwargs) -> None:  # noqa: ANN003 - Keras'
-        """Creates the layer; `number` separates its draws from those of the encoder's others."""
+        """Creates the layer; its `number` separates its draws from those of other layers."""
         super().__init__(rate, **kwargs)
         self._number = number
 
@@ -115,7 +115,7 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         # A row starts at a new value of the counter, so its mask does not depend on other rows.
         steps = (tf.reduce_prod(shape[1:]) + _DRAWS - 1) // _DRAWS
         counter = stream.first_row * tf.cast(steps, tf.int64)
-        # Compared as integers: XLA converts equal bits to other floats than the CPU kernels.
+        # The bits are compared as integers, as XLA converts them to other floats than CPU kernels.
         drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([shape[0], steps * _DRAWS]),
             key=tf.bitcast(stream.key, tf.uint64)[tf.newaxis],
@@ -143,7 +143,7 @@ class AttentionDropout(RepeatableDropout):
         self._drophead_rate = drophead_rate
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Args: `inputs`, attention weights `[batch, heads, queries, keys]`."""
+        """Drops attention weights `[batch, heads, queries, keys]`, then whole heads."""
         weights = super().call(inputs, training=training)
         if not training or not self._drophead_rate:
             return weights
@@ -158,7 +158,7 @@ class AttentionDropout(RepeatableDropout):
 def replace_dropout(
     bert: tf_keras.Model, rate: float, attention_rate: float, drophead_rate: float
 ) -> None:
-    """Gives a built `BertEncoderV2` these dropout layers."""
+    """Gives a built `BertEncoderV2` the dropout layers of this file."""
     bert._embedding_dropout = RepeatableDropout(rate, 0, name="embedding_dropout")
     for index, block in enumerate(bert.transformer_layers):
         first = 1 + NUMBERS_A_BLOCK * index
@@ -172,7 +172,7 @@ def replace_block_dropout(
     drophead_rate: float,
     first: int,
 ) -> None:
-    """Gives a built `TransformerEncoderBlock` these layers, numbered from `first` on."""
+    """Gives a built `TransformerEncoderBlock` these dropout layers, numbered from `first` on."""
     block._attention_dropout = RepeatableDropout(rate, first)
     block._output_dropout = RepeatableDropout(rate, first + 1)
     block._attention_layer._dropout_layer = AttentionDropout(

@@ -38,7 +38,7 @@ class LanguageModelHead(layers.MaskedLM):
         Args:
           sequence_data: float `[batch, seq, hidden]`.
           masked_positions: int32 `[batch, k]`.
-          factors: return what the logits `[batch · k, vocab]` are made of, not the logits.
+          factors: return the `LogitFactors` of logits `[batch · k, vocab]` instead of the logits.
 
         Returns:
           Logits `[batch, k, vocab]`, or their factors.
@@ -46,7 +46,7 @@ class LanguageModelHead(layers.MaskedLM):
         if not factors:
             return super().call(sequence_data, masked_positions)
         hidden = self.dense(self._gather_indexes(sequence_data, masked_positions))
-        # Read here, where Keras casts weights to the precision of the computation.
+        # The weights are read inside `call`, where Keras casts them to the computation's precision.
         return LogitFactors(
             self.layer_norm(hidden),
             tf.convert_to_tensor(self.embedding_table),

@@ -1,4 +1,4 @@
-"""The pooling of token outputs to one vector a sentence, and CMLM's projection P of it to N."""
+"""The pooling of token outputs to one vector per sentence, and CMLM's projection P to N vectors."""
 
 import itertools
 
@@ -20,7 +20,7 @@ def pad(
       padding_id: id of the padding token.
 
     Returns:
-      Both, int32 `[batch, max(seq, length)]`; all padding of the ids is `padding_id`.
+      Ids and mask, int32 `[batch, max(seq, length)]`; all padding of the ids is `padding_id`.
     """
     more = tf.maximum(length - tf.shape(word_ids)[1], 0)
     mask = tf.pad(mask, [[0, 0], [0, more]])
@@ -36,7 +36,7 @@ def with_padding(mask: tf.Tensor, length: int) -> tf.Tensor:
       length: see `EncoderConfig.padded_length`.
 
     Returns:
-      int32 `[batch, seq]`, 1 for these; 0 throughout a row without a real token.
+      int32 `[batch, seq]`, 1 for tokens that are read; a row without a real token is all 0.
     """
     padding = tf.range(tf.shape(mask)[1]) < length
     used = ((mask > 0) | padding) & tf.reduce_any(mask > 0, axis=1, keepdims=True)
@@ -51,9 +51,8 @@ def sentence_vector(
     Args:
       layers: outputs of the embedding layer and of each block, float `[batch, seq, hidden]`.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
-      mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding; floats are
-        the weights of a mean, see `weighted_mask`; of a padded pooling the result of
-        `with_padding`.
+      mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding. For a weighted
+        mean it is the result of `weighted_mask`, for a padded pooling that of `with_padding`.
       pooling: a value of `configs.encoder.POOLINGS` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
@@ -105,7 +104,7 @@ class TokenWeights(tf_keras.layers.Layer):
 
 
 class Projection(tf_keras.layers.Layer):
-    """Projects a sentence vector into N spaces, the first of them the identity.
+    """A projection of a sentence vector into N spaces, of which the first is the identity.
 
     CMLM §2 and appendix C: v_p = P(v), with N − 1 three-layer networks
     FC(h, 2h, ReLU) → FC(2h, 2h, ReLU) → FC(2h, h, none) beside the identity; the appendix also
@@ -126,9 +125,9 @@ class Projection(tf_keras.layers.Layer):
         Args:
           num_projections: N, at least 1; 1 is the identity alone (Table 7, "N = 1").
           hidden_size: h, the width of the sentence vector.
-          stddev: of the truncated-normal initialisation; BERT's 0.02.
+          stddev: standard deviation of the truncated-normal initialisation; BERT has 0.02.
           depth: layers of each network, at least 1; 1 is a linear map.
-          width: of the layers between the first and the last, as a multiple of `hidden_size`.
+          width: width of the vectors between the layers, as a multiple of `hidden_size`.
         """
         super().__init__(name="projection")
         if num_projections < 1:

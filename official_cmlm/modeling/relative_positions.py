@@ -21,7 +21,8 @@ def relative_bias(table: tf.Tensor, queries: tf.Tensor, keys: tf.Tensor) -> tf.T
     """
     distances = keys[:, tf.newaxis, :] - queries[:, :, tf.newaxis]
     places = tf.clip_by_value(distances, -FARTHEST, FARTHEST) + FARTHEST
-    # A product, so that the table's gradient is dense, and not one row for each pair of tokens.
+    # A product selects the rows, so that the table's gradient is dense instead of one row for each
+    # pair of tokens.
     chosen = tf.one_hot(buckets_of_distances(table.shape[0]), table.shape[0], dtype=table.dtype)
     return tf.transpose(tf.gather(tf.matmul(chosen, table), places), [0, 3, 1, 2])
 

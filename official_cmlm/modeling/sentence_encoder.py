@@ -19,12 +19,12 @@ INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
 
 class SentenceEncoderModel(tf_keras.Model):
-    """Token ids in, sentence vectors and token outputs out.
+    """The encoder, which maps token ids to sentence vectors and token outputs.
 
     Inputs are a dict, never a list (Keras would match a list to the names by sorted order):
     `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, seq]`, and optionally
-    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to
-    (of the width of token embeddings, where `config.embedding_width` is another);
+    `dense_inputs`, float `[batch, n, config.token_width]`: extra sequence elements that the tokens
+    attend to;
     `output_positions`, int32 `[batch, n]`: the only tokens whose outputs will be read.
 
     Attributes:
@@ -82,7 +82,8 @@ class SentenceEncoderModel(tf_keras.Model):
           training: whether dropout is on.
           views: number of views of the same examples that are concatenated in the batch.
           shared_masks: whether the views share their dropout masks.
-          stream: determines dropout masks, see `modeling.dropout`. Default: Keras's generator.
+          stream: determines dropout masks, see `modeling.dropout`. Default: Keras's generator draws
+            them.
           vector_only: do not return token outputs. Outputs of the last block that the pooling does
             not read are then not computed.
 
@@ -92,8 +93,8 @@ class SentenceEncoderModel(tf_keras.Model):
           `pooled_output`, the same; `embedding`, `default` before it is normalised; `vector`, what
           CMLM conditions on, before any projection or dense layer, `[batch, hidden]`;
           `sequence_output`, `[batch, seq, hidden]`, and `encoder_outputs`, one such tensor a block.
-          Elements that `dense_inputs` added are left out of all of them. With `output_positions`:
-          only `sequence_output`, at these, `[batch, n, hidden]`.
+          Elements that `dense_inputs` added are left out of all of them. With `output_positions`,
+          the dict has only `sequence_output`, at these positions, `[batch, n, hidden]`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         length = tf.shape(features["input_word_ids"])[1]
@@ -151,12 +152,12 @@ def encoder_variables(model: SentenceEncoderModel) -> dict[str, tf.Variable]:
     """Returns the encoder's weights by Model Garden's names, without the scopes around the encoder.
 
     Returns:
-      Name -> variable, e.g. `word_embeddings/embeddings` `[vocab, width]`, where the table is not
-      as wide as the encoder also `embedding_projection/kernel` `[width, hidden]`,
+      Name -> variable, e.g. `word_embeddings/embeddings` `[vocab, width]`,
+      `embedding_projection/kernel` `[width, hidden]` if the table is not as wide as the encoder,
       `transformer/layer_0/self_attention/query/kernel` `[hidden, heads, hidden / heads]`,
       `transformer/layer_0/output/kernel` `[inner, hidden]`, `pooler_transform/bias` `[hidden]`,
-      `dense/kernel`, `dense/bias` where the encoder has such a layer, and
-      `token_weights/embeddings` `[vocab, 1]` where its pooling is weighted.
+      `dense/kernel`, `dense/bias` if the encoder has such a layer, and
+      `token_weights/embeddings` `[vocab, 1]` if its pooling is weighted.
     """
     variables = bert_variables(model.bert)
     if model.dense is not None:
