@@ -9,9 +9,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.validation import SEED, OneOf, above, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
-# Checkpoints hold a data position for each stream.
+# Checkpoints hold a data position for each stream, so the number of streams is limited.
 MAX_STREAMS = 64
-# Numbers of a data position: two, a count per bucket, and three more of a stream.
+# A data position has at most so many numbers: two, a count per bucket, and three of a stream.
 POSITION_SIZE = 64
 MAX_BUCKETS = POSITION_SIZE - 5
 
@@ -22,8 +22,8 @@ class SourceConfig(base_config.Config):
 
     Attributes:
       path: the folder.
-      weight: share of this folder in the examples of an epoch, in proportion to the weights of the
-        others; above 0, without a unit. null (default): no folder has a weight, and each has the
+      weight: share of this folder in the examples of an epoch, in proportion to the other folders'
+        weights; above 0, without a unit. null (default): no folder has a weight, and each has the
         share that it has in all records. Examples are counted as sentences.
     """
 
@@ -46,9 +46,10 @@ class DataConfig(base_config.Config):
       seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
         Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
       segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
-        `packed`, as many whole consecutive sentences as fit into `seq_length`. Pairs split a record
-        whose sentences all fit one packed segment into two of about as many tokens each; CMLM does
-        not say, but its corpus would otherwise lack texts that plain MLM's has (Table 1).
+        `packed`, as many whole consecutive sentences as fit into `seq_length`. For pairs, a record
+        whose sentences all fit into one packed segment is split into two with about equally many
+        tokens; CMLM does not say so, but otherwise its corpus would lack texts that the corpus of
+        plain MLM has (Table 1).
       swap_probability: probability of swapping the two halves of a pair. Default 0.5 (CMLM §3).
       global_batch_size: examples per step, over all replicas, in the longest bucket, at most
         those of an epoch. Shorter buckets hold more, so that each step computes about the same
@@ -56,13 +57,14 @@ class DataConfig(base_config.Config):
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
         must be `seq_length`. Then a batch holds examples of similar length. Empty (default): random
         batches, with in-batch negatives of all lengths as in the papers, padded to their longest
-        sequence (to `seq_length` where XLA or a TPU compiles the step). They end with their epoch:
-        an epoch has each example once, and its last batch may be smaller.
-      max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
+        sequence (to `seq_length` where XLA or a TPU compiles the step). Random batches end with
+        their epoch: an epoch has each example once, and its last batch may be smaller.
+      max_bucket_batch_size: upper limit on the examples of a step; `global_batch_size` if that is
+        larger. 0 (default): no limit.
       drop_remainder: leave out the last, incomplete batch of each bucket of a validation pass, and
         of each epoch of random batches. Default false: only examples that do not divide among the
-        replicas are left out. It is true of training where XLA or a TPU compiles the step, and of
-        validation on TPUs.
+        replicas are left out. It is always true for training where XLA or a TPU compiles the step,
+        and for validation on TPUs.
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.
@@ -74,12 +76,12 @@ class DataConfig(base_config.Config):
         down by 5 % at most. 1 (default): every host reads all records. Random batches
         (`bucket_boundaries`) of several streams do not end with the epoch. A resumed training keeps
         the number that it began with. 0 means 1, as settings of earlier releases may say 0.
-      languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
+      languages: read only these, e.g. `[en, sw]`, or `[en-de]` for pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
         n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal
         shares. With several `sources`, it applies within each. CMLM §4.4
         smooths its vocabulary with 0.3 and does not give the exponent of the training mixture.
-      max_examples: most examples of a validation pass; 0 (default): no limit.
+      max_examples: largest number of examples of a validation pass; 0 (default): no limit.
       seed: every random choice is a function of (seed, epoch, number of the record).
     """
 
@@ -159,11 +161,11 @@ class DataConfig(base_config.Config):
 
     @property
     def named_folders(self) -> str:
-        """The folders for messages."""
+        """The folders, separated by commas, for messages."""
         return ", ".join(self.folders())
 
     def setting(self, where: str) -> str:
-        """Returns the setting that names the folders, as `task.train_data.input_path=records`."""
+        """Returns the setting that names the folders: `task.train_data.input_path=records`."""
         name = "sources" if self.sources else "input_path"
         return f"{where}.{name}={self.named_folders}"
 

@@ -22,9 +22,9 @@ class Pooling:
         is the embedding layer. None: the last block's outputs alone are pooled.
       pooler: whether the vector goes through BERT's pooler, a dense layer with tanh.
       weighted: whether each token counts with a learned weight of its vocabulary entry.
-      padded: whether the tokens are the real ones and padding up to `EncoderConfig.padded_length`.
+      padded: whether padding up to `EncoderConfig.padded_length` is pooled with the real tokens.
       exported_as: the switch in the configuration of sentence-transformers' module `Pooling`; None:
-        that module cannot compute it.
+        that module cannot compute the pooling.
     """
 
     reduction: str
@@ -96,33 +96,35 @@ class EncoderConfig:
         `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first;
         `cls_pooler`, the first through BERT's pooler (a dense layer with tanh), which is then
         trained; `first_last`, the mean over real tokens of the first and the last block's outputs
-        (SimCSE's `avg_first_last`); `embedding_last`, the same of the embedding layer and the last
-        block (BERT's "first-last avg." in CMLM-CSE Table 1); `mean_padded`, the mean over real
-        tokens and padding; `weighted_mean`, the mean over real tokens, where one with id i counts
-        exp(w[i]) times and w is learned, 0 at first.
+        (SimCSE's `avg_first_last`); `embedding_last`, the same mean of the embedding layer's and
+        the last block's outputs (BERT's "first-last avg." in CMLM-CSE Table 1); `mean_padded`, the
+        mean over real tokens and padding; `weighted_mean`, the mean over real tokens, where a token
+        with id i counts exp(w[i]) times and w is learned, 0 at first.
       padded_length: tokens that `mean_padded` pads every sequence to, `[CLS]` and `[SEP]` included,
         whatever the length of its batch; a longer one has no padding. 0 (default) unless `pooling`
         is `mean_padded`; Mirror-BERT's code pads to 50.
-      padding_id: id of the padding token, which `mean_padded` reads; of a training always that of
-        the vocabulary. Default 0.
+      padding_id: id of the padding token, which `mean_padded` reads; a training always takes it
+        from the vocabulary. Default 0.
       sentence_vector: `pooled` (default), or `projected_mean`: the mean over CMLM's N projections
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
         `sentence_vector` is `projected_mean`.
       projection_depth: layers of each of these projections. Default 3 (CMLM appendix C).
-      projection_width: width of the layers between, as a multiple of `hidden_size`. Default 2 (CMLM
-        appendix C).
+      projection_width: width of the vectors between these layers, as a multiple of `hidden_size`.
+        Default 2 (CMLM appendix C).
       dense_size: width of a dense layer on the pooled vector, whose outputs are the embedding: the
         module `Dense` of sentence-transformers. 0 (default): there is none.
-      dense_activation: of that layer: `tanh` (default, as that module's), or `none`.
+      dense_activation: activation of the dense layer: `tanh` (default, as in the module `Dense`),
+        or `none`.
       normalize: scale the embedding to length 1. Default false, as the published CMLM modules;
         many sentence-transformers models have it.
       remat: what the backward pass of a training computes again instead of keeping it. It changes
         neither losses nor gradients, nor anything but training. `none` (default); `blocks`: every
         Transformer block, of which only the inputs are kept, for about a third more computation
         (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"); `attention`: the
-        attention weights alone, which grow with the square of the length, for less of it
-        (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
+        attention weights alone, which grow with the square of the length, for less additional
+        computation (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large
+        Transformer Models").
     """
 
     vocab_size: Annotated[int, between(0, 1 << 24)] = 0
@@ -155,7 +157,7 @@ class EncoderConfig:
 
     @classmethod
     def read(cls, fields: Any, where: str | os.PathLike) -> "EncoderConfig":
-        """Makes a config of fields by name; the others get their defaults.
+        """Makes a config of fields by name; other fields get their defaults.
 
         Raises:
           UserError: names `where` and the field that is unknown, of another type or out of range.
@@ -251,7 +253,7 @@ class EncoderConfig:
         return self.replace(vocab_size=entries, padding_id=padding_id)
 
     def num_weights(self) -> int:
-        """Counts the weights of the encoder, with CMLM's projection, biases and norms."""
+        """Counts the weights of the encoder, including CMLM's projection, biases and norms."""
         hidden, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + self.max_position_embeddings + max(self.type_vocab_size, 1)
         attention, feed_forward = 4 * hidden * (hidden + 1), 2 * hidden * inner + inner + hidden
@@ -283,22 +285,23 @@ class EncoderConfig:
             )
 
 
-# Distances from here on are one bucket (Raffel et al. 2020, "T5", §2.1; MPNet's code).
+# Distances of this and more share a bucket (Raffel et al. 2020, "T5", §2.1; MPNet's code).
 FARTHEST = 128
 
 
 def buckets_of_distances(buckets: int) -> np.ndarray:
     """Returns the bucket of each distance from −128 to 128: int32 `[257]`.
 
-    Half of the buckets are for keys after the query. Half of each half is for single distances, and
-    the others grow with the logarithm. NumPy computes them: compilers round logarithms otherwise.
+    Half of the buckets are for keys after the query. Half of each half is for single distances; in
+    the rest, the number of the bucket grows with the logarithm of the distance. NumPy computes the
+    logarithms because compilers round them differently.
     """
     half = buckets // 2
     exact = half // 2
     distances = np.arange(-FARTHEST, FARTHEST + 1)
     near = np.abs(distances)
     grown = np.log(np.maximum(near, 1) / exact) / math.log(FARTHEST / exact) * (half - exact)
-    # A rounding error below a whole number would be another bucket.
+    # A rounding error could lead from a whole number to the bucket below it.
     far = np.minimum(exact + (grown + 1e-6).astype(np.int64), half - 1)
     return (np.where(near < exact, near, far) + half * (distances > 0)).astype(np.int32)
 
@@ -312,8 +315,8 @@ class VectorOverride:
     Attributes:
       pooling: a key of `POOLINGS`; None: the encoder's own. `cls_pooler` goes through the pooler as
         the checkpoint has it, which is trained only with that pooling or next-sentence prediction.
-        `mean_padded` pads to the length that was chosen for encoding, without one to the encoder's
-        own `padded_length`, or to the length that longer texts are cut to.
+        `mean_padded` pads to the length that was chosen for encoding; without a choice, to the
+        encoder's own `padded_length`, or else to the length that longer texts are cut to.
       sentence_vector: one of `SENTENCE_VECTORS`; None: the encoder's own.
       layer: the block whose outputs count as the last ones, from 1; None: the last block. XTREME
         (Hu et al. 2020) pools a middle one.

@@ -1,6 +1,6 @@
-"""The learning rate of each step: one word, and numbers that follow the length of the training.
+"""The learning rate of each step: a named schedule that adapts to the length of the training.
 
-Model Garden computes it: a schedule here is written out as Model Garden's own settings.
+Model Garden computes the rates: a schedule is translated into Model Garden's own settings.
 """
 
 import dataclasses
@@ -30,21 +30,22 @@ class ScheduleConfig(base_config.Config):
     longer.
 
     Attributes:
-      type: what follows the warm-up. `linear` (default): a line. `slanted_triangular`: a line, and
-        the warm-up too is one that begins at `end_share` of the peak (Howard and Ruder 2018, §3.2;
+      type: what follows the warm-up. `linear` (default): a line. `slanted_triangular`: a line; the
+        warm-up is a line too, which begins at `end_share` of the peak (Howard and Ruder 2018, §3.2;
         DeCLUTR §4.1). `constant`: the peak until the end. `cosine`: half a wave of a cosine
         (Loshchilov and Hutter 2017, without restarts).
       peak: the highest learning rate, that of the first step after the warm-up. Must be given.
       warmup_share: share of the steps in which the rate rises from 0, linearly. Default: 0.1 for
-        `slanted_triangular` (Howard and Ruder's cut fraction), otherwise 0. A part of a step counts
-        as one, as in Hugging Face's trainer; in `slanted_triangular` it does not, as in the paper.
-      max_warmup_steps: a warm-up by `warmup_share` has no more steps than these; null (default): no
-        bound. CMLM warms up over 10,000 steps, of 1 million (§3) as of 2 million (§4.4).
+        `slanted_triangular` (Howard and Ruder's cut fraction), otherwise 0. A fraction of a step is
+        rounded up, as in Hugging Face's trainer; in `slanted_triangular` down, as in the paper.
+      max_warmup_steps: upper limit on the steps of a warm-up by `warmup_share`; null (default): no
+        limit. CMLM warms up over 10,000 steps in trainings of 1 million steps (§3) and of 2 million
+        (§4.4).
       warmup_steps: steps of the warm-up, whatever the length of the training, e.g. the 10,000 of
         Devlin et al. 2019, appendix A.2; null (default): by `warmup_share`.
-      decay_steps: the step, counted from the first of the training, at which the rate is down at
-        the end; shares are of these steps. null (default): `trainer.train_steps`. DeCLUTR §4.1,
-        read literally, decays over 497,868 steps, many more than it trains.
+      decay_steps: the step, counted from the first of the training, at which the rate reaches its
+        end; `warmup_share` is a share of these steps. null (default): `trainer.train_steps`.
+        DeCLUTR §4.1, read literally, decays over 497,868 steps, many more than it trains.
       end_share: the rate at the end as a share of `peak`. Default: 1/32 for `slanted_triangular`
         (Howard and Ruder's ratio is 32), otherwise 0. `constant` has none.
     """
@@ -85,7 +86,7 @@ class ScheduleConfig(base_config.Config):
         share = self.warmup_share
         if share is None:
             share = _CUT_SHARE if slanted else 0.0
-        # 0.1 · 30 is a little more than 3, and 0.29 · 100 a little less than 29.
+        # As floats, 0.1 · 30 is a little more than 3, and 0.29 · 100 a little less than 29.
         exact = round(share * self.length(train_steps), 6)
         steps = math.floor(exact) if slanted else math.ceil(exact)
         return min(steps, self.max_warmup_steps or steps)
@@ -115,7 +116,8 @@ class ScheduleConfig(base_config.Config):
             begin = {"warmup_steps": warmup, "warmup_learning_rate": self.end()}
             rising = {"type": "linear", "linear": begin}
         elif warmup:
-            # Unlike Model Garden's linear one it does not waste the first step on a rate of 0.
+            # Unlike Model Garden's linear warm-up, this one does not waste the first step on a rate
+            # of 0.
             rising = {"type": "polynomial", "polynomial": {"warmup_steps": warmup, "power": 1.0}}
         return {"learning_rate": rate, "warmup": rising}
 
@@ -131,7 +133,7 @@ class ScheduleConfig(base_config.Config):
 
 
 def check_schedule(trainer: Any) -> None:
-    """Raises `UserError` unless one thing says what the learning rate is."""
+    """Raises `UserError` unless either the schedule or the optimizer sets the learning rate."""
     own, where = trainer.optimizer_config, "trainer.optimizer_config"
     if trainer.schedule is None:
         if own.learning_rate.type is None:
@@ -143,7 +145,7 @@ def check_schedule(trainer: Any) -> None:
     trainer.schedule.check("trainer.schedule")
     empty = optimization.OptimizationConfig()
     for name, instead in (("learning_rate", "peak"), ("warmup", "warmup_steps")):
-        # Not `as_dict`, which leaves out what `type` does not name.
+        # `as_dict` cannot be used: it leaves out the settings that `type` does not name.
         if getattr(own, name) != getattr(empty, name):
             raise UserError(
                 f"{where}.{name} is given beside trainer.schedule; set trainer.schedule.{instead} "
