@@ -1,6 +1,6 @@
 """Texts found by meaning: an index of vectors, paraphrases, duplicates and clusters.
 
-None of it needs TensorFlow; an encoder is anything with `encode(list of str) -> [n, dim]`.
+Nothing here needs TensorFlow; an encoder is anything with `encode(list of str) -> [n, dim]`.
 """
 
 from official_cmlm.search.index import PRECISIONS, Hit, Index

@@ -8,9 +8,9 @@ from official_cmlm.errors import UserError
 
 
 class GrowingArray:
-    """Rows of one width, appended in time that does not grow with those that are there.
+    """An array that grows at its end, in a time per row that on average does not grow with it.
 
-    An array that is given, such as one that is mapped from a file, is not copied until then.
+    A given array, such as one that is mapped from a file, is not copied before the first append.
     """
 
     def __init__(self, rows: np.ndarray) -> None:
@@ -18,18 +18,18 @@ class GrowingArray:
 
     @property
     def rows(self) -> np.ndarray:
-        """All rows; a view, which later rows do not enter."""
+        """All rows, as a view that does not change when rows are appended."""
         return self._buffer[: self._count]
 
     def reserve(self, count: int) -> None:
-        """Makes room for so many rows in all."""
+        """Makes room for `count` rows in total."""
         if count > len(self._buffer):
             larger = np.empty([count, *self._buffer.shape[1:]], self._buffer.dtype)
             larger[: self._count] = self.rows
             self._buffer = larger
 
     def append(self, rows: np.ndarray) -> None:
-        """Appends rows of the array's type and width; the count changes last, for readers."""
+        """Appends rows of the array's type and width; readers see them when all are written."""
         needed = self._count + len(rows)
         if needed > len(self._buffer):
             self.reserve(max(needed, len(self._buffer) * 3 // 2))
@@ -42,28 +42,31 @@ class GrowingArray:
 class Texts:
     """Strings as one array of bytes, which takes less memory than objects and can be mapped.
 
-    Lone surrogates, which have no UTF-8, stay what they are.
+    Lone surrogates, which UTF-8 cannot represent, are kept.
     """
 
     def __init__(self, data: np.ndarray, ends: np.ndarray) -> None:
-        """Takes uint8 `[bytes]`, all texts, and int64 `[n]`, where each ends, without a copy."""
+        """Takes the bytes of all texts, uint8 `[bytes]`, and the end of each, int64 `[n]`.
+
+        Neither array is copied before texts are appended.
+        """
         self._data, self._ends = GrowingArray(data), GrowingArray(ends)
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Texts":
-        """Returns the texts, copied."""
+        """Makes an object with a copy of these texts."""
         made = cls(np.zeros([0], np.uint8), np.zeros([0], np.int64))
         made.append(texts)
         return made
 
     @property
     def data(self) -> np.ndarray:
-        """uint8 `[bytes]`."""
+        """The bytes of all texts, uint8 `[bytes]`."""
         return self._data.rows
 
     @property
     def ends(self) -> np.ndarray:
-        """int64 `[n]`."""
+        """The position in `data` after each text, int64 `[n]`."""
         return self._ends.rows
 
     def append(self, texts: Iterable[str]) -> None:
@@ -71,7 +74,7 @@ class Texts:
         encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         first = len(self.data)
-        # The ends come last, as they count the texts.
+        # The ends are appended last, as readers take the number of texts from them.
         self._data.append(np.frombuffer(b"".join(encoded), np.uint8))
         self._ends.append(first + np.cumsum(lengths, dtype=np.int64))
 

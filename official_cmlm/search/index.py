@@ -38,12 +38,12 @@ from official_cmlm.validation import OneOf, Range, at_least, read_dataclass
 PRECISIONS = tuple(FORMS)
 _DESCRIPTION = "index.json"
 _FORMAT, _VERSION = "official_cmlm.search.Index", 3
-# Strings that are kept of each text beside its vector.
+# The strings that are kept for each text besides its vector.
 _TABLES = ("texts", "ids", "metadata")
-# With a filter: candidates that are asked for at most, and the share of texts below which all that
-# pass are compared at once.
+# With a filter: the largest number of candidates that a search asks for, and the share of texts
+# up to which it compares all allowed texts instead.
 _MOST_CANDIDATES, _FEW = 10_000, 0.05
-# Texts that the encoder gets at a time, so that progress shows.
+# Texts that the encoder gets at a time; the progress bar moves after each part.
 _TEXTS = 16384
 # Queries that are searched together.
 _QUERIES = 1024
@@ -57,7 +57,7 @@ class Hit(NamedTuple):
     """A text that was found.
 
     Attributes:
-      id: of the text; by default its number among those that were given, from 0.
+      id: the text's id; by default its number among the texts that were given, from 0.
       score: its cosine with the query, -1 to 1.
       text: the text; empty where the index has vectors only.
       metadata: what was given with the text, e.g. its file and line.
@@ -70,14 +70,14 @@ class Hit(NamedTuple):
 
 
 Filter = Callable[[Hit], bool] | Collection[str]
-"""Which texts may be found: a function of hits, whose score is 0 then, or ids."""
+"""Says which texts may be found: ids, or a function of a `Hit`, whose score is 0 there."""
 
 
 class Index:
     """Texts that are found by meaning.
 
-    Searches may run beside `add` and `remove` of another thread: each sees the index before or
-    after a change.
+    Searches may run while another thread calls `add` or `remove`: each search sees the index before
+    or after a change.
 
     >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
     >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
@@ -88,7 +88,7 @@ class Index:
     Attributes:
       precision: one of `PRECISIONS`, see `build`.
       approximate: whether a graph is searched.
-      settings: what a program keeps with the index; JSON.
+      settings: a JSON object that a program keeps with the index.
     """
 
     def __init__(self, encoder: Any, store: Store, tables: Mapping[str, Texts], count: int) -> None:
@@ -96,10 +96,10 @@ class Index:
         self._encode_query, self._encode_document = _functions(encoder)
         self._store, self._tables = store, dict(tables)
         self.settings: dict[str, Any] = {}
-        # Readers see so many rows, without those of them that are removed.
+        # Readers see this number of rows, except the rows that are marked as removed.
         self._visible = (count, np.zeros([count], bool))
         self._rows_of: dict[str, int] | None = None
-        # Whether all ids are numbers given here, which need no table to be told apart.
+        # As long as the index itself numbers all texts, ids need no check.
         self._numbered = count == 0
         self._writing = threading.RLock()
 
@@ -128,25 +128,25 @@ class Index:
         Texts are encoded and added in parts, so that only the index and a part are in memory.
 
         Args:
-          encoder: anything with `encode(list of str) -> [n, dim]`: a `SentenceEncoder`, what
-            `open_encoder` returns, a `SentenceTransformer`. Queries and texts are encoded in ways
-            of their own where it has such (`encode_query` and `encode_document`, or `roles`).
-          texts: what is to be found. Equal texts are kept as they are.
+          encoder: anything with `encode(list of str) -> [n, dim]`: a `SentenceEncoder`, the result
+            of `open_encoder`, a `SentenceTransformer`. If it has separate functions for queries and
+            texts (`encode_query` and `encode_document`, or `roles`), these are used.
+          texts: the texts that searches can find. Each of several equal texts is kept.
           precision: `float32`; `float16`, half of the memory; `int8`, a quarter; `bits`, a
             thirty-second, which misses some neighbours.
           approximate: search a graph (HNSW of the package usearch), which is far faster among many
             texts, misses a few, and takes longer to build.
-          vectors: the texts' vectors, float `[n, dim]`, if they are there already. Default: they
-            are encoded.
-          ids: a string for each text, all different. Default: its number.
+          vectors: the texts' vectors, float `[n, dim]`, if they are already computed. Default: the
+            texts are encoded.
+          ids: a string for each text, all different. Default: the text's number.
           metadata: a JSON object for each text, which hits return. Default: empty ones.
           show_progress: draw a progress bar with the time left on standard error.
 
         Raises:
-          TypeError: if `texts` is a single string, or holds something else than strings.
+          TypeError: if `texts` is a single string, or holds something other than strings.
           ValueError: for another precision.
-          UserError: no texts, an id twice, vectors that do not belong to the texts, or an encoder
-            that fails.
+          UserError: if `texts` is empty, an id occurs twice, the vectors do not belong to the
+            texts, or the encoder fails.
         """
         _check_precision(precision)
         _check_texts(texts)
@@ -171,19 +171,21 @@ class Index:
         approximate: bool = False,
         show_progress: bool = False,
     ) -> "Index":
-        """Indexes what `export.embed` has written; one shard is in memory beside the index.
+        """Indexes the embeddings that `export.embed` has written.
 
-        Ids are those of the embeddings. Parquet files with a column `text` give the texts too; the
-        other columns become metadata.
+        Besides the index, one shard at a time is in memory. The ids are those of the embeddings.
+        Parquet files with a column of texts give the texts too; the other columns become metadata.
 
         Args:
-          folder: its output folder, of either format.
-          encoder: the one that the embeddings were made with, for queries.
-          precision, approximate, show_progress: as of `build`.
+          folder: the output folder of `export.embed`, in either format.
+          encoder: the encoder that made the embeddings, for queries.
+          precision, approximate, show_progress: see `build`.
 
         Raises:
-          UserError: no finished embeddings, damaged ones, an id twice, or embeddings of bits for
-            another precision than `bits`.
+          ValueError: for another precision.
+          UserError: if the embeddings are unfinished, damaged or of another width than the
+            encoder's, if an id occurs twice, or for embeddings of bits with another precision than
+            `bits`.
         """
         _check_precision(precision)
         made = cls._empty(encoder, precision, approximate)
@@ -225,7 +227,7 @@ class Index:
         return self._store.codes.width
 
     def vectors(self) -> np.ndarray:
-        """Returns the texts' vectors, as they are kept: float32 `[n, dimension]`."""
+        """Returns the texts' vectors, decoded from their precision: float32 `[n, dimension]`."""
         return self._store.vectors(self._kept())
 
     def add(
@@ -239,11 +241,11 @@ class Index:
         """Encodes and appends texts.
 
         Args:
-          texts, ids, vectors, metadata, show_progress: as of `build`.
+          texts, ids, vectors, metadata, show_progress: see `build`.
 
         Raises:
-          TypeError, UserError: as `build`. The index is unchanged then, except that parts of
-            16,384 texts stay that were added before an encoder failed.
+          TypeError, UserError: see `build`. The index is then unchanged, except that parts of
+            16,384 texts remain if they were added before the encoder failed.
         """
         _check_texts(texts)
         if vectors is not None:
@@ -267,7 +269,7 @@ class Index:
                     bar.update(len(some))
 
     def _fit(self, vectors: np.ndarray) -> None:
-        """Gives an index without texts the width, and the scale, of its first vectors."""
+        """Sets the width and the scale of an index without texts from its first vectors."""
         self._store = type(self._store)(Codes.of(self.precision, unit(vectors)))
 
     def _append(
@@ -277,12 +279,12 @@ class Index:
         ids: Sequence[str] | None,
         metadata: Sequence[str] | None,
     ) -> None:
-        """Appends a part; readers see it when all of it is there."""
+        """Appends some texts; readers see them after all parts of the index have grown."""
         vectors = unit(self._fitting(vectors))
         with self._writing:
             count, removed = self._visible
             if ids is None:
-                # Numbers go on after that of the last text.
+                # The numbers continue after the last text's number.
                 last = self._tables["ids"][count - 1] if count else "-1"
                 first = int(last) + 1 if last.removeprefix("-").isdecimal() else count
                 ids = [str(first + i) for i in range(len(vectors))]
@@ -310,7 +312,7 @@ class Index:
             seen.add(one)
 
     def _by_id(self) -> dict[str, int]:
-        """Returns id -> row of the texts that are there."""
+        """Returns id -> row of the texts that are not removed."""
         with self._writing:
             if self._rows_of is None:
                 ids = self._tables["ids"]
@@ -318,11 +320,11 @@ class Index:
             return self._rows_of
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Removes texts; a saved index does not hold them any more.
+        """Removes texts; an index that is saved afterwards does not hold them.
 
         Raises:
           TypeError: for a single string.
-          UserError: an id is not there; then nothing is removed.
+          UserError: if an id is not in the index; then nothing is removed.
         """
         if isinstance(ids, str | bytes):
             raise TypeError("expected a list of ids, got a single string; pass [id]")
@@ -343,15 +345,16 @@ class Index:
 
         Args:
           queries: a text, or several.
-          k: texts a query, from 1; fewer are found where the index has fewer.
+          k: texts per query, at least 1; fewer are found if the index has fewer.
           filter: which texts may be found: ids, or a function of a `Hit`, which is asked about the
             nearest texts first.
 
         Returns:
-          The hits of the query, or a list of hits a query.
+          The hits of a single query, or a list with the hits of each query.
 
         Raises:
-          TypeError: for queries that are not strings, or another filter.
+          TypeError: for queries that are not strings, a k that is not a whole number, or a filter
+            that is a single string.
           ValueError: if k is below 1.
           UserError: if the encoder fails.
         """
@@ -365,7 +368,10 @@ class Index:
         return found[0] if single else found
 
     def hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
-        """Returns the texts that `search_vectors` has found for one query: int and float `[k]`."""
+        """Returns the hits of one query from its rows and scores, int and float `[k]`.
+
+        The rows and scores are those that `search_vectors` returns.
+        """
         return [self._hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0]
 
     def _hit(self, row: int, score: float = 0.0) -> Hit:
@@ -378,14 +384,15 @@ class Index:
 
         Args:
           queries: float `[n, dimension]`, of any length.
-          k: texts a query, from 1; more than the index has count as all.
+          k: texts per query, at least 1; cut to the number of texts in the index.
 
         Returns:
           (rows int64 `[n, k]`, cosines float32 `[n, k]`). A row is the number of a text in the
-          order in which they were added, removed ones counted. Where a graph gave fewer, row and
-          score are -1. Cosines with rounded vectors are cut to -1 to 1.
+          order in which texts were added; removed texts count. If a graph finds fewer than k, the
+          last rows and scores are -1. Cosines with rounded vectors are clipped to -1 … 1.
 
         Raises:
+          TypeError: if k is not a whole number.
           ValueError: if k is below 1.
           UserError: for vectors of another width, or with NaN or infinity.
         """
@@ -433,8 +440,8 @@ class Index:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Returns rows and scores of the k nearest texts that are allowed and pass.
 
-        More candidates are asked for until enough of them pass; where few do, all that pass are
-        compared.
+        The search asks for more and more candidates until enough of them pass. If few texts are
+        allowed, or too many candidates would be needed, all texts that pass are compared.
         """
         store = self._store
         asked = k * store.codes.form.oversample
@@ -466,15 +473,15 @@ class Index:
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes the index as a folder, which appears when it is complete.
 
-        Nothing in it is pickled; the texts are in it as well, removed ones are not.
+        Nothing in the folder is pickled. It holds the texts too, but no removed ones.
 
         Args:
           path: the folder.
           overwrite: whether an index of that name may be replaced; its hand-written README.md,
-            licences and notices stay, and nothing else is replaced.
+            licences and notices stay. A folder with other files is never replaced.
 
         Raises:
-          UserError: the name is taken, or the folder cannot be written.
+          UserError: if the name is taken, or the folder cannot be written.
         """
         path = _named(path)
         with _write_errors(path):
@@ -526,13 +533,14 @@ class Index:
     ) -> "Index":
         """Loads a saved index.
 
-        Load an approximate index only from those whom you trust: usearch reads its own form in C++
-        that is not made for hostile files. Checksums show damage, not who wrote a folder.
+        Load an approximate index only from sources that you trust: usearch reads the graph's file
+        by C++ code that is not made for hostile files. Checksums show damage, not who wrote a
+        folder.
 
         Args:
           path: the folder.
-          encoder: the one that the index was built with. The folder has its vectors of some texts,
-            by which another encoder, or other settings of the same one, are refused.
+          encoder: the encoder that the index was built with. The folder has this encoder's vectors
+            of some texts, by which another encoder, or the same with other settings, is refused.
           mapped: read vectors and texts from the files when they are needed; else all at once.
           tolerance: largest difference between entries of the encoder's unit vectors and those of
             the folder. Default 0.001: other processors and backends of full precision pass.
@@ -552,7 +560,8 @@ class Index:
                 fault = error
             if before is not None and before == _saved(path):
                 break
-            # It may be mixed of two indices, or had no folder for the moment of a rename.
+            # The folder was replaced meanwhile: the files that were read may belong to two indices,
+            # or the folder may have been missing during the rename.
             time.sleep(_PAUSE)
         else:
             if before is None and fault is not None:
@@ -567,7 +576,7 @@ class Index:
     def _read(
         cls, path: Path, encoder: Any, mapped: bool, verify: bool
     ) -> tuple["Index", np.ndarray]:
-        """Returns the index of a folder, and the vectors by which its encoder is known."""
+        """Returns the index of a folder, and the vectors by which its encoder is recognised."""
         found = _described(path)
         count = found.texts
         codes = Codes(found.precision, found.dimension, found.scale)
@@ -587,7 +596,7 @@ class Index:
         return made, probes
 
     def _fitting(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns the vectors, if they have the index's width."""
+        """Returns the vectors as float32; raises `UserError` if their width is not the index's."""
         vectors = np.asarray(vectors, np.float32)
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise UserError(
@@ -599,7 +608,7 @@ class Index:
     def _probes(self) -> np.ndarray:
         """Returns fixed texts' unit vectors, float32 `[2, texts, dim]`, to tell encoders apart."""
         with warnings.catch_warnings():
-            # Some of them are long, and none of them is the user's.
+            # Some of these texts are longer than encoders read, but the user need not be warned.
             warnings.simplefilter("ignore", UserWarning)
             both = (self._encode_query, self._encode_document)
             return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
@@ -611,7 +620,7 @@ class Index:
                 f"{path}: has vectors of {self.dimension} dimensions, the encoder's have "
                 f"{found.shape[2]}; load it with the encoder that it was built with"
             )
-        # Another number of texts is another version of this project's.
+        # Other versions of this project may have another number of texts.
         if probes.dtype != np.float32 or probes.shape != found.shape:
             raise UserError(f"{path}: its probes.npy is damaged or of another version; {ADVICE}")
         difference = float(np.abs(found - probes).max())
@@ -662,7 +671,7 @@ def _check_precision(precision: str) -> None:
 
 
 def _named(path: str | os.PathLike) -> Path:
-    """Returns the path of an index, if it can be one."""
+    """Returns the path of an index; raises `UserError` if no folder can have that name."""
     name = os.fspath(path)
     try:
         if not name or b"\0" in os.fsencode(name):
@@ -675,7 +684,7 @@ def _named(path: str | os.PathLike) -> Path:
 
 @contextlib.contextmanager
 def _write_errors(path: Path) -> Iterator[None]:
-    """Turns an error of the system into one line."""
+    """Turns an `OSError` into a `UserError` of one line."""
     try:
         with report_write_errors(path):
             yield
@@ -702,7 +711,7 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Description:
-    """The content of `index.json`; `sha256` has the sum of each other file."""
+    """The content of `index.json`; `sha256` has the checksum of each other file by name."""
 
     format: str = _FORMAT
     version: int = _VERSION
@@ -732,7 +741,7 @@ def _described(path: Path) -> _Description:
 
 
 def _saved(folder: Path) -> tuple[int, ...] | None:
-    """Returns numbers that are others after the next `save`; None where no index is."""
+    """Returns numbers that change with each `save`; None if the folder holds no index."""
     try:
         found = os.stat(folder / _DESCRIPTION)
     except OSError:
@@ -757,7 +766,7 @@ def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
 
 
 def _are_texts(data: np.ndarray, ends: np.ndarray, count: int) -> bool:
-    """Whether the arrays of `Texts` are whole."""
+    """Returns whether the arrays of `Texts` have the right types and fit each other."""
     if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64:
         return False
     rising = ends.shape == (count,) and (np.diff(ends, prepend=0) >= 0).all()

@@ -1,8 +1,8 @@
 """Paraphrases, duplicates and clusters among vectors.
 
-All take unit vectors, as `SentenceEncoder.encode(texts, normalize_embeddings=True)` and
-`Index.vectors` give them, and compare by cosine. Exact, in blocks of similarities; what is
-found is held beside them.
+All functions take unit vectors, as `SentenceEncoder.encode(texts, normalize_embeddings=True)` and
+`Index.vectors` return them, and compare by cosine. All but `cluster` compute exact results, in
+blocks of similarities; memory holds a block and the result.
 """
 
 from collections.abc import Iterator
@@ -11,9 +11,11 @@ import numpy as np
 
 from official_cmlm.nearest import BLOCK_BYTES, unit
 
-# Above so many vectors k-means learns from batches of them; up to so many it has one thread.
+# k-means learns from batches above the first number of vectors, and has one thread up to the
+# second.
 _BATCHED, _ONE_THREAD = 50_000, 5000
-# Parts of a block of which pairs are made at a time; a pair takes some ten times its cosine.
+# A block is divided into so many parts, and pairs are made of one part at a time, because a pair
+# takes some ten times the memory of its cosine.
 _PARTS = 32
 
 
@@ -25,19 +27,19 @@ def paraphrases(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the pairs of vectors that are nearest to each other, best first.
 
-    All pairs are compared, which takes time that grows with the square of their number.
+    All pairs are compared, so the time grows with the square of the number of vectors.
 
     Args:
       vectors: unit vectors, float `[n, dim]`.
       threshold: least cosine of a pair, -1 to 1.
-      most: pairs that are returned at most, from 1; memory grows with it.
-      block_bytes: memory of a block of similarities; about as much again for the pairs in it.
+      most: largest number of pairs to return, at least 1; memory grows with it.
+      block_bytes: memory of a block of similarities; the pairs in it take about as much again.
 
     Returns:
       (pairs int64 `[p, 2]`, the lower row first; cosines float32 `[p]`); ties are ordered by row.
 
     Raises:
-      ValueError: for vectors or numbers that are none of these.
+      ValueError: for vectors of another shape or length, or a number out of range.
     """
     vectors = _checked(vectors)
     _check_threshold(threshold)
@@ -62,14 +64,14 @@ def paraphrases(
 def duplicates(
     vectors: np.ndarray, threshold: float = 0.95, block_bytes: int = BLOCK_BYTES
 ) -> np.ndarray:
-    """Finds the earlier vector that each one repeats.
+    """Finds the earlier vector that each vector repeats.
 
-    Going through the rows in order, a row is kept unless a row that was kept has a cosine of
-    `threshold` or more with it. So no two kept rows are that near, and each other row has a kept
-    one that is.
+    In the order of rows, a row is kept unless its cosine with an earlier kept row is `threshold` or
+    more. So no two kept rows are that near, and each row that is not kept is that near to a kept
+    row.
 
     Args:
-      vectors: unit vectors, float `[n, dim]`; put first what is to be kept rather.
+      vectors: unit vectors, float `[n, dim]`; vectors that should rather be kept come first.
       threshold: least cosine of a duplicate, -1 to 1.
       block_bytes: memory of a block of similarities.
 
@@ -78,7 +80,7 @@ def duplicates(
       `np.flatnonzero(found == np.arange(n))` are the rows to keep.
 
     Raises:
-      ValueError: for vectors or numbers that are none of these.
+      ValueError: for vectors of another shape or length, or a threshold out of range.
     """
     vectors = _checked(vectors)
     _check_threshold(threshold)
@@ -88,7 +90,8 @@ def duplicates(
     count, step = 0, _step(len(vectors), block_bytes)
     for start in range(0, len(vectors), step):
         block = vectors[start : start + step]
-        # With the rows kept before the block, and, as these come up, with those of the block.
+        # The block is compared with the rows that were kept before it, and then with each row of
+        # its own that is kept.
         nearest = np.zeros([len(block)], np.int64)
         score = np.full([len(block)], -np.inf, np.float32)
         if count:
@@ -109,18 +112,18 @@ def duplicates(
 
 
 def cluster(vectors: np.ndarray, count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Divides vectors among so many clusters, by scikit-learn's k-means.
+    """Divides vectors among `count` clusters, by scikit-learn's k-means.
 
     Args:
       vectors: unit vectors, float `[n, dim]`.
       count: clusters, 1 to n.
-      seed: of the first centres. Equal seeds give equal clusters on equal machines.
+      seed: seed of the first centres. Equal seeds give equal clusters on equal machines.
 
     Returns:
       (clusters int64 `[n]`, unit centres float32 `[count, dim]`).
 
     Raises:
-      ValueError: if count is not in 1 … n.
+      ValueError: if count is not in 1 … n, or for vectors of another shape or length.
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from threadpoolctl import threadpool_limits
@@ -139,23 +142,25 @@ def cluster(vectors: np.ndarray, count: int, seed: int = 0) -> tuple[np.ndarray,
 def groups(
     vectors: np.ndarray, threshold: float = 0.75, least: int = 2, block_bytes: int = BLOCK_BYTES
 ) -> np.ndarray:
-    """Groups of vectors that lie close together, by scikit-learn's DBSCAN; others have none.
+    """Finds groups of vectors that lie close together, by scikit-learn's DBSCAN.
 
     A vector with at least `least` vectors, itself among them, within the threshold holds a group
     together, so a group may be a chain whose ends are far from each other. Memory grows with the
-    number of pairs within the threshold, about 100 bytes each at its peak (as NumPy counts it).
+    number of pairs within the threshold, about 100 bytes for each at its peak (counting NumPy's
+    arrays).
 
     Args:
       vectors: unit vectors, float `[n, dim]`.
       threshold: least cosine of neighbours, -1 to 1.
-      least: neighbours, itself among them, that make a vector hold a group together, from 1.
+      least: number of neighbours, the vector itself among them, with which a vector holds a
+        group together; at least 1.
       block_bytes: memory of a block of similarities.
 
     Returns:
-      int64 `[n]`: the group of each vector, the largest group first; -1 for those without one.
+      int64 `[n]`: the group of each vector, 0 for the largest group; -1 for vectors without one.
 
     Raises:
-      ValueError: for vectors or numbers that are none of these.
+      ValueError: for vectors of another shape or length, or `least` below 1.
     """
     from scipy.sparse import coo_array
     from sklearn.cluster import DBSCAN
@@ -175,7 +180,8 @@ def groups(
     own = np.arange(count, dtype=np.int32)
     rows = np.concatenate([*parts, own])
     columns = np.concatenate([*(parts[i ^ 1] for i in range(len(parts))), own])
-    # All that are here are neighbours: rounding must not decide it a second time.
+    # All these pairs are neighbours. Equal distances keep DBSCAN from deciding this again, with
+    # another rounding.
     distances = np.ones([len(rows)], np.float32)
     distances[-count:] = 0
     del parts
@@ -194,11 +200,11 @@ def groups(
 def _pairs(vectors: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yields (first row, first column, cosines) of all pairs; -inf where the row is not lower.
 
-    Parts of a block, so few that what is made of them takes no more memory than the block.
+    Each item is a part of a block, so small that its pairs take no more memory than the block.
     """
     step = _step(len(vectors), block_bytes)
     for start in range(0, len(vectors), step):
-        # Each pair once: a row with those after it.
+        # Each row is compared with the rows after it, so each pair occurs once.
         block = vectors[start : start + step] @ vectors[start:].T
         block[:, : len(block)][np.tri(len(block), dtype=bool)] = -np.inf
         rows = max(1, len(block) // _PARTS)
@@ -207,7 +213,7 @@ def _pairs(vectors: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int, np
 
 
 def _best(pairs: np.ndarray, scores: np.ndarray, most: int) -> np.ndarray:
-    """Returns the places of the best pairs, best first."""
+    """Returns the indices of the best pairs, best first."""
     near = np.arange(len(scores))
     if len(scores) > most:
         border = np.partition(scores, len(scores) - most)[len(scores) - most]

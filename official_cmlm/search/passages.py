@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# A long paragraph is cut after a sentence, if one ends beyond this share of it.
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+# A long paragraph is cut after a sentence, if one ends after this share of a passage's words.
 _LAST_PART = 0.6
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
@@ -23,7 +23,7 @@ class Passage(NamedTuple):
     """A part of a document.
 
     Attributes:
-      line: where it begins, from 1.
+      line: the document's line where it begins, from 1.
       text: its paragraphs, a line each, after their heading.
     """
 
@@ -40,14 +40,14 @@ class _Block(NamedTuple):
 def passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
     """Cuts a document into passages.
 
-    Paragraphs are put together up to `words`; lines that were wrapped are joined, longer
-    paragraphs are cut, after a sentence where one ends. A heading begins a passage, and stands
-    before the later passages of its section too.
+    Paragraphs are put together up to `words` words. Wrapped lines are joined; longer paragraphs are
+    cut, if possible after a sentence. A heading begins a passage, and is repeated before the later
+    passages of its section.
 
     Args:
       text: the document.
       form: `text`, `markdown` or `html`.
-      words: most words of a passage, without its heading.
+      words: largest number of words of a passage, without its heading.
 
     >>> passages("# Keys\\n\\nThe key is\\nin the box.", "markdown")
     [Passage(line=1, text='Keys\\nThe key is in the box.')]
@@ -141,7 +141,7 @@ def _packed(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
 
 
 def _parts(text: str, words: int) -> Iterator[str]:
-    """Yields a paragraph in parts of at most so many words."""
+    """Yields a paragraph in parts of at most `words` words."""
     found, begin = text.split(), 0
     while len(found) - begin > words:
         ends = range(begin + words, begin + max(1, int(words * _LAST_PART)), -1)

@@ -24,9 +24,9 @@ class Shard:
 
     Attributes:
       vectors: float32 `[rows, dim]`.
-      ids: of each row, where the shard has them.
-      texts: of each row, where the shard has them.
-      metadata: JSON objects of the other columns, where the shard has some.
+      ids: the id of each row; None if the shard has no ids.
+      texts: the text of each row; None if the shard has no texts.
+      metadata: the other columns of each row as a JSON object; None if there are none.
     """
 
     vectors: np.ndarray
@@ -41,10 +41,10 @@ class Embeddings:
 
     Attributes:
       folder: its path.
-      rows, columns: of the whole array.
+      rows, columns: size of all shards' arrays together.
       precision: one of `embeddings.PRECISIONS`.
-      entries: what the manifest says of each shard.
-      ranges: of 8-bit embeddings.
+      entries: the manifest's entry for each shard.
+      ranges: the ranges of 8-bit embeddings; None if the folder has none.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Embeddings:
 
     @classmethod
     def open(cls, folder: Path) -> "Embeddings":
-        """Reads the manifest; raises `UserError` if there is none, or a damaged one."""
+        """Reads the manifest; raises `UserError` if it is missing or damaged."""
         path = folder / _MANIFEST
         if not path.is_file():
             raise UserError(
@@ -79,7 +79,12 @@ class Embeddings:
         return cls(folder, rows, columns, precision, entries, ranges)
 
     def check(self, precision: str, width: int) -> None:
-        """Raises `UserError` unless they can become an index for an encoder of this width."""
+        """Raises `UserError` if no index of this precision, for this encoder, can be made of them.
+
+        Args:
+          precision: the index's precision.
+          width: dimensions of the encoder's vectors.
+        """
         bits = self.precision in _BITS
         if bits and precision != "bits":
             raise UserError(

@@ -16,14 +16,16 @@ from official_cmlm.search.growing import GrowingArray
 ADVICE = "build and save the index again"
 # Bytes of one block of similarities.
 _BLOCK_BYTES = 1 << 27
-# Vectors, at most and at least half as many, that decide the scale of codes.
+# At most so many vectors decide the scale of codes; of more vectors, at least half as many do.
 _SAMPLED = 1 << 16
-# Rows that are written at a time, and vectors that enter a graph while no query is answered.
+# Rows that are written at a time, and vectors that are added to a graph before waiting queries run.
 _WRITTEN, _INSERTED = 1 << 12, 1 << 10
-# Neighbours of a vector in a graph, and candidates while it is built and searched. With 64 while a
-# graph of a million is built, recall at 10 is 0.94 even if 512 are looked at.
+# Neighbours of a vector in a graph, candidates while the graph is built, and candidates while it is
+# searched. If a graph of a million vectors is built with 64 candidates, recall at 10 is only 0.94,
+# even if searches look at 512.
 _CONNECTIVITY, _BUILT, _LOOKED_AT = 16, 160, 96
-# Mean of the absolute value of a normal variable, as the dimensions of a unit vector have it.
+# Mean absolute value of a standard normal variable. The dimensions of a unit vector, multiplied by
+# the root of their number, have about this mean.
 _MEAN_SIGN = np.float32((2 / np.pi) ** 0.5)
 
 
@@ -34,7 +36,7 @@ class Codes:
     Attributes:
       precision: `float32`, `float16`, `int8` or `bits`.
       width: dimensions of the vectors.
-      scale: of `int8`: the code of a value is the value times this, rounded.
+      scale: for `int8`: the code of a value is the value times `scale`, rounded.
     """
 
     precision: str
@@ -43,9 +45,10 @@ class Codes:
 
     @classmethod
     def of(cls, precision: str, vectors: np.ndarray) -> "Codes":
-        """Returns codes for unit vectors; of int8 one value in 10,000 is cut.
+        """Returns codes with a scale for unit vectors; for int8, one value in 10,000 is clipped.
 
-        Steps that reach the largest value are a third wider, and lose more neighbours.
+        If the largest value were not clipped, the steps would be a third wider, and more neighbours
+        would be missed.
         """
         scale = 1.0
         if precision == "int8":
@@ -72,7 +75,10 @@ class Codes:
         return np.asarray(vectors, self.form.dtype)
 
     def queries(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns codes of unit queries, each row with a scale of its own; orders stay."""
+        """Returns the codes of unit queries, for int8 with a scale for each query.
+
+        The scale of a query does not change the order of its results.
+        """
         if self.precision != "int8":
             return self.encoded(vectors)
         largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1e-6)
@@ -93,10 +99,10 @@ class Form:
     """The form of codes, for NumPy and usearch.
 
     Attributes:
-      dtype: of the codes.
-      kind: usearch's name of it.
-      metric: usearch's name of their distance.
-      oversample: candidates for each wanted neighbour, which the whole query puts in order.
+      dtype: NumPy's type of the codes.
+      kind: usearch's name of the type.
+      metric: usearch's name of the distance between codes.
+      oversample: candidates for each wanted neighbour; the unrounded query decides their order.
     """
 
     dtype: type[np.generic]
@@ -119,14 +125,14 @@ class Rows:
     file = "vectors.npy"
 
     def __init__(self, codes: Codes, rows: np.ndarray | None = None) -> None:
-        """Takes the array; none: an empty one."""
+        """Takes the array; None makes an empty array."""
         self.codes = codes
         if rows is None:
             rows = np.empty([0, codes.columns], codes.form.dtype)
         self._rows = GrowingArray(rows)
 
     def reserve(self, count: int) -> None:
-        """Makes room for so many rows in all, so that adding them copies nothing."""
+        """Makes room for `count` rows in total, so that adding them copies nothing."""
         self._rows.reserve(count)
 
     def add(self, vectors: np.ndarray) -> None:
@@ -134,11 +140,11 @@ class Rows:
         self._rows.append(self.codes.encoded(vectors))
 
     def candidates(self, queries: np.ndarray, k: int, count: int) -> np.ndarray:
-        """Returns the k nearest of the first `count` rows of each unit query, int64 `[n, k]`."""
+        """Returns the k rows nearest to each unit query, int64 `[n, k]`, of the first `count`."""
         return self._nearest(queries, self._rows.rows[:count], k)
 
     def nearest_of(self, queries: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
-        """Finds `candidates` among some rows."""
+        """Returns the k of `rows`, int64, that are nearest to each unit query, int64 `[n, k]`."""
         return rows[self._nearest(queries, self._rows.rows[rows], k)]
 
     def _nearest(self, queries: np.ndarray, codes: np.ndarray, k: int) -> np.ndarray:
@@ -155,7 +161,7 @@ class Rows:
         return self.codes.decoded(self._rows.rows[rows])
 
     def save(self, folder: Path, kept: np.ndarray) -> None:
-        """Writes the file with the rows that are kept, int64 `[n]`, in a little memory."""
+        """Writes the file with the rows `kept`, int64 `[n]`, a few at a time to save memory."""
         with atomic_write(folder / self.file) as file:
             rows = self._rows.rows
             header = {
@@ -169,7 +175,7 @@ class Rows:
 
     @classmethod
     def load(cls, folder: Path, codes: Codes, count: int, mapped: bool) -> "Rows":
-        """Reads the file; raises `UserError` for one of another form."""
+        """Reads the file; raises `UserError` if the array has a wrong type or shape."""
         rows = read_array(folder / cls.file, ADVICE, mapped)
         if rows.dtype != codes.form.dtype or rows.shape != (count, codes.columns):
             raise UserError(f"{folder / cls.file}: is {rows.dtype} {list(rows.shape)}; {ADVICE}")
@@ -177,7 +183,7 @@ class Rows:
 
 
 def _similarities(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Returns what is larger for nearer codes, `[queries, codes]`."""
+    """Returns similarities, larger for nearer codes, `[queries, codes]`."""
     if codes.dtype == np.float32:
         return queries @ codes.T
     import numkong
@@ -188,13 +194,13 @@ def _similarities(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 class Graph:
-    """Codes in a graph (HNSW), of which a search looks at a small part; a few are missed."""
+    """Codes in a graph (HNSW); a search reads a small part of it and misses a few neighbours."""
 
     file = "graph.usearch"
     _keys_file = "keys.npy"
 
     def __init__(self, codes: Codes, graph: Any = None, keys: np.ndarray | None = None) -> None:
-        """Takes usearch's graph and the key of each row, rising; none: empty ones."""
+        """Takes usearch's graph and the key of each row, ascending; None makes empty ones."""
         from usearch.index import Index
 
         self.codes = codes
@@ -208,7 +214,7 @@ class Graph:
         self._keys = GrowingArray(np.empty([0], np.int64) if keys is None else keys)
         self._graph.expansion_search = _LOOKED_AT
         self._is_viewed = False
-        # A graph that grows while it is searched would move below the search.
+        # A graph that grows may move in memory, so no search may run meanwhile.
         self._lock = threading.Lock()
 
     def reserve(self, count: int) -> None:
@@ -216,7 +222,7 @@ class Graph:
         del count
 
     def add(self, vectors: np.ndarray) -> None:
-        """Appends unit vectors, float32 `[n, width]`; queries are answered between parts."""
+        """Appends unit vectors, float32 `[n, width]`, in parts; queries can run between parts."""
         self._own()
         keys = self._keys.rows
         first = int(keys[-1]) + 1 if len(keys) else 0
@@ -224,25 +230,26 @@ class Graph:
         for start in range(0, len(new), _INSERTED):
             part = slice(start, start + _INSERTED)
             codes = self.codes.encoded(vectors[part])
-            # Several threads lose some texts that nearly equal others, other ones in each run.
+            # With several threads, some texts that nearly equal others are lost, different texts in
+            # each run.
             with self._lock:
                 self._graph.add(new[part].astype(np.uint64), codes, threads=1)
         self._keys.append(new)
 
     def _own(self) -> None:
-        """Copies a graph that is read from its file, which cannot be changed there."""
+        """Copies a graph that is mapped from its file, because such a graph cannot be changed."""
         if self._is_viewed:
             with self._lock:
-                # The open file is copied, as another index may have its name by now.
+                # The copy is made from the open file, as its path may be another index's by now.
                 self._graph = self._graph.copy()
                 self._graph.expansion_search = _LOOKED_AT
                 self._is_viewed = False
 
     def candidates(self, queries: np.ndarray, k: int, count: int) -> np.ndarray:
-        """Finds candidates as `Rows` does; -1 where fewer were found."""
+        """Finds candidates as `Rows` does; if fewer are found, the rest of the row is -1."""
         keys = self._keys.rows[:count]
         with self._lock:
-            # As many are looked at as are asked for, at the least.
+            # A search looks at no fewer candidates than are asked for.
             self._graph.expansion_search = max(_LOOKED_AT, k)
             matches = self._graph.search(self.codes.queries(queries), min(k, len(self._graph)))
         found = np.full([len(queries), k], -1, np.int64)
@@ -255,7 +262,7 @@ class Graph:
         return found
 
     def nearest_of(self, queries: np.ndarray, k: int, rows: np.ndarray) -> np.ndarray:
-        """Finds the nearest among some rows, exactly."""
+        """Finds the nearest of `rows` as `Rows` does, by a comparison with all of them."""
         return rows[top(queries @ self.vectors(rows).T, k)]
 
     def vectors(self, rows: np.ndarray) -> np.ndarray:
@@ -273,7 +280,7 @@ class Graph:
         gone = np.delete(keys, kept)
         graph = self._graph
         if len(gone):
-            # Readers may still ask for them here, so they are taken out of a copy.
+            # Readers may still use the removed vectors, so they are removed from a copy.
             with self._lock:
                 graph = graph.copy()
             graph.remove(gone.astype(np.uint64), compact=True)
@@ -285,7 +292,7 @@ class Graph:
 
     @classmethod
     def load(cls, folder: Path, codes: Codes, count: int, mapped: bool) -> "Graph":
-        """Reads the files; raises `UserError` for damaged ones."""
+        """Reads the files; raises `UserError` if they are damaged."""
         from usearch.index import Index
 
         refuse_special(folder / cls.file)
@@ -315,16 +322,17 @@ Store = Rows | Graph
 def rescored(
     queries: np.ndarray, chosen: np.ndarray, vectors_of: Callable[[np.ndarray], np.ndarray], k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orders each unit query's candidates by its product with their vectors.
+    """Orders each unit query's candidates by the products of the query and their vectors.
 
     Args:
       queries: float32 `[n, width]`.
       chosen: int64 `[n, c]`, rows; -1 where there is none.
       vectors_of: rows `[c]` -> float32 `[c, width]`.
-      k: the best are kept, at most.
+      k: number of the best candidates to keep.
 
     Returns:
-      (rows int64 `[n, k]`, products float32 `[n, k]`), best first; -1 and -1 fill up.
+      (rows int64 `[n, k]`, products float32 `[n, k]`), best first; if there are fewer than k, the
+      rest of both is -1.
     """
     rows = np.full([len(queries), k], -1, np.int64)
     scores = np.full([len(queries), k], -1, np.float32)
