@@ -141,7 +141,7 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
     model_dir = find_encoder(FLAGS.model, FLAGS.revision).absolute()
     if FLAGS.backend == "tensorflow" or not has_graphs(model_dir):
-        # A public folder is imported once, and not by each process.
+        # A public folder is imported here, once, and not by each process.
         encoder_directory_of(model_dir)
     paths = expand_inputs(FLAGS.input)
     reading = Reading(FLAGS.format, FLAGS.column, FLAGS.id_column, FLAGS.keep_columns)
@@ -155,7 +155,7 @@ def main(argv: list[str]) -> None:
         raise UserError("--keep_columns: .npy files have no columns; write Parquet")
     names = ("backend", "device", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
     names += ("prompt", "dim", "normalize", "on_long", "batch_size")
-    # For the processes, which take the environment over.
+    # This is for the processes too, which inherit the environment.
     cli.quiet_tensorflow()
     job = run.Job(
         [path if is_remote(path) else os.path.abspath(path) for path in paths],

@@ -78,9 +78,9 @@ def export(
     Args:
       model_dir, output_dir, overwrite, override: see `export_sentence_transformers.export`.
       lengths: tokens of a text, special ones and padding included.
-      weights: of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a scale
-        for each row, what is multiplied with them is quantised when it is computed ("dynamic
-        range"); a quarter of the size.
+      weights: items of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a
+        scale for each row, and the activations that they multiply are quantised when they are
+        computed ("dynamic range"); a quarter of the size.
 
     Returns:
       File name -> bytes.
@@ -149,7 +149,8 @@ def convert(
         }
         return {"default": encoder(inputs, training=False, vector_only=True)["default"]}
 
-    # Its weights are saved on the way, but not the layers, of which Keras would save every call.
+    # The converter saves this module. It has only the weights, as Keras would save every call of
+    # its layers.
     holder = tf.Module()
     holder.embed, holder.weights = embed, list(encoder.variables)
     functions = [embed.get_concrete_function()]
@@ -163,7 +164,7 @@ def convert(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences the converter's messages for its own developers, which C++ writes."""
+    """Silences the messages that the converter's C++ code writes for its own developers."""
     before = logging.get_verbosity()
     logging.set_verbosity("error")
     try:

@@ -161,7 +161,7 @@ def export(
       overwrite: replace an earlier export.
       seq_length: what texts are cut to, in tokens; None takes the directory's length.
       override: the vector that the folder computes. Default: the encoder's own.
-      publication: what the model card says besides what the run knows. Default: nothing.
+      publication: facts for the model card that the run does not know. Default: none.
 
     Raises:
       UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
@@ -249,7 +249,7 @@ def _tensors(ours: Tensors, config: EncoderConfig, model_type: str, groups: int)
 def _with_head(
     tensors: Tensors, head: Tensors, config: EncoderConfig, values: dict[str, Any]
 ) -> Tensors:
-    """Returns the tensors of the masked language model, and names it in `config.json`."""
+    """Returns the tensors of the masked language model; names it in `values` of `config.json`."""
     model_type = values["model_type"]
     values["architectures"] = [f"{CLASSES[model_type]}ForMaskedLM"]
     values["tie_word_embeddings"] = True

@@ -17,7 +17,8 @@ from official_cmlm.tokenization.wordpiece import bare_wordpiece
 
 # Regular expression of the files that `write_tokenizer` writes.
 OWN_FILES = r"(tokenizer(_config)?|special_tokens_map|vocab)\.json|vocab\.txt|merges\.txt"
-# Hugging Face's limit for a word's length; `BYTES_PER_CHARACTER` converts the limit of ours.
+# Hugging Face's limit of a word's length, in characters; ours, in bytes, is converted by
+# `BYTES_PER_CHARACTER`.
 _MIN_CHARACTERS = 100
 
 
@@ -66,7 +67,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
         }
     elif isinstance(vocabulary, SentencePieceVocabulary):
         tokenizer = _sentence_piece(vocabulary.without_padding())
-        # As it is loaded from `tokenizer.json`, whatever the network is.
+        # This class loads `tokenizer.json`, whatever the network is.
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}
     else:
         raise TypeError(f"no Hugging Face tokenizer for {type(vocabulary).__name__}")
@@ -79,7 +80,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
 
 
 def _around(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
-    """Returns the step that puts special tokens around a text, and around and between two."""
+    """Returns the step that puts special tokens around a text, or around and between two texts."""
     from tokenizers import processors
 
     cls, sep = (vocabulary.special_tokens[role] for role in ("cls", "sep"))
@@ -134,7 +135,8 @@ def _sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
                 token, lstrip=token == special["mask"], normalized=False, special=True
             )
             for token in sorted(added, key=vocabulary.tokens.index)
-            # Neither what the source left out so, nor what a split at spaces keeps from matching.
+            # Tokens that CamemBERT marks as not used are left out, and so are tokens with an inner
+            # "▁", which the split at spaces would keep from matching.
             if not token.endswith("NOTUSED") and "▁" not in token[1:]
         ]
     )

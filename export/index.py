@@ -135,7 +135,7 @@ def main(argv: list[str]) -> None:
 
 
 def _files(inputs: list[str], index: Path) -> Iterator[str]:
-    """Yields the files that can be read, below folders those with a known name."""
+    """Yields the input files and, of input folders, all files below with a known suffix."""
     for name in inputs:
         root = os.path.abspath(os.path.expanduser(name))
         if os.path.isfile(root):
@@ -161,7 +161,7 @@ def _is_below(file: str, root: str) -> bool:
 
 
 def _state(file: str, known: list | None) -> list:
-    """Returns size, time and digest of a file; the digest is kept where the others are equal."""
+    """Returns size, time and digest of a file; with known size and time, the known digest."""
     from official_cmlm.files import sha256
 
     try:

@@ -93,14 +93,14 @@ class Publication:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The files about itself that a training left in its folder.
+    """The files that a training left in its folder, and those of its records.
 
     Attributes:
       params: content of `params.yaml`, without the folders of absolute paths; None if it was not
         trained here.
       summary: content of `train_summary.json`; empty where there is none.
-      records: content of the `dataset.json` of each folder of records, by the folder's name, as
-        far as these are still in their place.
+      records: content of the `dataset.json` of each folder of records, by the folder's name, for
+        the folders that are still in their place.
     """
 
     params: str | None = None
@@ -109,7 +109,7 @@ class Training:
 
 
 def read_training(model_dir: Path) -> Training:
-    """Reads what a training left; what is missing or damaged is left out, but for `params.yaml`.
+    """Reads the files that a training left; missing or damaged ones but `params.yaml` are left out.
 
     Raises:
       UserError: if `params.yaml` cannot be read.
@@ -126,9 +126,9 @@ def read_training(model_dir: Path) -> Training:
 
 
 def without_folders(params: str) -> str:
-    """Returns a YAML text whose absolute local paths are their base names, which a comment says.
+    """Replaces absolute local paths in a YAML text by their base names; a comment says so.
 
-    They tell of the machine and its user; all else stays as it is.
+    Such paths reveal the machine and its user; all other text stays as it is.
 
     >>> print(without_folders("a: {b: /home/me/news, c: 1}"))
     # Absolute paths are left out but for their last part.
@@ -143,12 +143,13 @@ def without_folders(params: str) -> str:
             if value != token.value:
                 parts.append(params[end : token.start_mark.index])
                 plain = re.fullmatch(r"[A-Za-z][\w.-]*", value) and yaml.safe_load(value) == value
-                # A text of JSON is one of YAML. One of several lines goes on to the next line.
+                # A string of JSON is valid YAML. A scalar of several lines includes its line end,
+                # which is kept.
                 parts.append(value if plain else json.dumps(value))
                 end = token.end_mark.index
                 parts.append("\n" if params[end - 1] == "\n" else "")
     except yaml.YAMLError:
-        # It cannot be read, and may hold paths anywhere.
+        # The text is not valid YAML, and may hold paths anywhere.
         parts, end = [re.sub(r"(?<![\w./:])[/~][^\s'\",\]}]*/", "", params)], len(params)
     found = "".join(parts) + params[end:]
     return found if found == params else f"{_CHANGED}\n{found}"
@@ -192,7 +193,7 @@ def model_card(
 ) -> str:
     """Returns Markdown with the front matter that model hubs read.
 
-    What comes from names and files cannot end a table, a title or a code block: see `escape`.
+    Text that comes from names and files cannot end a table, a title or a code block: see `escape`.
 
     Args:
       name: title.
@@ -202,7 +203,7 @@ def model_card(
       results: the `results.json` of an evaluation, whose scores are given to the hub too, or other
         figures by name, possibly nested; None if nothing was evaluated.
       training: see `read_training`.
-      publication: what the run does not know.
+      publication: facts that the run does not know.
     """
     scores = _scores(results or {})
     settings = ", ".join(
@@ -275,13 +276,13 @@ def _languages(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parts(tag: str) -> list[str]:
-    """Returns the languages of a record's tag, without the unknown ones; pairs have two."""
+    """Returns the languages of a tag in records, without unknown ones; a pair's tag has two."""
     parts = [tag] if not re.fullmatch(r"[a-z]{2,3}-[a-z]{2,3}", tag) else tag.split("-")
     return [part for part in parts if part and part != "und"]
 
 
 def _scores(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the scores of a `results.json`, each with its suite; none of other figures."""
+    """Returns the scores of a `results.json`, each with its suite; empty for other figures."""
     suites = results.get("suites")
     if not isinstance(suites, Mapping):
         return []
@@ -340,7 +341,7 @@ def _training(training: Training) -> str:
         "`cmlm train params.yaml --data=RECORDS --to=FOLDER`, in this folder, trains with the same "
         "configuration again, which is:"
     )
-    # A fence ends at one that is as long, so it is longer than all inside.
+    # A code block ends at the next fence of its length, so this fence is longer than all inside.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", training.params)), default=0))
     parts.append(f"{fence}yaml\n{training.params.strip()}\n{fence}")
     return "\n\n".join(parts)

@@ -25,10 +25,10 @@ class Tokenize(tf.Module):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(name="tokenize")
-        # An attribute, so that it is saved with the module.
+        # It is an attribute, so that it is saved with the module.
         self._tokenizer = build_graph_tokenizer(vocabulary)
         special = special_tokens(vocabulary)
-        # A sub-object with a call of its own, as in TF-Hub's published preprocessors.
+        # It is a sub-object with a call of its own, as in TF-Hub's published preprocessors.
         self.get_special_tokens_dict = tf.train.Checkpoint()
         self.get_special_tokens_dict.__call__ = tf.function(
             lambda: {name: tf.constant(value, tf.int32) for name, value in special.items()},
@@ -51,7 +51,7 @@ class Preprocess(tf.Module):
       bert_pack_inputs: see `PackInputs`.
       seq_length: default length in tokens, special tokens included.
       special: see `special_tokens`.
-      most_bytes: see `Vocabulary.most_bytes`, of the default length.
+      most_bytes: `Vocabulary.most_bytes` of the default length.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Preprocess(tf.Module):
           prompt: the text that is put before each string.
         """
         super().__init__(name="preprocess")
-        # A lone surrogate has no UTF-8; as in `encode`.
+        # A lone surrogate has no UTF-8, so it is replaced, as in `encode`.
         (self._prompt,) = utf8([prompt])
         self.tokenize = Tokenize(vocabulary)
         self.seq_length, self.special = seq_length, special_tokens(vocabulary)
@@ -115,7 +115,7 @@ class PackInputs(tf.train.Checkpoint):
         """
         super().__init__()
 
-        # Made here, as the default of `seq_length` is only known here.
+        # The function is made here, as the default of `seq_length` is only known here.
         @tf.function(autograph=False)
         def call(
             inputs: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor = default_length
@@ -149,9 +149,9 @@ class PackInputs(tf.train.Checkpoint):
 def check_rank(strings: tf.Tensor) -> tf.Tensor:
     """Returns the strings if they are a vector; otherwise the graph raises InvalidArgumentError.
 
-    The signature of a SavedModel binds no client of a server: a tensor of any rank comes through,
-    and tensorflow-text reads beyond the end of a scalar. The check must be an operation that reads
-    the tensor; one on its rank is decided when the graph is made.
+    A server does not hold its clients to the signature of a SavedModel: a tensor of any rank gets
+    through, and tensorflow-text reads beyond the end of a scalar. The check must be an operation
+    that reads the tensor; a check of its static rank would be decided when the graph is made.
     """
     return tf.ensure_shape(strings, [None])
 
@@ -238,13 +238,13 @@ def packed_ids(
     width: int | tf.Tensor,
     special: dict[str, int],
 ) -> tf.Tensor:
-    """`[CLS] first [SEP] second [SEP]` and padding.
+    """Builds `[CLS] first [SEP] second [SEP]` and padding.
 
     Args:
       values: the tokens of each segment, int32 `[tokens]`.
       starts: where each row begins in them, int32 `[batch]`.
       kept: tokens of each row, from its start, int32 `[batch]`.
-      width: of the result; special tokens have room in it too.
+      width: width of the result, special tokens included.
       special: see `preprocessing.special_tokens`.
 
     Returns:
@@ -257,7 +257,7 @@ def packed_ids(
     for tokens, start, count in zip(values, starts, kept):
         place = columns - begin
         count = count[:, tf.newaxis]
-        # One more token, for rows and segments without any.
+        # One token is added, which rows and segments without tokens read.
         tokens = tf.concat([tokens, [special["padding_id"]]], axis=0)
         inside = (place >= 0) & (place < count)
         source = tf.where(inside, start[:, tf.newaxis] + place, tf.size(tokens) - 1)

@@ -167,24 +167,24 @@ def main(argv: list[str]) -> None:
     app = create_app(embedder, settings, index, classifier)
     config = uvicorn.Config(
         app,
-        # A client's faults would be warnings, a line each.
+        # Otherwise each fault of a client would be a line with a warning.
         log_level="error",
         access_log=False,
         server_header=False,
         http=http_protocol(ConnectionLimits(connections=FLAGS.max_connections), log),
         ws="none",
-        # Requests are answered before; this is for connections that take no answer.
+        # Requests are answered earlier; this time is for connections that take no answer.
         timeout_graceful_shutdown=FLAGS.shutdown_seconds + 2,
     )
     if not api_keys and not _is_local(listening):
         cli.warn(f"--host={FLAGS.host}: anyone who reaches it may use it; set {_KEY}")
-    # uvicorn ends in order, and then sends the signal once more.
+    # uvicorn ends in order, and then sends the signal once more, which is ignored.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     what = f"{settings.name} ({embedder.dimension} dimensions, {embedder.how})"
     address = f"http://{_address(listening)}"
     if index is not None:
         cli.announce(f"{len(index)} texts, with a page to search them at {address}/")
-    # Looking through all objects of the start again would hold up requests for tens of ms.
+    # Otherwise garbage collection of the objects made so far would delay requests by tens of ms.
     gc.freeze()
     _server(config, app.state, f"{what} at {address}/v1").run([listening])
 
@@ -225,7 +225,7 @@ def _opened() -> "tuple[Embedder, Index | None, Classifier | None]":
 
 
 def _api_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the keys of which requests must carry one, divided by white space."""
+    """Returns the keys, one of which a request must carry; white space divides them."""
     keys = environment.get(_KEY)
     if keys is not None and not keys.strip():
         raise UserError(
@@ -246,12 +246,12 @@ def _server(config: Any, state: Any, what: str) -> Any:
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             cli.announce("ending …")
             loop = asyncio.get_running_loop()
-            # Requests without an answer by then get 503, and clients that read none are left.
+            # Requests without an answer by then get 503; connections that take none are aborted.
             loop.call_later(FLAGS.shutdown_seconds, state.end)
             loop.call_later(FLAGS.shutdown_seconds + 1, self._abort)
             await super().shutdown(sockets)
             if state.ended:
-                # Texts may still be read and a batch computed, for which Python would wait.
+                # Python would wait for threads that still tokenise texts or compute a batch.
                 os._exit(0)
 
         def _abort(self) -> None:
@@ -262,7 +262,7 @@ def _server(config: Any, state: Any, what: str) -> Any:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket at the address, before anything that takes long."""
+    """Returns a socket bound to the address, so that errors precede anything that takes long."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -19,17 +19,17 @@ from .preprocessing import Preprocess, check_rank, deciding_bytes, packed_ids
 # Bytes of weights that become constants of the graph. Its file, like every protocol buffer, has at
 # most 2 GiB, and the vocabulary is in it too.
 MOST_FROZEN = 1_600_000_000
-# Tokens of a group of texts, padding included, and how short its texts may be against its longest.
-# Smaller groups have less padding, but multiply smaller matrices.
+# Most tokens of a group of texts, padding included, and the least length of its texts as a share of
+# the greatest. Smaller groups have less padding, but multiply smaller matrices.
 _GROUP_TOKENS, _SHORTEST = 1024, 0.7
-# Texts of so many tokens or fewer are one length.
+# Texts of this many tokens or fewer count as equally long.
 _SHORT = 8
 # Groups that are computed concurrently, as batches are in `encode`.
 _CONCURRENT = 2
-# A function that is not inlined has its constants, and what is made of them when the graph is
-# optimised, once for all signatures, and its products are not inside a loop.
+# A function that is not inlined has its constants, and those computed from them when the graph is
+# optimised, once for all signatures, and its matrix products are not inside a loop.
 _NOT_INLINED = {"_noinline": True}
-# As a container has the export: `docker run -v "$PWD/work/tfhub:/models" …`.
+# Paths are those of a container with the export: `docker run -v "$PWD/work/tfhub:/models" …`.
 _MODELS = """\
 model_config_list {
   config {
@@ -88,8 +88,8 @@ class Serving(tf.Module):
           preprocess: the preprocess module, whose prompt embedded texts get too.
           encoder: the encoder.
           dim: leading components of the embedding that are kept. Default: all.
-          most_frozen: bytes of weights that become constants. The others stay variables, the table
-            of words before all; then the model answers somewhat slower.
+          most_frozen: most bytes of weights that become constants. The others stay variables, first
+            of all the table of words; the model is somewhat slower then.
           layer: kernel and bias of a classifier of the embedding, which makes a signature
             `classify`.
         """
@@ -106,7 +106,8 @@ class Serving(tf.Module):
         arrays = joined_kernels(arrays, encoder.config)
 
         def embeddings(word_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-            # Never as variables: the forward pass would take another kernel for the norms.
+            # Weights are passed as tensors: for variables, the forward pass would take another
+            # kernel for the norms.
             read = {name: tf.convert_to_tensor(weight) for name, weight in variables.items()}
             read |= {name: tf.constant(array) for name, array in arrays.items()}
             vectors = embed(read, encoder.config, encoder.projection, word_ids, lengths)
@@ -116,7 +117,7 @@ class Serving(tf.Module):
         function = tf.function(
             embeddings, inputs, autograph=False, experimental_attributes=_NOT_INLINED
         )
-        # No attribute that would be saved by its name, for it checks nothing.
+        # As an attribute, the function itself would be saved under its name, and it checks nothing.
         self._embed = lambda word_ids, lengths: function(word_ids, lengths)
         self._width = dim or encoder.config.embedding_size
         # Padding is computed too, so at least this length is computed.
@@ -126,7 +127,7 @@ class Serving(tf.Module):
             def classify(text: tf.Tensor) -> dict[str, tf.Tensor]:
                 return {"probabilities": tf.nn.softmax(self._vectors(text) @ layer[0] + layer[1])}
 
-            # Not a method, as all methods are saved.
+            # It is not a method, as all methods are saved.
             self.classify = tf.function(classify, _TEXT, autograph=False)
 
     @tf.function(input_signature=_TEXT, autograph=False)
@@ -136,12 +137,12 @@ class Serving(tf.Module):
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve_normalized(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the same, each scaled to length 1; vectors of zeros stay zeros."""
+        """Returns the vectors of `serve`, scaled to length 1; vectors of zeros stay zeros."""
         return {"default": normalized(self._vectors(text))}
 
     @tf.function(input_signature=_EXAMPLES, autograph=False)
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Vectors of serialized `tf.train.Example`s, each with a bytes feature `text`."""
+        """Returns the vectors of serialized `tf.train.Example`s with a bytes feature `text`."""
         feature = {"text": tf.io.FixedLenFeature([], tf.string)}
         return {
             "default": self._vectors(tf.io.parse_example(check_rank(examples), feature)["text"])
@@ -153,8 +154,8 @@ class Serving(tf.Module):
 
         Returns:
           `input_word_ids` and `input_mask`, int32 `[batch, seq_length]`, special tokens included.
-          Of one width whatever the texts, as servers join the answers of a divided request along
-          the batch.
+          The width is the same for all texts, as servers join the answers of a divided request
+          along the batch.
         """
         tokens, starts, lengths = self._rows(text)
         longest = self.preprocess.seq_length
@@ -173,9 +174,9 @@ class Serving(tf.Module):
         return found | ({"classify": self.classify} if hasattr(self, "classify") else {})
 
     def _rows(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns all texts' tokens, int32, and each text's begin and length with special tokens.
+        """Returns all texts' tokens, int32, and each text's start and length with special tokens.
 
-        Lengths, int32 `[batch]`, are those after texts are cut.
+        Lengths, int32 `[batch]`, are the lengths after texts are cut.
         """
         text = deciding_bytes(check_rank(text), self.preprocess.most_bytes)
         tokens = self.preprocess.tokenize(text)
@@ -200,7 +201,7 @@ class Serving(tf.Module):
         def group(number: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             begin, end = begins[number], begins[number] + sizes[number]
             chosen = lengths[begin:end]
-            # The first is the longest.
+            # The first text is the longest.
             ids = self._padded(tokens, starts[begin:end], chosen, chosen[0])
             return number + 1, vectors.write(number, self._embed(ids, chosen))
 
@@ -231,7 +232,7 @@ class Serving(tf.Module):
 
 
 def _length_limits(longest: int) -> list[int]:
-    """Numbers of tokens, ascending to `longest`; texts between two of them are of one length."""
+    """Returns limits in tokens, ascending to `longest`; texts between two count as equally long."""
     limits = [longest]
     while limits[-1] > _SHORT:
         limits.append(max(int(limits[-1] * _SHORTEST), _SHORT))
@@ -240,7 +241,7 @@ def _length_limits(longest: int) -> list[int]:
 
 def normalized(vectors: tf.Tensor) -> tf.Tensor:
     """Scales each row of `[batch, hidden]` to length 1, in float32; rows of zeros stay zeros."""
-    # In float64, where no square of a float32 overflows; as in `encode`.
+    # Norms are computed in float64, where no square of a float32 overflows, as in `encode`.
     wide = tf.cast(vectors, tf.float64)
     norms = tf.maximum(tf.norm(wide, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
     return tf.cast(wide / norms, tf.float32)
@@ -254,8 +255,8 @@ def shortened(vectors: tf.Tensor, dim: int | None, normalize: bool) -> tf.Tensor
 
 
 def _frozen(weights: dict[str, tf.Variable], most: int) -> frozenset[str]:
-    """Names of weights of at most so many bytes: as many as fit, the tables last."""
-    # A row of a table is looked up as fast in a variable; products gain by constants.
+    """Returns the names of weights that fit into `most` bytes together, tables last."""
+    # Looking up rows of a table is as fast in a variable; matrix products gain by constants.
     names = sorted(weights, key=lambda name: name.endswith("/embeddings"))
     sizes = np.cumsum([4 * int(np.prod(weights[name].shape)) for name in names])
     return frozenset(name for name, size in zip(names, sizes) if size <= most)
@@ -268,7 +269,7 @@ def write_configuration(folder: Path) -> None:
 
 
 def write_warm_up(version: Path, signatures: Iterable[str]) -> None:
-    """Writes the warm-up requests into a version of the serving model, which has signatures."""
+    """Writes warm-up requests for these signatures into a version of the serving model."""
     extra = version / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
@@ -294,8 +295,8 @@ def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
     """Returns a `PredictionLog` of one `PredictRequest`.
 
     Field numbers are those of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and
-    `model.proto`. They are written here as the package tensorflow-serving-api, which has these
-    messages, follows TensorFlow's versions, which this project's need not be.
+    `model.proto`. The fields are written here since the package tensorflow-serving-api, which has
+    these messages, requires certain versions of TensorFlow, which this project may not have.
     """
     tensor = tf.make_tensor_proto(strings, tf.string).SerializeToString()
     model = _field(1, _SERVED_NAME.encode()) + _field(3, signature.encode())
@@ -304,7 +305,7 @@ def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """Returns a string, bytes or a message in a protocol buffer."""
+    """Returns a field of a protocol buffer whose value is a string, bytes or a message."""
     return bytes([number << 3 | 2]) + _varint(len(value)) + value
 
 

@@ -58,8 +58,8 @@ def export(
 
     Everything is built in float32, also after training in another precision. The folder appears
     under its name when all three are complete. A classifier in `model_dir` becomes a signature of
-    the serving model, where the vector is the encoder's own. With a `version`, an export that is
-    there gets that version of the serving model, and all else of it stays.
+    the serving model, where the vector is the encoder's own. With a `version`, an existing export
+    gets that version of the serving model and otherwise stays as it is.
 
     Args:
       model_dir: an encoder directory.
@@ -164,10 +164,9 @@ def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) ->
 
     Outputs: `default` and `pooled_output`, the sentence embedding, float32
     `[batch, embedding_size]`, or its leading `dim` components, of length 1 only if the config says
-    `normalize`;
-    `sequence_output`, float32 `[batch, seq, hidden]`; `encoder_outputs`, a list of such
-    tensors, one a layer. It takes `training=`, and its weights can be fine-tuned. What
-    `CheckedInputs` refuses is an `InvalidArgumentError`.
+    `normalize`; `sequence_output`, float32 `[batch, seq, hidden]`; `encoder_outputs`, a list of
+    such tensors, one a layer. It takes `training=`, and its weights can be fine-tuned. Inputs that
+    `CheckedInputs` refuses raise `InvalidArgumentError`.
     """
     inputs = {name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in INPUT_NAMES}
     outputs = encoder(CheckedInputs(encoder.config)(inputs))
@@ -233,10 +232,14 @@ class Shortened(tf_keras.layers.Layer):
 def _assets(
     model_dir: Path, folder: Path, vocabulary: Vocabulary, described: dict[str, object]
 ) -> dict[str, str]:
-    """Files stored in both modules: vocabulary, what they compute, training config."""
+    """Writes the files for both modules: vocabulary, encoder config, training config.
+
+    Returns:
+      Name of the module's attribute -> path.
+    """
     names = vocabulary.save(folder)
     write_json(folder / CONFIG_NAME, described)
-    # The first file of a vocabulary has its entries, the last its settings.
+    # The first file of a vocabulary has its entries, the last one has its settings.
     assets = {
         "vocab_file": str(folder / names[0]),
         "vocab_settings": str(folder / names[-1]),

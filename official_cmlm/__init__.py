@@ -12,7 +12,7 @@ notices, which `TF_CPP_MIN_LOG_LEVEL=0` in the environment shows.
 import os
 from typing import TYPE_CHECKING, Any
 
-# TensorFlow reads it when it is imported. What goes wrong still arrives as an exception.
+# TensorFlow reads this variable when it is imported. Errors still arrive as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if TYPE_CHECKING:

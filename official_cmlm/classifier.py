@@ -40,7 +40,7 @@ class Classifier:
     label_names: tuple[str, ...] = ()
 
     def predict(self, texts: str | Iterable[str]) -> np.ndarray:
-        """Returns the label of each text: int64 `[n]`; of a single string, a number."""
+        """Returns the label of each text: int64 `[n]`; a number for a single string."""
         return np.argmax(self.predict_proba(texts), axis=-1)
 
     def predict_names(self, texts: Iterable[str]) -> list[str]:
@@ -60,12 +60,12 @@ class Classifier:
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes an encoder directory with the classifier beside it.
 
-        All that takes an encoder directory takes the folder: it is evaluated, exported and served.
+        The folder can be used like any encoder directory: it can be evaluated, exported and served.
 
         Raises:
-          UserError: if the folder holds something else than a classifier, or one without
-            `overwrite`; if the encoder's vector is computed by weights outside of the encoder, or
-            of a backend without a Keras model.
+          UserError: if the folder holds something other than a classifier, or holds a classifier
+            and `overwrite` is false; if the encoder's vector is computed by weights outside of the
+            encoder, or its backend has no Keras model.
         """
         import tensorflow as tf
 

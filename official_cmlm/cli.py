@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from official_cmlm.configs.encoder import VectorOverride
 
 EXIT_USER_ERROR = 1
-# Finished, but without input that could not be read, as `--on_error=skip` allows; 2 is the shell's.
+# The run finished but left out input that could not be read, as `--on_error=skip` allows. The
+# shell itself uses status 2.
 EXIT_SKIPPED = 3
-# The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
+# The reader of our output went away (`… | head`); this is the shell's own status for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
 # The largest seed that NumPy, Python and TensorFlow all accept.
@@ -32,12 +33,12 @@ _MAX_SEED = (1 << 32) - 1
 
 
 def quiet_tensorflow() -> None:
-    """Keeps the libraries' start-up short and out of the terminal; call before importing them.
+    """Keeps TensorFlow's start-up short and hides its notices; call it before TensorFlow's import.
 
-    Those of its C++ part are kept out by `official_cmlm` itself. `TF_CPP_MIN_LOG_LEVEL=0` in the
-    environment and `--verbosity=0` show it all.
+    `official_cmlm` itself hides the notices of the C++ part. `TF_CPP_MIN_LOG_LEVEL=0` in the
+    environment and `--verbosity=0` show all notices.
     """
-    # TensorFlow loads Keras 3 otherwise, for two seconds; this project uses tf_keras alone.
+    # Otherwise TensorFlow spends two seconds on loading Keras 3; this project uses only tf_keras.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.ERROR)
@@ -45,7 +46,7 @@ def quiet_tensorflow() -> None:
 
 
 def announce(message: str) -> None:
-    """Prints what the binary begins to do on standard error, where results are not mixed with it.
+    """Prints on standard error, apart from results, what the binary begins to do.
 
     A binary calls it within two seconds of its start, and before anything that takes longer.
     """
@@ -73,16 +74,16 @@ def import_tensorflow() -> None:
 def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:
     """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
 
-    So are invalid flags, a lack of memory, and the system's errors, TensorFlow's included.
-    `Stopped` is a line too, with exit status 0.
+    Invalid flags, a lack of memory and the system's errors, TensorFlow's included, are reported in
+    the same way. `Stopped` is reported as one line too, with exit status 0.
 
     Args:
       main: takes the positional arguments (program name first), returns an exit status or None.
-      arguments: whether `main` takes any beside the name; else they are an error.
+      arguments: whether `main` takes any besides the program name; otherwise they are an error.
     """
 
     def guarded(argv: list[str]) -> int | None:
-        # A file's name may be no UTF-8.
+        # The name of a file may not be valid UTF-8.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -90,7 +91,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             return _fail(f"unexpected argument {argv[1]!r}; flags start with --")
         try:
             status = main(argv)
-            # Here, as what cannot be written when Python ends is a stack trace.
+            # If output could not be written when Python ends, there would be a stack trace.
             sys.stdout.flush()
             return status
         except UserError as error:
@@ -121,7 +122,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
 
 
 def define_export(cuts: bool = True) -> None:
-    """Defines what exporters have in common; `--seq_length` if they cut texts."""
+    """Defines the flags that exporters share; `--seq_length` only if they cut texts."""
     define_model_name()
     flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
     if cuts:
@@ -185,7 +186,7 @@ def define_computation() -> None:
 
 
 def define_backend() -> None:
-    """Defines the flags that choose what computes, and change no vector."""
+    """Defines the flags that choose the library and device that compute; vectors do not change."""
     flags.DEFINE_enum(
         "backend",
         "auto",
@@ -230,7 +231,7 @@ def _fail(message: object) -> int:
 
 
 def _drop_output() -> None:
-    """Keeps Python from writing what it holds, at its end, to an output that takes nothing."""
+    """Keeps Python from writing buffered output, when it ends, to an output that takes nothing."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -239,8 +240,8 @@ def _drop_output() -> None:
 
 
 def _parsed(argv: list[str]) -> list[str]:
-    """Parses the flags and returns the other arguments; a mistake is one line and ends."""
-    # absl's `--help` lists the flags of the main module alone, others define some for it.
+    """Parses the flags and returns the other arguments; ends with one line on a mistake."""
+    # absl's `--help` lists only flags of the main module, but other modules define some for it.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         for flag in () if module.startswith("absl.") else defined:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
@@ -254,7 +255,7 @@ def _parsed(argv: list[str]) -> list[str]:
         shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
         sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
     except OSError as error:
-        # The help was asked for, and its reader is gone or takes nothing.
+        # The flag --help was given, and its text cannot be written.
         _drop_output()
         sys.exit(_fail(error.strerror or error))
     return rest
@@ -263,7 +264,7 @@ def _parsed(argv: list[str]) -> list[str]:
 def _check_number(flag: flags.Flag) -> None:
     """Raises `UserError` for a number that no flag takes; a flag's own bounds are checked by absl.
 
-    absl's bounds let "nan" pass, and integers that fit nowhere.
+    absl's bounds let "nan" pass, and integers of more than 64 bits.
     """
     values: list[Any] = flag.value if isinstance(flag.value, list) else [flag.value]
     for value in values:
@@ -284,7 +285,7 @@ def required(*names: str) -> None:
 
 
 def define_import_module() -> None:
-    """Defines `--import_module`, by which a user's own objectives become known."""
+    """Defines `--import_module`, which imports modules with a user's own objectives."""
     flags.DEFINE_multi_string(
         "import_module",
         [],

@@ -3,7 +3,7 @@
     cmlm train cmlm/tiny --data=records --to=model
     cmlm evaluate model --suites=sts
 
-A sub-command is a binary of this project with shorter ways to say what every call of it says:
+A sub-command is a binary of this project with shorter ways to give what every call needs:
 positional arguments, `--to` for the output, and defaults. A console script `cmlm-NAME` is the
 binary as `python -m` runs it. pyproject.toml lists the scripts.
 """
@@ -28,13 +28,13 @@ class Command:
     Attributes:
       module: the binary, by its name in a checkout or below `official_cmlm`.
       summary: what it does, for `cmlm --help`.
-      arguments: names of the flags that positional arguments are the values of, in order; the last
-        one takes all that are left, joined by commas, if a star follows its name.
-      to: the flag of the output, which `--to` gives too. Default: `output_dir` or `output`, if the
+      arguments: names of the flags whose values the positional arguments are, in order; if a star
+        follows the last name, its flag takes all remaining arguments, joined by commas.
+      to: the flag of the output, which `--to` sets too. Default: `output_dir` or `output`, if the
         binary has one of them.
-      defaults: flags that are given unless the user gives them. A field such as `{model}` stands
-        for a path named like the positional argument, beside it where that is a path; a default
-        goes without its positional argument.
+      defaults: flags that are set unless the user sets them. A field such as `{model}` is replaced
+        by the positional argument if that is an existing path, else by its last part as a file
+        name; a default is left out if its positional argument is missing.
     """
 
     module: str
@@ -221,7 +221,7 @@ def _export_usage() -> str:
 
 
 def _chosen_export(arguments: list[str]) -> tuple[str, list[str]]:
-    """Returns the command that `--to` chooses, and the other arguments; no name without `--to`."""
+    """Returns the command that `--to` chooses, empty for `--help` alone, and other arguments."""
     rest, chosen = [], ""
     remaining = iter(arguments)
     for argument in remaining:
@@ -238,7 +238,7 @@ def _chosen_export(arguments: list[str]) -> tuple[str, list[str]]:
 
 
 def _run(name: str, module: str, arguments: list[str], command: Command | None = None) -> None:
-    """Runs a binary, as the program `name`; a `command` gives some of its flags in shorter ways."""
+    """Runs a binary as the program `name`; a `command` adds shorter ways to set its flags."""
     from absl import flags
 
     from official_cmlm import cli
@@ -251,7 +251,7 @@ def _run(name: str, module: str, arguments: list[str], command: Command | None =
         arguments = _as_flags(command, arguments, flags.FLAGS)
         usage = _call(name, command)
     sys.argv = [name, *arguments]
-    # absl shows it above the flags.
+    # absl shows this docstring above the flags.
     sys.modules["__main__"].__doc__ = f"usage: {usage} [--flags]\n\n{binary.__doc__}"
     cli.run(binary.main, arguments=module == "data_prep.prepare")
 
@@ -266,7 +266,7 @@ def define_to(command: Command, known: Mapping) -> None:
 
 
 def _imported(name: str) -> types.ModuleType:
-    """Returns a module of a checkout or, where the project is installed, below this package."""
+    """Imports a module of a checkout or, if the project is installed, of this package."""
     top = f"{__package__}.{name.partition('.')[0]}"
     installed = importlib.util.find_spec(top) is not None
     return importlib.import_module(f"{__package__}.{name}" if installed else name)
@@ -301,7 +301,7 @@ def _as_flags(command: Command, arguments: Iterable[str], known: Mapping) -> lis
 
 
 def _beside(value: str) -> str:
-    """Returns the path of a value, or for a value that is not one, its last part as a name."""
+    """Returns a value that is an existing path; of another value, its last part as a file name."""
     path = value.rstrip("/")
     return path if os.path.exists(path) else re.sub(r"[^\w.-]+", "_", path.rpartition("/")[2])
 

@@ -22,7 +22,7 @@ PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 RANGES_NAME = "embedding_ranges.json"
 # Steps between the ends of a dimension's range.
 _STEPS = 255
-# Rows of one side that are compared at once if each pair needs memory.
+# Rows of the second side that are compared at once where each pair needs memory of its own.
 _BLOCK = 256
 
 
@@ -31,7 +31,7 @@ class EmbeddingId:
     """Identifies the model and the sentence vector of embeddings; None means unknown.
 
     Attributes:
-      pooling, sentence_vector: those of `EncoderConfig`.
+      pooling, sentence_vector: see `EncoderConfig`.
       weights: changes with the weights; see `EncoderDirectory.weights_digest`.
     """
 
@@ -44,7 +44,10 @@ class EmbeddingId:
         return dataclasses.replace(self, pooling=f"{self.pooling} of layer {layer}")
 
     def difference(self, other: "EmbeddingId") -> str | None:
-        """Says how these vectors differ from another encoder's, as far as that one is known."""
+        """Returns how these vectors differ from another encoder's, as far as its fields are known.
+
+        None means that no difference is known.
+        """
         for name in ("pooling", "sentence_vector"):
             mine, its = getattr(self, name), getattr(other, name)
             if its not in (None, mine):
@@ -59,7 +62,7 @@ UNKNOWN_ID = EmbeddingId()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranges:
-    """The smallest and largest value of each dimension; `int8` and `uint8` divide it in 255 steps.
+    """The smallest and largest value of each dimension; codes of 8 bits divide it into 255 steps.
 
     Attributes:
       low, high: float32 `[dim]`.
@@ -187,7 +190,7 @@ def dequantize(codes: np.ndarray, precision: str, ranges: Ranges | None, width: 
 
     Args:
       codes: `[n, columns]`.
-      precision, ranges: those of `quantize`.
+      precision, ranges: the arguments that `quantize` was given.
       width: dimensions of the embeddings.
 
     Returns:

@@ -1,7 +1,7 @@
 """Opens encoders of any kind: those of `SentenceEncoder.load`, TF-Hub exports, Python objects.
 
-It is the one place where evaluation meets models: it returns an `OpenedEncoder`, of which
-evaluation knows only `encode`.
+It is the only place where evaluation meets models: evaluation knows nothing of an encoder but the
+`OpenedEncoder` that is returned here.
 """
 
 import dataclasses
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-# Options that TF-Hub folders and Python objects ignore, as they do not change vectors.
+# TF-Hub folders and Python objects ignore these options, which do not change vectors.
 _NOT_OF_VECTORS = ("backend", "workload", "revision")
 # The roles of retrieval; `document` is also called by the other names.
 _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
 
 
 def by_language(text: str) -> dict[str, str]:
-    """Reads `en:path,fr:path`: language -> path of its encoder; any other text is one path, for "".
+    """Reads `en:path,fr:path` as language -> path of its encoder; any other text is a path for "".
 
     >>> by_language("en:work/english,fr:my_encoders:French")
     {'en': 'work/english', 'fr': 'my_encoders:French'}
@@ -59,7 +59,7 @@ def by_language(text: str) -> dict[str, str]:
       UserError: if a language is named twice.
     """
     pairs = [part.strip().partition(":") for part in text.split(",")]
-    # A module, too, may have the name of a language: `en:encode`.
+    # A module of a Python object may have the name of a language, as in `en:encode`.
     several = len(pairs) > 1 or ":" in pairs[0][2] or Path(pairs[0][2]).expanduser().exists()
     if not several or not all(is_language_tag(name) and path for name, _, path in pairs):
         return {"": text}
@@ -107,18 +107,18 @@ def open_encoder(
     try:
         return _sentence_encoder(folder, max_seq_length, settings, options)
     except UserError:
-        # A folder that cannot be represented here is a matter of the library that wrote it.
+        # A folder that cannot be imported is opened by sentence-transformers, which wrote it.
         if not (folder / "modules.json").exists() or not is_installed("sentence_transformers"):
             raise
     return _sentence_transformers(folder, max_seq_length, settings)
 
 
 def _divided(workers: int, arguments: dict[str, Any]) -> OpenedEncoder:
-    """Opens an encoder in this process and in others, which embed; each has its own copy."""
+    """Opens an encoder in this process and in workers, which embed; each has its own copy."""
     opened = open_encoder(**arguments)
     encode = functools.partial(_by_shares, Processes(workers, open_encoder, [arguments] * workers))
     roles = dict(opened.roles)
-    # Roles other than prompts stay in this process.
+    # Other kinds of encoders embed the texts of roles in this process.
     if opened.kind == "encoder_directory":
         for name, role in opened.roles.items():
             roles[name] = Role(functools.partial(encode, role=name), role.prompt)
@@ -162,7 +162,7 @@ def model_settings() -> dict[str, Any]:
 def load_model(workload: str, settings: dict[str, Any] | None = None) -> "SentenceEncoder":
     """Loads an encoder by the backend and device of the flags; see `SentenceEncoder.load`.
 
-    The settings are `model_settings`; by default those of the flags.
+    `settings` is a result of `model_settings`; the default is its present result.
     """
     from official_cmlm.sentence_encoder import SentenceEncoder
 
@@ -222,7 +222,7 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     if asset := getattr(preprocess, "encoder_config", None):
         path = asset.asset_path.numpy().decode()
         prompt = EncodingSettings.of_values(files.read_object(path), path).default_prompt
-    # The tokens are nested in words or in texts.
+    # Tokens are nested in texts and words, or in texts alone.
     nested = preprocess.tokenize(tf.constant([""])).ragged_rank > 1
 
     def tokenize(texts: list[str]) -> list[np.ndarray]:
@@ -276,10 +276,10 @@ def _sentence_transformers(
 
 
 def _tokens_of(tokenizer: Any) -> CountTokens | None:
-    """Counts tokens by a tokenizer of the package transformers; None for other tokenizers."""
+    """Returns a counter of tokens by a tokenizer of the package transformers; None for others."""
 
     def count_tokens(texts: list[str]) -> np.ndarray:
-        # `verbose` is the warning that a text is longer than the model reads.
+        # `verbose` enables the warning that a text is longer than the model reads.
         found = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
         return np.array([len(ids) for ids in found["input_ids"]])
 
@@ -314,7 +314,7 @@ def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) 
 
 
 def _with_document(roles: dict[str, Role]) -> dict[str, Role]:
-    """Adds the role for documents if it has another name."""
+    """Adds the role `document` where only another name of it exists, such as `passage`."""
     same = [roles[name] for name in (_DOCUMENT, *_DOCUMENT_TOO) if name in roles]
     return roles | ({_DOCUMENT: same[0]} if same else {})
 
@@ -346,7 +346,7 @@ def _python_object(path: str) -> OpenedEncoder:
         if callable(method := getattr(found, f"encode_{name}", None)):
             roles[name] = Role(method, roles[name].prompt if name in roles else "")
             settings += f" {name} {fingerprint(method)}"
-    # Only some of its vectors and the source of its module are known.
+    # The digest can cover only some of its vectors and the source of its module.
     source = getattr(module, "__file__", None)
     facts = f"{path} {fingerprint(encode)}{settings}"
     digest = files.digest([Path(source)] if source else [], facts)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-# Longer messages lose their middle: what they quote may be a file of any size.
+# Longer messages lose their middle, as they may quote a file of any size.
 _MOST_CHARACTERS = 800
 
 

@@ -21,8 +21,8 @@ def check_extra(extra: str, *packages: str) -> None:
 
 
 def is_installed(*packages: str) -> bool:
-    """Whether all of the packages can be imported; none of them is."""
-    # A module may be there that no finder knows; None there refuses an import.
+    """Returns whether all packages could be imported, without importing them."""
+    # `sys.modules` may hold a module that no finder knows; a None in it blocks the import.
     return all(
         (sys.modules[name] if name in sys.modules else importlib.util.find_spec(name)) is not None
         for name in packages

@@ -45,7 +45,7 @@ _UNFINISHED = ".tmp"
 _MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
-# Files in the cache that were not used for so long are removed when others are written there.
+# Files in the cache that were not used for this long are removed when others are written there.
 _UNUSED_SECONDS = 90 * 24 * 3600
 README = "README.md"
 _HANDWRITTEN = r"(?i:(readme|licen[cs]e|copying|notice)(\.(md|txt))?)"
@@ -69,7 +69,7 @@ def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[Bina
     path = Path(path)
     unfinished = unfinished_path(path)
     try:
-        # Never an existing file, which could be a link to another one.
+        # Mode x never opens an existing file, which could be a link to another one.
         with unfinished.open("xb") as file:
             yield file
             file.flush()
@@ -79,7 +79,7 @@ def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[Bina
         else:
             rename_new(unfinished, path)
     except OSError as error:
-        # Written into the block's file as a rule; an error of reading says which file it was.
+        # An error without a name is usually one of writing this file; reading errors name theirs.
         if error.filename is None and error.errno in _UNWRITABLE:
             error.filename = os.fspath(path)
         raise
@@ -88,9 +88,9 @@ def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[Bina
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Renames a file or a folder to a name that nothing has; raises `UserError` if something has.
+    """Renames a file or a folder to a free name; raises `UserError` if the name is taken.
 
-    Check and rename are one call of the system where it has one, so that nothing can come between.
+    Where the system has a call that checks and renames at once, no process can come between.
     """
     try:
         if not _renamed_by_system(source, target):
@@ -142,7 +142,7 @@ def write_json(path: str | os.PathLike, values: Any) -> None:
 
 def unfinished_path(path: Path) -> Path:
     """Returns a name beside `path` that no other process uses, on this host or another one."""
-    # A name that is as long as names may be is cut.
+    # A name of the greatest length is cut, so that the suffix fits.
     name = os.fsdecode(os.fsencode(path.name)[:_MOST_NAME_BYTES])
     return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
 
@@ -152,7 +152,7 @@ def special(path: str | os.PathLike) -> str:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        # Opening it will fail too, with a message of its own; so it will for a remote path.
+        # Opening a missing file fails with a message of its own. Remote paths end here too.
         return ""
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return ""
@@ -212,7 +212,7 @@ def is_cached(path: Path) -> bool:
 def note_cached(path: Path, content: Path) -> None:
     """Writes the digest of `content`, which is or will be at `path` in the cache.
 
-    What is beside it and was not used for long is removed; `is_cached` counts as a use.
+    Files beside it that were not used for long are removed; `is_cached` counts as a use.
     """
     atomic_write_text(path.with_suffix(_DIGEST), _content(content))
     for used in path.parent.glob(f"*{_DIGEST}"):
@@ -267,7 +267,7 @@ def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
 
     refuse_special(path)
     try:
-        # It is mapped in any case, as a damaged header may promise more than there is.
+        # It is mapped in any case, as a damaged header may promise more than the file holds.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError, tokenize.TokenError, zipfile.BadZipFile) as error:
         reason = getattr(error, "strerror", None) or error
@@ -280,8 +280,8 @@ def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
 def system_error(error: BaseException) -> OSError | None:
     """Returns the system's error that caused an exception, or None.
 
-    An `OSError` is its own. An error of TensorFlow is recognised by the system's text in its
-    message, e.g. `model/ckpt-1.index; No space left on device`.
+    An `OSError` is returned itself. An error of TensorFlow is recognised by the system's text in
+    its message, e.g. `model/ckpt-1.index; No space left on device`.
     """
     if isinstance(error, OSError):
         return error if error.errno is not None else None
@@ -337,9 +337,9 @@ def check_writable(
 ) -> None:
     """Raises `UserError` if a file or folder cannot be written, before the work that ends in it.
 
-    For a path that does not exist yet, the nearest existing folder above it counts. What only the
-    write itself can tell, such as a disk that fills up, is left to `report_write_errors`. Nothing
-    is known of remote paths such as `gs://bucket/name`.
+    For a path that does not exist yet, the nearest existing folder above it counts. Faults that
+    only the write itself can show, such as a disk that fills up, are left to `report_write_errors`.
+    Remote paths such as `gs://bucket/name` are not checked.
 
     Args:
       path: a file or a folder.
@@ -358,7 +358,7 @@ def check_writable(
         if is_folder and path.exists() and not path.is_dir():
             raise UserError(f"{path}: cannot be written (a file, not a folder); name another one")
         if place.is_file():
-            # It is replaced, for which its folder must be writable.
+            # An existing file is replaced, for which its folder must be writable.
             place = place.absolute().parent
         # Permissions do not tell whether a file system is read-only or full, so a file is tried.
         with tempfile.TemporaryFile(dir=place):
@@ -379,12 +379,12 @@ def check_output(
     Args:
       path: the file.
       overwrite: whether an existing file may be replaced.
-      inputs: files that are read, which are never replaced, by whatever name, link or hard link.
+      inputs: files that are read; they are never replaced, whatever name or link leads to them.
       others: the other files that are written.
 
     Raises:
-      UserError: no name, a remote one, a folder, a device or pipe, one of `inputs` or `others`; a
-        file that exists, unless `overwrite`; or a place that cannot be written.
+      UserError: the path is empty, remote, a folder, a device, a pipe, or one of `inputs` or
+        `others`; the file exists and `overwrite` is false; or it cannot be written.
     """
     name = os.fspath(path)
     if not name or not Path(name).name:
@@ -460,8 +460,8 @@ def output_folder(
 def check_own(folder: Path, own: str) -> None:
     """Raises `UserError` if a folder that is to be replaced holds files of somebody else.
 
-    Hand-written READMEs, licences and notices are none, as `replace_folder` keeps them; `own` is a
-    regular expression of the relative paths that this program writes there.
+    READMEs, licences and notices are allowed, as `replace_folder` keeps hand-written ones; `own`
+    is a regular expression of the relative paths that this program writes there.
     """
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(folder).as_posix() for path in paths)
@@ -474,7 +474,7 @@ def check_own(folder: Path, own: str) -> None:
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
-    """Returns the path of a file that another one, `source`, names; it must lie in the folder.
+    """Returns the path of the file `name` in a folder; the file `source` contains the name.
 
     Raises:
       UserError: for absolute paths and paths that lead out of the folder.
@@ -484,7 +484,7 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
         longest = max(len(os.fsencode(part)) for part in parts)
         fits = name and "\0" not in name and ".." not in parts and longest <= _LONGEST_NAME
     except (AttributeError, TypeError, UnicodeEncodeError):
-        # The file that names it may have a number there.
+        # The file `source` may have a number in place of a name.
         fits = False
     if not fits or os.path.isabs(name):
         raise UserError(
@@ -574,7 +574,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
 
     Args:
       path: the lock file; it holds the host and the process, and is removed at the end.
-      refusal: the message if another process holds it, completed by which one.
+      refusal: the message if another process holds it, to which that process is added.
 
     Raises:
       UserError: another process holds it.
@@ -594,7 +594,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
             os.close(descriptor)
             raise UserError(f"{refusal} ({holder or 'holder unknown'})") from None
         except OSError:
-            # No locks here.
+            # This file system has no locks.
             break
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
@@ -602,7 +602,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
         # The process that held the lock has just removed the file: try again.
         os.close(descriptor)
     try:
-        # For messages only: a full disk must not be met here, where nobody reports it.
+        # The content is for messages only. A full disk is ignored, as nobody would report it here.
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
             text = f"process {os.getpid()} on {socket.gethostname()}\n"
@@ -615,13 +615,13 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
 
 
 def _opened_lock(path: Path) -> int:
-    """Returns the descriptor of a lock file, which others of a shared folder may use too."""
+    """Returns the descriptor of a lock file, which other users of a shared folder may lock too."""
     options = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
             return os.open(path, options | os.O_RDWR, 0o666)
         except PermissionError:
-            # Left by another user: it can be locked, only not written.
+            # Another user has left the file: it can be locked, but not written.
             return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise UserError(
@@ -633,19 +633,19 @@ def _opened_lock(path: Path) -> int:
 def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = None) -> None:
     """Renames `partial` to `final`; an existing folder of that name is removed after that.
 
-    Whenever the process is killed, one of the two is complete under one of the names. Of the
-    existing folder, `README.md`, licences and notices stay, unless `partial` has a file of that
-    name; a `README.md` that was not `GENERATED` stays in any case.
+    Whenever the process is killed, one of the two folders is complete under one of the names.
+    `README.md`, licences and notices of the existing folder are kept, unless `partial` has a file
+    of that name; a `README.md` that was not `GENERATED` is kept in any case.
 
     Raises:
-      UserError: another folder or file than the one with the `identity` before, by default the
-        present one, has taken the name meanwhile; it stays as it is.
+      UserError: `final` is no longer the folder or file whose `identity` is `before`, by default
+        its identity at the call; it stays as it is.
     """
     before = before or identity(final)
     if before is None:
         rename_new(partial, final)
         return
-    # A unique name: a folder named `….old` could belong to the user.
+    # The name is unique, as a folder named `….old` could belong to the user.
     old = Path(tempfile.mkdtemp(prefix=f"{final.name}.old-", dir=final.parent))
     moved = old / final.name
     final.rename(moved)
@@ -673,7 +673,7 @@ def _is_handwritten(path: Path, written: Path) -> bool:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Returns the device and number of a file or folder; None if there is none."""
+    """Returns the numbers of device and inode of a file or folder; None if it does not exist."""
     try:
         found = path.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -685,9 +685,9 @@ def identity(path: Path) -> tuple[int, int] | None:
 def staged_folder(final: Path) -> Iterator[Path]:
     """Yields a folder to fill, renamed to `final` when the block ends without an error.
 
-    After an error nothing is left of it, and the old content of `final` is still there. What takes
-    the name while the block runs is not replaced: that is a `UserError`. Of the old content,
-    hand-written files are kept as `replace_folder` says.
+    After an error nothing is left of it, and the old content of `final` is still there. A file or
+    folder that takes the name while the block runs is not replaced, but causes a `UserError`.
+    Hand-written files of the old content are kept as `replace_folder` says.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     before = identity(final)

@@ -19,7 +19,7 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig:
-    """Settings of a fine-tuning: BERT's (Devlin et al. 2019), as the paper gives none.
+    """Settings of a fine-tuning: BERT's (Devlin et al. 2019), as CMLM's paper gives none.
 
     Attributes:
       epochs: passes over the examples. Default 3 (BERT's appendix A.3).

@@ -26,8 +26,8 @@ def unmix(words: np.ndarray) -> np.ndarray:
 def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
     """Returns polynomial hashes of every `size` consecutive words, modulo 2^64.
 
-    The words are uint64 `[words]`, a hash of each; so is the result, `[max(0, words - size + 1)]`,
-    whose low bits depend on the low bits of `words` alone.
+    `words` are the words' hashes, uint64 `[words]`. The result is uint64
+    `[max(0, words - size + 1)]`; its low bits depend only on the low bits of `words`.
     """
     count = max(0, len(words) - size + 1)
     hashes = np.zeros(count, np.uint64)

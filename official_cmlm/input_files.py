@@ -35,9 +35,9 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
     `**` matches any number of directories (on the local disk only). A file is listed once, however
     many patterns name it.
 
-    An entry that is not a file, such as a pipe, is left out with a line on standard error where a
-    directory or a glob holds it. Links to directories are followed by globs, each directory once;
-    in a directory they are left out, with a line too.
+    If an entry of a directory or a match of a glob is not a file but e.g. a pipe, it is left out
+    with a line on standard error. Globs follow links to directories, each directory once; in a
+    directory such links are left out, with a line too.
 
     Args:
       patterns: local, or with a scheme such as gs://.
@@ -60,7 +60,7 @@ def is_file(path: str) -> bool:
     """Whether a local or a remote path exists and is not a directory.
 
     Raises:
-      UserError: it is a pipe, a socket or a device; a file system that cannot be asked.
+      UserError: it is a pipe, a socket or a device; or its file system cannot be asked.
     """
     if not is_remote(path):
         refuse_special(path)
@@ -82,7 +82,9 @@ def size_of(path: str) -> int:
 
 
 def open_stored(place: str, path: str) -> tuple[BinaryIO, bytes]:
-    """Returns a local or a remote file, opened, and its first four bytes.
+    """Opens the local or remote file at `place`; returns it and its first four bytes.
+
+    Messages call it `path`. The four bytes have been read from the file.
 
     Raises:
       UserError: it cannot be opened, or is a pipe, a socket or a device, which might never end.
@@ -107,9 +109,9 @@ def open_stored(place: str, path: str) -> tuple[BinaryIO, bytes]:
 
 @contextlib.contextmanager
 def remote_system(path: str) -> Iterator[tuple[Any, str]]:
-    """Gives a file system of fsspec, and the path's name in it; raises `UserError` for its faults.
+    """Yields a file system of fsspec, and the path's name in it; raises `UserError` for its faults.
 
-    File systems have errors of their own classes.
+    All exceptions count as its faults, as each file system has error classes of its own.
     """
     check_extra("data", "fsspec")
     from fsspec.core import url_to_fs
@@ -140,7 +142,7 @@ def _expand(pattern: str, suffix: str) -> list[str]:
         if not found:
             what = f"no {suffix} files" if suffix else "no files"
             raise UserError(f"{pattern}: {what} in this directory; check --input")
-    # Before globbing, as a file's own name may hold brackets.
+    # This comes before globbing, as a file's own name may hold brackets.
     elif os.path.lexists(pattern):
         if not os.path.exists(pattern):
             raise UserError(f"{pattern}: a link that leads to no file; check --input")
@@ -179,9 +181,9 @@ def _skip(path: str, what: str) -> None:
 
 
 def _regular(paths: Iterable[str]) -> list[str]:
-    """Returns the paths without pipes, sockets and devices, each of which is named in a line.
+    """Returns the paths without pipes, sockets and devices; prints a line for each of these.
 
-    A link to nothing stays, as text that is missing is a fault.
+    A link to nothing stays, so that opening it reports the missing text.
     """
     kept = []
     for path in paths:
@@ -193,7 +195,7 @@ def _regular(paths: Iterable[str]) -> list[str]:
 
 
 def _glob(pattern: str) -> list[str]:
-    """Globs as `glob.glob` does with `**`, but enters each directory once, by whatever links.
+    """Globs as `glob.glob` does with `**`, but enters a directory once, even if links lead to it.
 
     Two links that lead back to their own directory would give 2^40 paths otherwise.
     """
@@ -227,7 +229,7 @@ def _folders_below(root: str) -> Iterator[str]:
 
 
 def _walk(directory: str, follow: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walks as `os.walk` does through what is not hidden; a link that is not followed is named."""
+    """Walks as `os.walk` does, without hidden entries; prints a line for links not followed."""
 
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None

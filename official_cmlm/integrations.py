@@ -1,6 +1,6 @@
 """Encoders as other libraries call them; each library is imported when its function is called.
 
-Texts that a library stores are embedded by `encode_document`, what it asks for by `encode_query`.
+Texts that a library stores are embedded by `encode_document`, its questions by `encode_query`.
 """
 
 import asyncio
@@ -76,14 +76,14 @@ def llama_index_embedding(encoder: SentenceEncoder, batch_size: int = 64, **opti
 
 
 def mteb_model(encoder: SentenceEncoder, name: str = "own/encoder", **options: Any) -> Any:
-    """Returns an encoder as the package mteb takes it, of its versions 1 and 2.
+    """Returns an encoder as versions 1 and 2 of the package mteb take it.
 
-    Queries and documents get their prompts, and so do the tasks and types of tasks of which the
-    encoder has a prompt; other texts get the default one.
+    Queries and documents get their prompts, and so do the tasks and types of tasks for which the
+    encoder has a prompt; other texts get the default prompt.
 
     >>> mteb.evaluate(mteb_model(encoder), mteb.get_tasks(tasks=["STS12"]))    # doctest: +SKIP
 
-    The name, as `org/name`, is that of mteb's results. Options are those of `encode`.
+    mteb shows results under the name, of the form `org/name`. Options are those of `encode`.
     """
     from official_cmlm.evaluation.suites.mteb import MtebEncoder, description_of
 

@@ -5,14 +5,14 @@ import re
 
 from official_cmlm.errors import UserError
 
-# Longer than any in use; RFC 5646, section 4.4.1, wants room for 35 characters.
+# No tag in use is this long; RFC 5646, section 4.4.1, wants room for 35 characters.
 _MOST_CHARACTERS = 64
 _LANGUAGE = r"(?:[a-z]{2,3}(?:-[a-z]{3}){0,3}|[a-z]{4,8})"
 _SCRIPT, _REGION = r"(?:-[a-z]{4})?", r"(?:-(?:[a-z]{2}|[0-9]{3}))?"
 _VARIANTS = r"(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*"
 _EXTENSIONS = r"(?:-[0-9a-wy-z](?:-[a-z0-9]{2,8})+)*"
 _PRIVATE = r"x(?:-[a-z0-9]{1,8})+"
-# Registered before there were rules.
+# These tags were registered before there were rules.
 _IRREGULAR = (
     r"en-gb-oed|i-(?:ami|bnn|default|enochian|hak|klingon|lux|mingo|navajo|pwn|tao|tay|tsu)"
     r"|sgn-(?:be-fr|be-nl|ch-de)"
@@ -26,9 +26,9 @@ _TAG = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def is_language_tag(tag: str) -> bool:
-    """Whether a tag is well-formed; in any case, and with underscores too, as many files write it.
+    """Whether a tag is well-formed, in upper or lower case, with hyphens or with underscores.
 
-    Whether there is such a language is not asked.
+    It is not checked that there is such a language.
 
     >>> [is_language_tag(tag) for tag in ("en", "zh_Hant-TW", "zh-min-nan", "<b>", "en|", "")]
     [True, True, True, False, False, False]

@@ -1,6 +1,6 @@
 """Nearest neighbours by inner product, exact, in blocks of bounded memory.
 
-Evaluation, the mining of hard negatives and search share them.
+Evaluation, the mining of hard negatives and search share this code.
 """
 
 import numpy as np
@@ -14,11 +14,11 @@ def unit(
 ) -> np.ndarray:
     """Returns the rows scaled to length 1; a zero row stays zero.
 
-    Squares are summed in float64, in which those of large vectors do not overflow.
+    Squares are summed in float64, where squares of large values do not overflow.
 
     Args:
       vectors: float `[n, dim]`.
-      dtype: of the result; float64 where precision matters more than memory.
+      dtype: type of the result; float64 where precision matters more than memory.
       in_place: overwrite `vectors`, which must have that type; saves the memory of a copy.
     """
     scaled = vectors if in_place else np.array(vectors, dtype)
@@ -45,7 +45,8 @@ def nearest(
       candidates: float `[m, dim]`.
       k: neighbours, 1 to m.
       penalties: float `[m]`, subtracted from the similarities of each candidate (see CSLS).
-      exclude: int `[n]`, a candidate that may not be the query's neighbour, e.g. itself; or -1.
+      exclude: int `[n]`, for each query a candidate that may not be its neighbour, e.g. the query
+        itself; -1 for none.
       block_bytes: memory of a block.
 
     Returns:
@@ -82,7 +83,7 @@ def top(similarity: np.ndarray, k: int) -> np.ndarray:
     costs = -similarity
     if k * 8 >= costs.shape[1]:
         return np.argsort(costs, axis=1, kind="stable")[:, :k]
-    # All that reach the k-th smallest value, so that ties with it are ordered by index too.
+    # All values up to the k-th smallest are sorted, so that ties with it are ordered by index too.
     border = np.partition(costs, k - 1, axis=1)[:, k - 1]
     rows = np.empty([len(costs), k], np.int64)
     for i, row in enumerate(costs):

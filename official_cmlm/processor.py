@@ -6,7 +6,7 @@ from pathlib import Path
 
 # Flags of processors that multiply bfloat16, as Linux names them.
 _BFLOAT16 = {"avx512_bf16", "amx_bf16"}
-# Values of oneDNN's variable with which it uses no instructions for bfloat16.
+# Values of ONEDNN_MAX_CPU_ISA with which oneDNN uses no instructions for bfloat16.
 _WITHOUT_BFLOAT16 = {"SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX512_CORE", "AVX512_CORE_VNNI"}
 
 
@@ -45,7 +45,7 @@ def cgroup_cores(root: Path = Path("/")) -> int:
 
 
 def multiplies_bfloat16(information: Path = Path("/proc/cpuinfo")) -> bool:
-    """Returns whether the processor has instructions for bfloat16; false where Linux is not."""
+    """Returns whether the processor has instructions for bfloat16; always false without Linux."""
     try:
         text = information.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -7,7 +7,7 @@ from typing import Any
 
 # Seconds between two lines when standard error is a file.
 _LOG_INTERVAL = 10.0
-# Bars that were not closed, or that nobody holds any more.
+# Bars that were drawn and are still referenced; closed ones may be among them.
 _drawn: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
@@ -37,7 +37,7 @@ def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
 def close_bars() -> None:
     """Ends the lines of all bars that are still drawn, so that a message begins on its own line."""
     for drawn in list(_drawn):
-        # A second time changes nothing.
+        # Closing a bar a second time has no effect.
         drawn.close()
     _drawn.clear()
 

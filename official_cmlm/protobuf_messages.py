@@ -1,6 +1,6 @@
 """Messages of protobuf made from a table.
 
-Generated code would ask for a release of protobuf, which may not be one that TensorFlow takes.
+Generated code would require a certain release of protobuf, perhaps one that TensorFlow refuses.
 """
 
 import functools
@@ -16,8 +16,8 @@ class Messages:
     ) -> None:
         """Takes message -> field -> (number, type, default).
 
-        A type is a name of protobuf's or another message; a list as default makes the field
-        repeated. Enums are integers. Other fields of a message are kept unchanged.
+        A type is protobuf's name of it, or another message; a list as default makes the field
+        repeated. Enums are integers. Other fields of a parsed message are kept unchanged.
         """
         self._package, self._fields = package, fields
 
@@ -26,7 +26,7 @@ class Messages:
         return self._classes[kind](**fields)
 
     def parse(self, kind: str, content: bytes) -> Any:
-        """Parses a message; raises protobuf's `DecodeError` for other bytes."""
+        """Parses a message; raises protobuf's `DecodeError` for invalid bytes."""
         return self._classes[kind].FromString(content)
 
     @functools.cached_property

@@ -56,7 +56,7 @@ class TextCutWarning(UserWarning):
 
     Attributes:
       texts: number of these texts.
-      tokens: number of tokens that were cut off, at least.
+      tokens: number of tokens that were cut off, or a lower bound of it.
     """
 
     def __init__(self, message: str, texts: int = 0, tokens: int = 0) -> None:
@@ -243,7 +243,7 @@ class SentenceEncoder:
     ) -> TokenRows:
         """Returns the ids of each sentence after its prompt, for `encode_rows`.
 
-        They are not cut and lack the special tokens, so ids from elsewhere can take their place.
+        The ids are not cut and lack special tokens, so ids from another source can replace them.
 
         Args:
           sentences, prompt_name, prompt: see `encode`.
@@ -285,7 +285,7 @@ class SentenceEncoder:
 
     @property
     def model(self) -> "SentenceEncoderModel":
-        """The Keras encoder; after this call vectors follow its variables, somewhat slower.
+        """The Keras encoder; from now on vectors follow its variables, somewhat more slowly.
 
         Raises:
           UserError: if the backend has none.
@@ -348,8 +348,8 @@ class SentenceEncoder:
 
         Returns:
           float32 `[n, dimension]`, or as `truncate_dim` and `precision` say; an empty list gives
-          the same number of columns, a single string its row. Of tokens: a list of float32
-          `[tokens, hidden]`, for a single string its item.
+          the same number of columns, a single string its row. For tokens: a list of float32
+          `[tokens, hidden]`; for a single string, the only item of that list.
 
         Raises:
           TypeError: if `sentences` holds something other than strings.
@@ -590,8 +590,8 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Counts the tokens of each sentence before it is cut, special ones and prompt included.
 
-        Sentences with more than `max_seq_length` are cut by `encode`, whose arguments and errors
-        these are.
+        `encode` cuts sentences with more tokens than `max_seq_length`. Arguments and errors are
+        those of `encode`.
 
         Returns:
           int64 `[n]`.
@@ -630,7 +630,7 @@ class SentenceEncoder:
         }
 
     def _ids_and_mask(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids without a prompt, int32 `[n, longest]`, and which are not padding, bool."""
+        """Returns ids without a prompt, int32 `[n, longest]`, and a bool mask, false at padding."""
         windows = self._reader(None, "").windows(_checked_list(texts))
         ids, lengths = padded(joined(windows), self.vocabulary.special_ids)
         return ids, np.arange(ids.shape[1]) < lengths[:, np.newaxis]
@@ -642,7 +642,7 @@ class SentenceEncoder:
     def _windows(
         self, texts: Iterable[str], prompt_name: str | None, prompt: str | None, on_long: str
     ) -> tuple[CutTexts, Iterable[TokenRows]]:
-        """Returns the count of cut texts, which grows, and windows of rows."""
+        """Returns a count of cut texts, which grows as windows are read, and windows of rows."""
         if on_long not in ON_LONG:
             raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
         cut = CutTexts(self.max_seq_length)
@@ -650,7 +650,7 @@ class SentenceEncoder:
         if on_long != "error":
             return cut, windows
         if isinstance(texts, list):
-            # All are read before anything is computed.
+            # All windows are read before anything is computed.
             windows = list(windows)
             _refuse(cut)
         return cut, (one for one in windows if not _refuse(cut))
@@ -665,8 +665,8 @@ class SentenceEncoder:
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Yields the places of a batch's rows among all rows, and vectors of texts or of tokens.
 
-        A window is read while the batches of the one before are computed. `pool` computes in place
-        of the backend; `owners` are the numbers of the rows' texts, if rows are parts of them.
+        A window is read while the batches of the window before it are computed. `pool` computes in
+        place of the backend; `owners` has the number of each row's text, where rows are windows.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -712,7 +712,7 @@ class SentenceEncoder:
         cut: CutTexts,
         on_long: str,
     ) -> Iterator[np.ndarray]:
-        """Yields the rows of each window, when all of them are there."""
+        """Yields the rows of each window once all of them are computed."""
         sizes: deque[int] = deque()
 
         def counted() -> Iterator[TokenRows]:
@@ -723,7 +723,7 @@ class SentenceEncoder:
         start, done, kept = 0, 0, None
         with closing(self._computed(counted(), batch_size, pool=pool)) as computed:
             for places, vectors in computed:
-                # Windows end in their order, as batches do.
+                # Batches arrive in order, so windows are completed in order.
                 kept = self._rows(sizes[0]) if kept is None else kept
                 kept[places - start] = vectors
                 done += len(places)
@@ -741,7 +741,7 @@ class SentenceEncoder:
             warnings.warn(warning, stacklevel=_stacklevel())
 
     def _gives_tokens(self, output_value: str, changed: bool) -> bool:
-        """Checks what `encode` shall return; whether it is the vectors of tokens."""
+        """Returns whether `encode` returns vectors of tokens; raises for wrong output values."""
         if output_value == "sentence_embedding":
             return False
         if output_value != "token_embeddings":
@@ -764,7 +764,7 @@ class SentenceEncoder:
     def _finisher(
         self, normalize: bool, truncate_dim: int | None, precision: str
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns `_finish` with these options, of which a wrong one is an error at once."""
+        """Returns `_finish` with these options; wrong options are errors now, not at its call."""
         options = {"normalize": normalize, "truncate_dim": truncate_dim, "precision": precision}
         finish = functools.partial(self._finish, **options)
         finish(self._rows(0))
@@ -833,7 +833,7 @@ def _refuse(cut: CutTexts) -> None:
 
 
 def _conversion(convert_to_numpy: bool, convert_to_tensor: bool) -> Callable[[np.ndarray], Any]:
-    """Returns the function that makes of an array what `encode` returns."""
+    """Returns the function that converts an array to what `encode` returns."""
     if not convert_to_tensor:
         if not convert_to_numpy:
             raise UserError(
@@ -852,7 +852,7 @@ def _conversion(convert_to_numpy: bool, convert_to_tensor: bool) -> Callable[[np
 
 
 def _checked_sentences(sentences: str | Iterable[str]) -> list[str]:
-    """Lists a string, or those of any collection, such as a set or a generator, after a check."""
+    """Lists a single string, or the strings of any iterable; raises `TypeError` for other items."""
     return list(_each_checked([sentences] if isinstance(sentences, str) else sentences))
 
 

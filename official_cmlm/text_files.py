@@ -10,7 +10,7 @@ there, the columns of a file for instance; memory is bounded.
         for row in read_rows(path, reading):
             print(row.text, row.id, row.path, row.number)
 
-Whoever walks a folder asks `form_of(path)`, which refuses names that it does not know.
+Code that walks a folder calls `form_of(path)`, which refuses names that it does not know.
 """
 
 import contextlib
@@ -47,17 +47,18 @@ COMPRESSED = (".gz", ".zst")
 MOST_CELL_BYTES = 1 << 24
 # A JSON file is read as a whole, unlike JSON lines.
 _MOST_JSON_BYTES = 1 << 28
-# Text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
+# Text shrinks to a quarter, the most repetitive logs to a fiftieth; gzip can reach 1:1032.
 BOMB_RATIO, BOMB_BYTES = 100, 1 << 28
 _BUFFER_BYTES = 1 << 17
 # Expanded bytes of the rows of a Parquet file that are in memory together.
 _BATCH_BYTES = 1 << 26
-# pyarrow reads these as dictionaries; the first two are of levels, not of values.
+# pyarrow can read columns in these encodings as dictionaries; the first two encode levels, not
+# values.
 _DICTIONARY_ENCODINGS = {"RLE", "BIT_PACKED", "PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SHOWN_COLUMNS = 20
 # (number of the line, row or item, its place for messages, the columns or the text)
 Record = tuple[int, str, dict[str, Any] | str]
-# (columns, place for messages, whether they are a table's) -> those that are needed
+# (columns, place for messages, whether they are a table's) -> the columns that are needed
 Choose = Callable[[list[str], str, bool], list[str]]
 
 
@@ -69,8 +70,8 @@ class Row:
       text: the text.
       id: the cell of the column of ids as a string, None without such a column.
       path: the file.
-      number: of its first line in a file of lines or a table, with the header as line 1; else of
-        the row or item, from 1.
+      number: number of its first line in a file of lines or a table, with the header as line 1;
+        otherwise number of the row or item, from 1.
       mended: whether text or id had half surrogate pairs (legal in JSON), which became U+FFFD.
       others: the other columns where they are kept, else empty.
     """
@@ -92,8 +93,8 @@ class Reading:
       column: the column, or field of objects, that holds the text. Empty: `text`, or the only
         column of a table.
       id_column: the same for ids; empty: there are none.
-      keep: whether the other columns go into `Row.others`. Of a Parquet file, binary and nested
-        columns do not.
+      keep: whether the other columns go into `Row.others`; binary and nested columns of a Parquet
+        file are left out.
     """
 
     form: str = "auto"
@@ -125,7 +126,7 @@ class Reading:
         """Returns the columns of text and of ids among those of a table or an object.
 
         Raises:
-          UserError: one is not there, or there twice; the message lists what is there.
+          UserError: a column is missing or occurs twice; the message lists the columns.
         """
         column = self.column
         if not column:
@@ -161,7 +162,7 @@ def form_of(path: str) -> str:
 
 
 def file_state(path: str) -> tuple[int, str]:
-    """Returns the size of a file in bytes and what changes when its content does."""
+    """Returns the size of a file in bytes, and a text that changes when its content does."""
     if not is_remote(path):
         found = os.stat(path)
         return found.st_size, str(found.st_mtime_ns)
@@ -172,7 +173,7 @@ def file_state(path: str) -> tuple[int, str]:
 def read_rows(path: str, reading: Reading) -> Iterator[Row]:
     """Yields the rows of a file in order.
 
-    Empty lines are rows of a text file, and no rows of the other formats.
+    Empty lines are rows of a text file; the other formats skip them.
 
     Raises:
       UserError: the file cannot be read; it is not of its format or not UTF-8; it has no such
@@ -231,7 +232,7 @@ def read_columns(
     """Yields the place and the cells of these columns, of each row of a table or JSON object.
 
     Raises:
-      UserError: as `read_records`; or a column is not there, or there twice.
+      UserError: as `read_records`; or a column is missing or occurs twice.
     """
 
     def choose(found: list[str], where: str, table: bool) -> list[str]:
@@ -262,7 +263,7 @@ def open_file(path: str) -> io.BufferedReader:
 
 
 class BrokenStreamError(Exception):
-    """A failure of reading, made a `UserError` by the caller who knows how far it has read."""
+    """A failure of reading; a caller, who knows how far it has read, makes it a `UserError`."""
 
     def __init__(self, what: str, remedy: str, detail: object = "") -> None:
         super().__init__(what)
@@ -291,7 +292,8 @@ class ExpandedFile(io.RawIOBase):
 
         Args:
           path: local, or with a scheme.
-          most_bytes: more may be expanded only of a file that is not a hundred times smaller.
+          most_bytes: more bytes than these are expanded only while they are at most a hundred
+            times the compressed bytes read.
           directory: the directory that a relative path starts from; "": the current one.
           start: where reading begins in a file that is not compressed.
 
@@ -317,7 +319,7 @@ class ExpandedFile(io.RawIOBase):
             self._read, self.form = ZstdReader(self.stored, fsspec_args=False).read, "zstd"
 
     def readable(self) -> bool:
-        """Whether it can be read: yes."""
+        """Returns True, as the file can be read."""
         return True
 
     def close(self) -> None:
@@ -416,7 +418,7 @@ def _text_lines(path: str, form: str, file: BinaryIO, *unused: Any) -> Iterator[
 def _table_rows(
     path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
 ) -> Iterator[Record]:
-    # The limit is the module's; its own is lower.
+    # The limit holds for the whole module csv, whose default is lower.
     csv.field_size_limit(MOST_CELL_BYTES)
     lines = (line for _, line in _lines(path, file))
     reader = csv.reader(lines, delimiter="\t" if form == "tsv" else ",", strict=True)
@@ -581,8 +583,8 @@ def _parquet_rows(
 def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[str]:
     """Checks columns before any of their data are read; returns those to read as dictionaries.
 
-    So a value that stands for thousands is held once. Other encodings than those of dictionaries
-    and plain values cannot be read so.
+    A dictionary holds a value that occurs thousands of times only once. Columns in encodings other
+    than those of dictionaries and plain values cannot be read so.
     """
     for field in schema:
         if not _is_read(field.name, names):
@@ -607,7 +609,7 @@ def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[st
 
 
 def _is_read(column: str, names: list[str]) -> bool:
-    """Whether a column is read with those of these names: pyarrow takes `a.b` as a part of `a`."""
+    """Whether pyarrow reads a column for these names; it takes `a.b` as a part of `a`."""
     return any(f"{column}.".startswith(f"{name}.") for name in names)
 
 
@@ -633,7 +635,7 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _batches(path: str, parquet: Any, names: list[str], strings: list[str]) -> Iterator[Any]:
-    """Yields batches of rows; the file's own sizes are looked at before anything is read."""
+    """Yields batches of rows; the sizes that the file states are checked before it is read."""
     for number in range(parquet.num_row_groups):
         group_rows = max(1, parquet.metadata.row_group(number).num_rows)
         row_bytes = 0.0

@@ -34,7 +34,7 @@ class CutTexts:
     exact: bool = True
 
     def count(self, rows: TokenRows, texts: Sequence[str], most: int | None) -> None:
-        """Adds tokenised texts; of those with `most` characters there may be more."""
+        """Adds tokenised texts; texts of more than `most` characters were tokenised in part."""
         over = np.maximum(lengths_of(rows) - self.max_seq_length, 0)
         if most is not None:
             partly = np.array([len(text) > most for text in texts], bool)
@@ -74,13 +74,13 @@ class TextReader:
             yield self.tokenizer.tokenize(window)
 
     def windows(self, texts: Iterable[str], cut: CutTexts | None = None) -> Iterator[TokenRows]:
-        """Yields what `whole` does, each row cut to `max_seq_length - 2` ids; `cut` counts those.
+        """Yields the windows of `whole`, each row cut to `max_seq_length - 2` ids.
 
-        A window of the texts is read at a time.
+        `cut` counts the rows that are longer. A window of the texts is read at a time.
         """
-        # Each character has at least one byte.
+        # Each character has at least one byte, so this many characters are enough.
         most = self.vocabulary.most_bytes(self.max_seq_length)
-        # One character more tells a text that is longer from one that is not.
+        # One character more shows whether a text is longer.
         kept = None if most is None else most + 1
         for window in _windows_of((self.prompt + text)[:kept] for text in texts):
             rows = self.tokenizer.tokenize([text[:most] for text in window] if most else window)
@@ -133,7 +133,7 @@ def batches(
     """Yields the indices of each batch's rows, the longest first; `lengths` in tokens.
 
     A batch of long rows has fewer of them, so memory does not grow with their length. The first
-    one shows whether memory suffices.
+    batch shows whether memory suffices.
 
     Args:
       lengths: tokens of each row, special tokens included.
@@ -165,7 +165,7 @@ def in_threads(function: Callable, items: Iterable[tuple], threads: int) -> Iter
         return
     items, pool = itertools.chain(first, items), ThreadPoolExecutor(threads)
     try:
-        # Each thread has its next item at hand.
+        # Two items per thread are pending, so that each thread has its next item at hand.
         for item in items:
             pending.append(pool.submit(function, *item))
             if len(pending) >= 2 * threads:
@@ -184,7 +184,7 @@ def long_windows(
     Args:
       ids: int32 ids of each text, the prompt's first.
       ahead: for each text, the number of the prompt's tokens that precede each of its windows.
-      longest: tokens of a window, these included.
+      longest: tokens of a window, the prompt's included.
       overlap: tokens that a window shares with the one before it; None: an eighth of its tokens
         after the prompt.
 
@@ -209,8 +209,8 @@ def long_windows(
 def common_starts(prompt: np.ndarray, ids: list[np.ndarray]) -> list[int]:
     """Counts the tokens of a prompt with which each row of ids begins.
 
-    The last ones may be missing: they may be joined with the text, as byte pair encoding joins a
-    space and the word after it.
+    The prompt's last tokens may be missing: they may be joined with the text, as byte pair encoding
+    joins a space and the word after it.
     """
     starts = []
     for row in ids:

@@ -1,7 +1,8 @@
 """The one reader of settings: from nested values of YAML, JSON or flags into dataclasses.
 
-A field's type says what it takes, `Annotated` which values of that type it may have:
+A field's type declares the type of its values, and `Annotated` which of these values are valid:
 
+>>> from typing import Annotated
 >>> @dataclasses.dataclass
 ... class Config:
 ...     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
@@ -59,7 +60,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class OneOf:
-    """One of some words."""
+    """A choice of one of several words."""
 
     words: tuple[str, ...]
 
@@ -146,7 +147,7 @@ _OPTIMIZATION = "official.modeling.optimization."
 _SIGNED = ("power", "offset", "step_offset", "beta_2_decay")
 # Infinity is valid for these: nothing is clipped.
 _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm", "gradient_clip_norm", "ratio_clip_norm")
-# With these 0 is an error: it would divide by zero, or nothing would be learned.
+# For these fields 0 is an error: it would divide by zero, or nothing would be learned.
 _POSITIVE = ("decay_steps", "total_decay_steps", "epsilon", "epsilon1", "epsilon_1")
 
 
@@ -188,11 +189,11 @@ def read_dataclass(kind: type[T], values: Any, where: str) -> T:
 def read_fields(kind: type, values: Any, where: str) -> dict[str, Any]:
     """Checks nested values as `read_dataclass` does, for dataclasses that exist already.
 
-    Ranges are not checked: fields that are not among the values may decide on these.
+    Ranges are not checked: fields that are not among the values may decide on the ranges.
 
     Returns:
-      The values, with whole numbers as floats where the fields say so. Mappings in lists, which
-      have nothing to change, get all of their fields.
+      The values, with whole numbers as floats where the fields say so. Mappings in lists get all of
+      their fields, as they change no existing dataclass.
     """
 
     def keep(kind: type, fields: dict[str, Any], path: str) -> dict[str, Any]:
@@ -264,7 +265,7 @@ def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:
             return value
         return _read_value(options[0], value, path, make)
     if dataclasses.is_dataclass(hint):
-        # One without fields takes anything, such as Model Garden's base class.
+        # A dataclass without fields, such as Model Garden's base class, takes anything.
         return _read_fields(hint, value, path, make) if dataclasses.fields(hint) else value
     if origin in (list, tuple):
         if not isinstance(value, (list, tuple)):
@@ -347,7 +348,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _limit(kind: type, name: str) -> _Limit:
-    """Returns the limit that a field declares or that its class is known for; else any number."""
+    """Returns the limit that a field declares or that is known for it; else any finite number."""
     declared = _hints(kind).get(name)
     for hint in (declared, *_options(declared)):
         for note in getattr(hint, "__metadata__", ()):

@@ -20,7 +20,7 @@ class Processes:
     """Processes that each hold an encoder of their own; a context manager that ends them.
 
     Attributes:
-      workers: their number.
+      workers: number of processes.
     """
 
     def __init__(
@@ -28,8 +28,8 @@ class Processes:
     ) -> None:
         """Starts processes when they are first needed.
 
-        `make`, a function that other processes can import, makes the encoder of its arguments in
-        each of them.
+        Each process makes its encoder by `make`, a function that other processes can import, from
+        one of the `arguments`.
         """
         context = multiprocessing.get_context("spawn")
         self.workers = workers
@@ -107,7 +107,7 @@ def prepare_worker(workers: int) -> None:
     libraries that compute are imported.
     """
     end_with_parent()
-    # The parent ends the run in order.
+    # An interrupt is left to the parent, which ends the run in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threads = max(1, usable_cores() // workers)
     for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"):

@@ -15,15 +15,16 @@ from official_cmlm.errors import UserError
 from . import worker
 from .rows import Part
 
-# Beam's DirectRunner would first try one that downloads a binary.
+# For these names a runner in this process is taken, as Beam's DirectRunner would first try a runner
+# that downloads a binary.
 _IN_PROCESS = (None, "DirectRunner", "BundleBasedDirectRunner", "InProcess")
 
 
 class EncoderHandler(ModelHandler[Part, PredictionResult, worker.Settings]):
     """An encoder as Beam's `RunInference` loads it: once a process, shared by its threads.
 
-    Its examples are parts with their texts. The inference of one is the part's entry of the
-    manifest; its vectors are in the output folder then.
+    Its examples are parts with their texts. The result for a part is its entry of the manifest; the
+    vectors have been written to the output folder by then.
     """
 
     def __init__(self, settings: worker.Settings, folder: Path, encoder_digest: str) -> None:
@@ -32,7 +33,7 @@ class EncoderHandler(ModelHandler[Part, PredictionResult, worker.Settings]):
         self._arguments = settings, str(folder), encoder_digest
 
     def load_model(self) -> worker.Settings:
-        """Loads the encoder; raises `UserError` if it is another one than the run began with."""
+        """Loads the encoder; raises `UserError` if it differs from that at the run's beginning."""
         worker.load(*self._arguments)
         worker.backend_name()
         return self._arguments[0]
@@ -49,7 +50,7 @@ class EncoderHandler(ModelHandler[Part, PredictionResult, worker.Settings]):
             yield PredictionResult(part.number, worker.embed(part).entry)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
-        """Returns the size of batches: every part is one."""
+        """Returns the size of batches: every part is a batch."""
         return {"min_batch_size": 1, "max_batch_size": 1}
 
 
@@ -61,7 +62,7 @@ def EmbedParts(
 
     Args:
       places: parts without texts, as `place_of` returns them.
-      read: returns such a part with its texts, on any machine; see `Job.part_at`.
+      read: returns a part without texts with its texts, on any machine; see `Job.part_at`.
       handler: embeds the parts.
 
     Returns:

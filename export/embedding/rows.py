@@ -1,4 +1,4 @@
-"""Texts of files in parts, in bounded memory, and what the files hold as a whole."""
+"""Texts of files in parts, in bounded memory, and number of rows and columns of all files."""
 
 import dataclasses
 import json
@@ -11,9 +11,10 @@ from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.text_files import Reading, encodable, read_rows
 
-# Characters of a part, whatever its rows: a part is in memory as a whole, and in its worker too.
+# A part ends at this many characters, whatever its rows: a whole part is in memory, here and in its
+# worker.
 MOST_CHARACTERS = 1 << 25
-# Ids that are compared as a whole, once their hashes have been found equal.
+# Most repeated hashes whose ids are compared as a whole.
 _MOST_COMPARED = 1000
 _KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
 
@@ -23,7 +24,7 @@ class Part:
     """Texts that are embedded together.
 
     Attributes:
-      number: of the part.
+      number: number of the part.
       first_row: number of its first text in the whole input.
       place: number of the file with that text, and of the row in it, from 0.
       texts: the texts.

@@ -1,4 +1,4 @@
-"""A whole run: what is left of it, parts in several processes, and the manifest at the end."""
+"""A whole run: the parts that are left, in several processes, and the manifest at the end."""
 
 import concurrent.futures
 import dataclasses
@@ -35,7 +35,7 @@ from .rows import Part, extent, parts
 from .worker import WORK, Done, Settings, done_path, ids_name, shard_name
 
 MANIFEST, PLAN, LOCK = "manifest.json", "plan.json", "lock"
-# Without it a folder was not written by this program, and nothing in it is replaced.
+# A folder whose plan lacks this mark was not written by this program; nothing in it is replaced.
 FORMAT = "official_cmlm/embeddings"
 # Precisions of embeddings that need the range of each dimension.
 EIGHT_BITS = ("int8", "uint8")
@@ -60,7 +60,7 @@ class Job:
       shard_rows: texts of a part.
       calibration_rows: first texts of the input that give the ranges of 8-bit embeddings, unless
         the encoder directory has them.
-      beam: flags of Apache Beam, which embeds then instead of processes.
+      beam: flags of Apache Beam, which then embeds in place of processes; None: processes embed.
     """
 
     paths: Sequence[str]
@@ -76,7 +76,7 @@ class Job:
         return parts(self.paths, self.reading, self.shard_rows, kinds)
 
     def part_at(self, place: Part, kinds: dict[str, str]) -> Part:
-        """Returns the part with the number and the place of another one, read anew."""
+        """Reads the part that has the number and the place of a part without texts."""
         return next(parts(self.paths, self.reading, self.shard_rows, kinds, place))
 
     def plan(self) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class Outcome:
 def run(job: Job, folder: Path, workers: int, overwrite: bool) -> Outcome:
     """Embeds the input, or what is left of it after a run that was stopped.
 
-    The vectors depend on the job; kills, and which process computed a part, change nothing but the
-    last bits of ONNX Runtime, which may differ from run to run.
+    The vectors depend on the job, but neither on kills nor on which process computed a part. Only
+    the last bits of ONNX Runtime's vectors may differ from run to run.
 
     Args:
       job: what is to be done.
@@ -176,7 +176,7 @@ def _check_apart(paths: Sequence[str], folder: Path) -> None:
 
 
 def _begin(job: Job, folder: Path, overwrite: bool) -> dict[str, Any]:
-    """Makes the folder one of this job, and returns its plan with the extent of the input."""
+    """Prepares the folder for this job; returns the plan with the extent of the input."""
     plan = json.loads(json.dumps(job.plan()))
     found = sorted(path for path in folder.iterdir() if path.name != LOCK)
     if found:
@@ -215,8 +215,8 @@ def _begin(job: Job, folder: Path, overwrite: bool) -> dict[str, Any]:
 def own_files(folder: Path) -> list[Path]:
     """Returns what this program has written in a folder, in the order in which it can be removed.
 
-    The manifest comes first, as it says that all is there; the plan last, as without it the folder
-    would be somebody else's.
+    The manifest comes first, as it says that the output is complete; the plan comes last, as a
+    folder without a plan counts as somebody else's.
 
     Raises:
       UserError: the folder holds anything else.
@@ -262,7 +262,7 @@ def _concrete(job: Job, folder: Path, workers: int) -> Job:
     if has_graphs(Path(job.settings.model_dir)):
         return chosen("onnx")
     if (folder / PLAN).exists():
-        # A run that goes on takes what it began with, whatever is faster now.
+        # A run that is resumed keeps the backend that it began with, whichever is faster now.
         before = read_object(folder / PLAN, _ADVICE).get("settings")
         for backend in ("tensorflow", "onnx"):
             if dataclasses.asdict(chosen(backend).settings) == before:
@@ -281,8 +281,8 @@ def _calibrate(job: Job, folder: Path) -> None:
 def _pool(
     job: Job, folder: Path, workers: int, shares: int | None = None
 ) -> concurrent.futures.ProcessPoolExecutor:
-    """Processes, each with a share of the cores: one of `shares`, by default of `workers`."""
-    # Spawned, not forked: a fork would lack the threads of the libraries that compute.
+    """Returns processes, each with its share of the cores: one of `shares`, default `workers`."""
+    # They are spawned: a fork would lack the threads of the libraries that compute.
     context = multiprocessing.get_context("spawn")
     arguments = (job.settings, str(folder), shares or workers, job.encoder_digest)
     return concurrent.futures.ProcessPoolExecutor(workers, context, worker.start, arguments)
@@ -301,7 +301,7 @@ def _result(future: concurrent.futures.Future, folder: Path) -> Any:
 def _compute(
     job: Job, folder: Path, workers: int, plan: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], list[Done]]:
-    """Embeds the parts that are not there yet; returns all descriptions, and what was done now."""
+    """Embeds the parts that are not there yet; returns all parts' entries, and the new parts."""
     entries: dict[int, dict[str, Any]] = {}
     done: list[Done] = []
     pending: dict[concurrent.futures.Future, Part] = {}
@@ -330,7 +330,7 @@ def _compute(
                     bar.initial += len(part.texts)
                     bar.update(len(part.texts))
                     continue
-                # One more than are computed, so that no process waits for the reader.
+                # One part more than are computed is read, so that no process waits for the reader.
                 pending[pool.submit(worker.embed, part)] = part
                 wait(workers)
             wait(0)
@@ -343,7 +343,7 @@ def _compute(
 def _compute_by_beam(
     job: Job, folder: Path, workers: int, plan: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], list[Done]]:
-    """Does what `_compute` does by a pipeline, which has its own number of workers."""
+    """Embeds parts as `_compute` does, but by a pipeline, which has its own number of workers."""
     check_extra("beam", "apache_beam")
     from . import beam
 
@@ -417,7 +417,7 @@ def _fault(job: Job, entry: Any, number: int, first_row: int) -> str | None:
 
 
 def _is_whole(folder: Path, entry: dict[str, Any], hashed: bool = False) -> bool:
-    """Whether a shard's files have their sizes and, where asked for, their bytes."""
+    """Whether a shard's files have their recorded sizes and, if `hashed`, their checksums."""
     for kind in ("", "ids_"):
         name = entry.get("ids" if kind else "file")
         if name is None:
@@ -472,7 +472,7 @@ def _reopened(job: Job, folder: Path, manifest: dict[str, Any], plan: dict[str, 
             atomic_write_text(done_path(folder, number), json.dumps(shard | form) + "\n")
         (folder / MANIFEST).unlink()
     else:
-        # Left by a run that was killed at its very end.
+        # A run that was killed at its very end has left the folder of work.
         _remove_work(folder)
     return lost
 
@@ -502,7 +502,7 @@ def _remove_work(folder: Path) -> None:
 def _finish(
     job: Job, folder: Path, plan: dict[str, Any], shards: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Writes the manifest, which says that all is there."""
+    """Writes and returns the manifest, which says that the output is complete."""
     for path, *state in plan["files"]:
         if not _is_unchanged(path, state):
             raise UserError(f"{path}: has changed since the run began; pass --overwrite")

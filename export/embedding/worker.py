@@ -37,9 +37,9 @@ class Settings:
       backend, device, arithmetic, max_seq_length, pooling, sentence_vector: see
         `SentenceEncoder.load`, where the arithmetic is called precision.
       prompt_name, prompt, precision, normalize: see `SentenceEncoder.encode`; without a prompt
-        texts get that of documents, as by `encode_document`.
-      dim: its `truncate_dim`.
-      on_long: `cut`, `error`, or `windows`, which takes `encode_long`.
+        texts get the prompt of documents, as by `encode_document`.
+      dim: `truncate_dim` of `SentenceEncoder.encode`.
+      on_long: `cut`, `error`, or `windows`, for which `encode_long` embeds.
       batch_size: most texts of a batch.
       output_format: `npy` or `parquet`.
       text_name: column of the texts in Parquet files; empty: they are not written.
@@ -132,13 +132,13 @@ def load(settings: Settings, folder: str, expected: str) -> None:
         encoder = settings.encoder()
         if (ranges := read_ranges(Path(folder))) is not None:
             encoder.ranges = ranges
-        # The digest is computed after loading, so that it is that of the loaded weights.
+        # The digest is computed after loading, so that it belongs to the loaded weights.
         if encoder_digest(Path(settings.model_dir), with_ranges=True) != expected:
             raise UserError(
                 f"{settings.model_dir}: has changed since the run began; pass --overwrite"
             )
     except ValueError as error:
-        # An error here would end the pool without a word to the main process.
+        # An exception here would end the pool, and the main process would not get it.
         _state["error"] = UserError(error)
     else:
         _state["encoder"] = encoder
@@ -180,7 +180,7 @@ def calibrate(texts: list[str]) -> None:
 
 
 def embed(part: Part) -> Done:
-    """Embeds a part and writes its files; the description last, so that it means they are there."""
+    """Embeds a part and writes its files; the last one, the description, says that all exist."""
     started = time.monotonic()
     settings, folder = _state["settings"], _state["folder"]
     with warnings.catch_warnings(record=True) as caught:

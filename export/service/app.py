@@ -42,26 +42,28 @@ if TYPE_CHECKING:
     from official_cmlm.classifier import Classifier
     from official_cmlm.search import Index
 
-# The rest of a body that is too large is read and dropped, so that its sender reads the answer;
-# of one that is larger still, or comes in chunks, which take longer, the connection is closed.
+# The rest of a body that is too large is read and dropped, so that its sender reads the answer. If
+# the body is larger than this, or comes in chunks, which take longer, the connection is closed.
 _DROPPED_BYTES = 1 << 28
-# Larger bodies, of which the worst take 2 ms, are read on another thread, and larger answers are
-# made there, so many rows at a time: JSON lets no other thread run until it is read or written.
+# Larger bodies are read on another thread, as the worst bodies of this size take 2 ms, and larger
+# answers are made there, `_ROWS` at a time: no other thread runs while JSON is read or written.
 _LARGE_BODY, _ROWS = 1 << 14, 16
-# Answers of `/tokenize` with more tokens are made there, and bytes of one token while it is made.
+# Answers of `/tokenize` with more tokens are made on another thread; bytes of memory that a token
+# takes meanwhile.
 _LARGE_ANSWER, _SHOWN_BYTES = 1 << 12, 400
-# Texts of more bytes in memory are tokenised on another thread, so many before others' turn.
+# Texts of more bytes in memory are tokenised on another thread, `_TURN_BYTES` at a time; then other
+# requests have their turn.
 _LARGE_TEXTS, _TURN_BYTES = 1 << 11, 1 << 14
-# Answers of more bytes are the system's only when the client reads them; uvicorn's high water.
+# This is uvicorn's high-water mark: after a larger part of an answer, uvicorn waits for the client.
 _BUFFERED_BYTES = 1 << 16
-# An id of a request that its sender gives is kept in the log.
+# An id that a client gives its request is kept in the log if it matches this.
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
 _READY_SECONDS = 30
 _NO_IDS = (
     "this encoder takes no token ids; send texts (LangChain: check_embedding_ctx_length=False)"
 )
-# Seconds until a body has arrived, and those that clients are told to wait when there is too much.
+# Seconds until a body must have arrived; seconds that clients are told to wait before another try.
 _BODY_SECONDS = 60
 _RETRY = {"Retry-After": "1"}
 # Types of JSON Schema: the class of their values, and its name in an error.
@@ -70,7 +72,7 @@ _TYPES = {
     "boolean": (bool, "true or false"),
     "object": (dict, "an object"),
 }
-# The page loads nothing from elsewhere, and no other page shows it in a frame.
+# The page can load nothing from elsewhere, and no other page can show it in a frame.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -83,17 +85,18 @@ class Settings:
     """Limits of the service, its name and its key.
 
     Attributes:
-      name: of the model, which requests must name.
-      api_keys: one of which `Authorization: Bearer …` must hold; empty: nobody is asked.
+      name: name of the model, which requests must give.
+      api_keys: keys, one of which `Authorization: Bearer …` must hold; empty: no key is needed.
       max_inputs: texts a request. Default 2048, OpenAI's.
       max_body_bytes: of a request. Default 8 MiB, 4 KiB for each of 2048 texts.
       max_characters: of a text; longer ones are cut, or refused. Default 100,000.
-      cut: whether they are cut, where the request does not say.
+      cut: whether longer texts are cut if the request does not say.
       normalize: whether vectors are scaled to length 1.
-      prompt: that texts get without one of their request's own. Default: the encoder's default.
+      prompt: prompt of texts whose request chooses none. Default: the encoder's default.
       loopback: whether only this machine is served; then `Host` must name it.
-      held_bytes: of bodies, texts and vectors in memory. Default 256 MiB.
-      requests: at once, from their whole body until their answer is computed. Default 256.
+      held_bytes: most bytes of bodies, texts and vectors in memory. Default 256 MiB.
+      requests: most requests at once; each counts from the end of its body until its answer is
+        computed. Default 256.
       log: called with a line of JSON a request. Default: no log.
       limits: of batches and of the queue.
     """
@@ -117,8 +120,8 @@ class Refused(Exception):
     """A request that gets an error.
 
     Attributes:
-      status: HTTP's.
-      param, code: OpenAI's field that is wrong, and name of the error.
+      status: HTTP's status.
+      param, code: the field that is wrong, and OpenAI's name of the error.
       headers: of the answer.
     """
 
@@ -164,7 +167,7 @@ def create_app(
 
     batcher = Batcher(lambda pieces: embed_requests(embedder, pieces), settings.limits)
     metrics, created = _Metrics(), int(time.time())
-    # One at a time, as what is made of a body while it is read can be many times its size.
+    # Large bodies and texts are read one at a time, as this can take many times their memory.
     reading = asyncio.Semaphore(1)
     open_tasks: set[asyncio.Task] = set()
     batcher.on_batch = metrics.batch
@@ -196,11 +199,12 @@ def create_app(
             raise Refused(505, "the version of HTTP must be 1.0 or 1.1")
         if not settings.api_keys:
             if settings.loopback and not _names_this_machine(request.headers.get("host", "")):
-                # A page whose name has been pointed at this machine.
+                # This may be a web page whose host name has been pointed at this machine.
                 raise Refused(403, "Host must be localhost or an address of this machine")
             return
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        # The bytes that were sent, which headers are decoded from as Latin-1; in constant time.
+        # Headers are decoded as Latin-1, so encoding gives the bytes that were sent. They are
+        # compared in constant time.
         sent = given.strip().encode("latin-1", "replace")
         keys = [key.encode("utf-8", "surrogateescape") for key in settings.api_keys]
         same = [hmac.compare_digest(sent, key) for key in keys]
@@ -209,7 +213,7 @@ def create_app(
             raise Refused(401, message, None, "invalid_api_key", headers)
 
     def posted(handler: Callable[[Request], Awaitable[Response]]) -> Any:
-        """Returns a handler of a key's owner, whose errors are answers and which is measured."""
+        """Returns a handler that checks the key, answers errors and measures the request."""
 
         async def handled(request: Request) -> Response:
             began, task = time.perf_counter(), asyncio.current_task()
@@ -227,7 +231,7 @@ def create_app(
                 task.uncancel()
                 made = refusal(_closing())
             except Exception:
-                # An error of ours, or of the encoder: the server's operator sees it, no client.
+                # The error is ours, or the encoder's: only the server's operator sees it.
                 traceback.print_exc(file=sys.stderr)
                 made = refusal(Refused(500, "the server failed to embed this request"))
             finally:
@@ -245,16 +249,16 @@ def create_app(
             task.cancel()
 
     async def read_json(request: Request, parse: Callable[[dict[str, Any]], Any]) -> Any:
-        """Returns what is parsed of the body's object, which is not kept.
+        """Returns the result of `parse` for the body's object, which is not kept.
 
-        The body's bytes are accounted until others are held.
+        The slot holds the body's bytes until it is told to hold another number.
         """
         kind = request.headers.get("content-type", "").partition(";")[0]
         if kind.strip().lower() != "application/json":
             raise Refused(415, "Content-Type must be application/json")
         slot = request.scope["slot"]
         body = await _body(request, settings, slot)
-        # Only now, as those that send no body keep nobody else from being served.
+        # The request counts only now, so that clients that send no body do not block others.
         slot.count()
         schema = REQUESTS[request.scope["path"]]
 
@@ -269,9 +273,9 @@ def create_app(
             return await asyncio.to_thread(parsed)
 
     async def read(slot: _Slot, texts: list[str], prompt: Prompt, reader: Callable) -> Rows:
-        """Tokenises texts, of many bytes some at a time, in turn with other requests.
+        """Tokenises texts, many of them in parts, in turn with other requests.
 
-        What is made of them is held besides.
+        The slot holds the bytes of the ids too.
         """
         sizes = np.cumsum([*map(sys.getsizeof, texts)])
         if sizes[-1] <= _LARGE_TEXTS:
@@ -292,9 +296,9 @@ def create_app(
     async def embedded(
         request: Request, inputs: "_Inputs", prompt: Prompt, truncate: bool, besides: int = 0
     ) -> tuple[np.ndarray, int, int]:
-        """Returns the vectors of texts or rows of ids, the tokens read, and how many were cut.
+        """Returns vectors of texts or rows of ids, the tokens read, and the number of cut texts.
 
-        All are in memory until the answer is sent, and so many bytes `besides`.
+        The slot holds the bytes of all of them until the answer is sent, and `besides` more.
         """
         slot, rows, cut = request.scope["slot"], inputs.rows, inputs.cut
         slot.hold(besides + inputs.size)
@@ -392,7 +396,7 @@ def create_app(
             return query, _cut(texts, settings, truncate), truncate, shown
 
         query, texts, truncate, shown = await read_json(request, parse)
-        # Texts that are shown are whole; those that were not cut are the same objects.
+        # Texts in the answer are whole; texts that were not cut are the same objects.
         whole = sum(sys.getsizeof(shown[i]) for i in np.flatnonzero(texts.cut)) if shown else 0
         role = Prompt(role="query")
         first, _, cut = await embedded(request, query, role, truncate, whole + texts.size)
@@ -550,7 +554,7 @@ class _Slots:
 
     def __init__(self, app: Any, settings: Settings) -> None:
         self.app, self.log = app, settings.log
-        # Requests that may still be counted, and bytes that may be taken into memory.
+        # Requests that may still be counted, and bytes that may still be held.
         self.free, self.free_bytes = settings.requests, settings.held_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -567,7 +571,7 @@ class _Slots:
                 if self.log:
                     message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
             elif len(message.get("body", b"")) > _BUFFERED_BYTES:
-                # The next message waits until this is read.
+                # The next message waits until the client has read this one.
                 await send(message | {"more_body": True})
                 message = message | {"body": b""}
             await send(message)
@@ -589,7 +593,7 @@ class _Slots:
 
 @dataclasses.dataclass
 class _Slot:
-    """The share of one request: one of the requests at once, and bytes."""
+    """The share of one request in the limits: a place among the requests at once, and bytes."""
 
     slots: _Slots
     size: int = 0
@@ -608,7 +612,7 @@ class _Slot:
         self.slots.free, self.counted = self.slots.free + self.counted, False
 
     def hold(self, size: int, expected: int = 0) -> None:
-        """Holds so many bytes, no others; raises `Overloaded` if they, or the expected, lack."""
+        """Sets the bytes that are held; raises `Overloaded` if `size` or `expected` has no room."""
         if size > self.size and max(size, expected) - self.size > self.slots.free_bytes:
             raise Overloaded
         self.slots.free_bytes -= size - self.size
@@ -652,7 +656,7 @@ class _Inputs:
 
     @property
     def size(self) -> int:
-        """Bytes of them in memory."""
+        """Bytes of the texts or ids in memory."""
         return self.rows.size if self.rows else sum(map(sys.getsizeof, self.texts))
 
 
@@ -665,7 +669,7 @@ def _closing() -> Refused:
 
 
 async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
-    """Returns the body, of any transfer encoding; what is refused is counted and never held."""
+    """Returns the body, in any transfer encoding; bytes of a refused one are counted, not held."""
     from starlette.requests import ClientDisconnect
 
     parts, size = [], 0
@@ -705,10 +709,11 @@ async def _body(request: Any, settings: Settings, slot: _Slot) -> bytes:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    # Objects of JSON have no cycles; looking for them takes several times as long as reading.
+    # JSON has no cycles, and garbage collection, which looks for cycles, would take several times
+    # as long as reading.
     gc.disable()
     try:
-        # Strictly, as the module json lets halves of characters pass.
+        # UTF-8 is decoded strictly here, as the module json lets lone surrogates pass.
         given = json.loads(str(body, "utf-8"))
     except (ValueError, RecursionError):
         raise Refused(400, "the body is not valid JSON") from None
@@ -720,7 +725,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _check_fields(given: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Refuses what is not read, as it might be meant to change the vectors, and wrong types."""
+    """Refuses wrong types, and unknown fields, which might be meant to change the vectors."""
     known = schema["properties"]
     if unknown := sorted(set(given) - set(known)):
         message = f"no field {unknown[0]!r:.60}; it has {', '.join(sorted(known))}"
@@ -807,7 +812,7 @@ def _check_count(count: int, settings: Settings, field: str) -> None:
 
 
 async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any) -> np.ndarray:
-    """Returns the vectors, unless the client goes away before it is its turn."""
+    """Returns the vectors, unless the client goes away before its turn."""
     gone = Refused(CLIENT_CLOSED, "the client went away")
     if "unanswered" in request.scope:
         raise gone
@@ -815,13 +820,14 @@ async def _result(request: Any, batcher: Batcher, items: list[Any], tokens: Any)
         result = batcher.submit(items, tokens)
     except Closing:
         raise _closing() from None
-    # A task that awaits the next message of each request would take longer.
+    # The connection calls it when the client is gone; a task for each request, which awaits its
+    # next message, would take longer.
     request.scope["lost"] = lambda: result.done() or result.set_exception(gone)
     return await result
 
 
 def _first(vectors: np.ndarray, width: int | None) -> np.ndarray:
-    """Returns the first dimensions of vectors, as long as before; with None all of them."""
+    """Returns the first dimensions of vectors, scaled to the former lengths; with None, all."""
     if width is None:
         return vectors
     # The length is 1 unless the service was told otherwise.
@@ -832,7 +838,7 @@ def _first(vectors: np.ndarray, width: int | None) -> np.ndarray:
 
 
 def _answer(data: Iterator[bytes], tokens: int, cut: int, settings: Settings) -> Iterator[bytes]:
-    """Yields the parts of an answer, those of the list `data` among them."""
+    """Yields the parts of an answer, with the parts of its list `data` among them."""
     yield b'{"object": "list", "data": '
     yield from data
     # The end of the object whose first brace is written above.
@@ -850,7 +856,7 @@ def _vectors(vectors: np.ndarray, as_base64: bool) -> Iterator[bytes]:
 
 
 def _list(items: Iterator[Any], size: int = _ROWS) -> Iterator[bytes]:
-    """Yields the parts of a list, so many items each."""
+    """Yields the parts of a list in JSON, `size` items each."""
     yield b"["
     between = b""
     while some := list(itertools.islice(items, size)):

@@ -2,9 +2,10 @@
 
 While a batch is computed, on a thread of its own, the requests that arrive wait in a queue of
 bounded length; the next batch takes from it what fits, counted in tokens. Nothing waits while
-nothing is computed. A request of more tokens than a batch is computed in pieces, between which it
-is the others' turn, and which end when nobody waits for it. A batch has no more tokens than were
-computed in a fraction of a second last, as more at once do not go faster on a CPU.
+nothing is computed. A request of more tokens than a batch is computed in pieces; other requests
+have their turn between two pieces, and no further piece follows when nobody waits for the answer.
+A batch has no more tokens than were last computed in a fraction of a second, as larger batches are
+no faster on a CPU.
 """
 
 import asyncio
@@ -37,11 +38,12 @@ class Limits:
 
     Attributes:
       batch_tokens: most tokens a batch; a request with more is computed in pieces of as many.
-      queue_tokens: tokens that may wait. A request is refused when they are more with it, unless
+      queue_tokens: most tokens that may wait. A request that would exceed them is refused, unless
         nothing else waits.
-      delay_seconds: how much longer a piece of a request of a whole batch, or more, waits than a
-        request of a few tokens, and after a piece of another one while such requests wait.
-      batch_seconds: time of a batch, about.
+      delay_seconds: how much later a request of a whole batch, or more, has its turn than a request
+        of a few tokens. It waits as long after a piece of another such request, while shorter
+        requests wait.
+      batch_seconds: approximate time of a batch.
     """
 
     batch_tokens: int = 16_384
@@ -57,9 +59,9 @@ class _Job:
     sums: np.ndarray
     result: asyncio.Future
     arrived: float
-    # When it is its turn; earlier ones come first.
+    # The time of its turn; requests with earlier turns come first.
     turn: float = 0.0
-    # Items that are computed, or that a batch has taken, and the results of these pieces.
+    # Number of items that batches have taken, and the results of these pieces.
     taken: int = 0
     found: list[Any] = dataclasses.field(default_factory=list)
 
@@ -75,7 +77,7 @@ class Batcher:
     Attributes:
       waiting: tokens in the queue.
       on_batch: called with the number of requests, of items and of tokens of each batch, the
-        seconds for which its new requests have waited, and those that it took.
+        seconds for which its new requests have waited, and the seconds that the batch took.
     """
 
     def __init__(self, work: Work, limits: Limits) -> None:
@@ -83,20 +85,22 @@ class Batcher:
         self.on_batch: Callable[[int, int, int, list[float], float], None] = lambda *_: None
         self._work, self._limits = work, limits
         self._queue: list[_Job] = []
-        # Tokens that were computed in a second of the last batch that was not tiny.
+        # Tokens per second of the last batch that was not tiny.
         self._rate = 0.0
-        # When it is the turn of another piece of a request that is larger than a batch.
+        # The earliest turn of another piece of any request that is larger than a batch.
         self._piece_turn = 0.0
         self._thread = ThreadPoolExecutor(1, "encode")
         self._closing, self._idle = False, asyncio.Event()
         self._idle.set()
 
     def submit(self, items: Sequence[Any], tokens: np.ndarray) -> asyncio.Future:
-        """Puts a request into the queue; cancel the future of one that nobody waits for.
+        """Puts a request into the queue and returns the future of its result.
+
+        Cancel the future if nobody waits for it any more.
 
         Args:
-          items: what is computed.
-          tokens: int `[n]`, of each item.
+          items: the arguments of `work`.
+          tokens: int `[n]`, tokens of each item.
 
         Raises:
           Overloaded: the queue is full.
@@ -113,7 +117,7 @@ class Batcher:
         job.result.add_done_callback(lambda _: self._forget(job))
         if self._idle.is_set():
             self._idle.clear()
-            # Others that come in the same turn of the loop are in the same batch.
+            # Requests that come in the same turn of the event loop are in the same batch.
             loop.call_soon(self._next)
         return job.result
 
@@ -123,7 +127,7 @@ class Batcher:
         return time.monotonic() - min(waits, default=time.monotonic())
 
     async def close(self, abandoned: bool = False) -> None:
-        """Computes what is in the queue, and ends; if abandoned, at once, leaving its thread."""
+        """Computes the queue, and ends; if `abandoned`, ends at once and leaves its thread."""
         self._closing = True
         if not abandoned:
             await self._idle.wait()
@@ -135,17 +139,17 @@ class Batcher:
         self._queue.append(job)
 
     def _delay(self, job: _Job) -> float:
-        """Returns by how many seconds a request comes after those of a few tokens."""
+        """Returns by how many seconds a request has its turn later than a short one."""
         return min(1.0, job.left / self._limits.batch_tokens) * self._limits.delay_seconds
 
     def _forget(self, job: _Job) -> None:
-        """Takes out of the queue what is left of a request that has its answer, or needs none."""
+        """Removes the rest of a request that has its answer, or needs none, from the queue."""
         if job in self._queue:
             self._queue.remove(job)
             self.waiting -= job.left
 
     def _next(self) -> None:
-        """Gives the next batch to the thread; without any, the batcher is idle."""
+        """Gives the next batch to the thread; with an empty queue, the batcher is idle."""
         if not self._queue:
             self._idle.set()
             return
@@ -157,7 +161,7 @@ class Batcher:
             try:
                 results = self._work(pieces)
             except BaseException as error:
-                # An encoder of a user's module may even exit; the service goes on.
+                # An encoder of a user's module may even call `sys.exit`; the service goes on.
                 failed = error if isinstance(error, Exception) else RuntimeError(repr(error))
                 results = [failed] * len(jobs)
             seconds = max(time.monotonic() - began, 1e-6)
@@ -179,7 +183,7 @@ class Batcher:
             return
         if isinstance(result, Exception):
             job.result.set_exception(result)
-            # Now, as the next batch is taken before the callback runs.
+            # It is removed now, as the next batch is taken before the future's callback runs.
             self._forget(job)
             return
         job.found.append(result)
@@ -190,8 +194,8 @@ class Batcher:
         """Takes the next batch: at least one item, and of each request all or a part.
 
         Returns:
-          The requests, the items of each, all of their tokens, and the seconds that requests of
-          which nothing was computed before have waited.
+          The requests, the items of each, the number of their tokens, and the seconds for which
+          the new requests among them have waited.
         """
         jobs: list[_Job] = []
         pieces: list[Sequence[Any]] = []
@@ -200,7 +204,7 @@ class Batcher:
         most = min(most, self._limits.batch_tokens)
 
         def turn(job: _Job) -> float:
-            # Many large requests have no more turns than one.
+            # Many large requests together have no more turns than a single one.
             return max(job.turn, self._piece_turn) if job.left > most else job.turn
 
         for job in sorted(self._queue, key=turn):

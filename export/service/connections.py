@@ -1,4 +1,4 @@
-"""Limits that uvicorn lacks: for connections that send no request, send it badly, or do not read.
+"""Limits that uvicorn lacks: for clients that send no request, send a bad one, or do not read.
 
 uvicorn's `limit_concurrency` counts connections, silent ones too, and has no time limit before the
 first request; `timeout_keep_alive` is for the time between requests.
@@ -13,30 +13,33 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Bytes that are parsed before it is looked whether their chunks are small, and how many chunks
-# before it is others' turn: a chunk takes some 10 µs.
+# Bytes that are parsed before the size of their chunks is checked; chunks that are parsed before
+# other connections have their turn, as a chunk takes some 10 µs.
 _SLICE, _TURN_CHUNKS = 4096, 50
-# So many chunks may have any size; of more, the mean must reach so many bytes.
+# This many chunks of a body may have any size; the mean size of more chunks must reach this many
+# bytes.
 _CHUNKS, _CHUNK_BYTES = 200, 1024
-# Seconds that a client wins back by reading what made the writing pause, some 48 KiB.
+# Seconds of `stalled_seconds` that a client gets back for reading the data, some 48 KiB, at which
+# writing was paused.
 _READ_SECONDS = 3.0
 # Status in the log for an answer that is not whole.
 CLIENT_CLOSED = 499
-# How often it is looked whether a client that sends no more is still there.
+# Seconds between two checks whether a client that sends no more is still there.
 _GONE_SECONDS = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class ConnectionLimits:
-    """How long, and how many, connections are kept.
+    """Limits of the time and the number of connections.
 
     Attributes:
-      header_seconds: until the headers of a request are complete, from the connection or the first
-        byte after the last answer.
-      stalled_seconds: for which a client may keep an answer waiting in all, and 3 s more for each
-        48 KiB that it reads.
-      connections: at once; with more, one is closed: the oldest that sent no byte, else the newest
-        without a whole request, or that keeps its answer waiting, of the address that has most.
+      header_seconds: time until the headers of a request must be complete, from the connection or
+        the first byte after the last answer.
+      stalled_seconds: time for which a client may keep answers waiting in all, and 3 s more for
+        each 48 KiB that it reads.
+      connections: most connections at once. With more, the oldest that sent no byte is closed. If
+        all have sent some, the newest is closed that sent no whole request or keeps its answer
+        waiting, of the address with most such connections.
     """
 
     header_seconds: float = 10.0
@@ -51,9 +54,9 @@ def http_protocol(
 
     Args:
       limits: of connections.
-      log: called with a line of JSON for what is closed without a request. A request that gets no
-        whole answer has the log's status and the reason in its scope, as `unanswered`, and `lost`
-        of its scope, if there, is called then.
+      log: called with a line of JSON for a connection that is closed without a request. For a
+        request that gets no whole answer, `unanswered` of its scope gets the status and the reason
+        for the log, and `lost` of its scope, if there, is called.
     """
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -61,7 +64,7 @@ def http_protocol(
     # Connections without a whole request, and those whose client does not read its answer, in the
     # order in which the service began to wait for them.
     waiting: dict[Any, None] = {}
-    # States of a client whose request is here to its end.
+    # States of a client whose request has arrived to its end.
     whole = (h11.DONE, h11.MUST_CLOSE, h11.MIGHT_SWITCH_PROTOCOL)
 
     class Protocol(H11Protocol):
@@ -82,7 +85,7 @@ def http_protocol(
                     self._chunk_bytes += len(event.data)
                 elif isinstance(event, h11.Request):
                     if {b"content-length", b"transfer-encoding"} <= dict(event.headers).keys():
-                        # RFC 9112, 6.1: a server before this one may have taken the other one.
+                        # RFC 9112, 6.1: a proxy before this server may have taken the other length.
                         raise h11.RemoteProtocolError("two lengths")
                 return event
 
@@ -109,7 +112,7 @@ def http_protocol(
                 self._parse(data)
 
         def _parse(self, data: bytes) -> None:
-            """Parses data, and what has small chunks a part at a time, in turn with others."""
+            """Parses data, with small chunks part by part, in turn with other connections."""
             before, self._rest = self._chunks, b""
             for start in range(0, len(data), _SLICE):
                 if self.transport.is_closing():
@@ -126,7 +129,7 @@ def http_protocol(
                     break
             if not self.transport.is_closing():
                 if self.conn.their_state in whole and not self.conn.trailing_data[0]:
-                    # uvicorn pauses at a large body, and only by reading it is seen who has left.
+                    # uvicorn pauses at a large body, but only reading shows whether a client left.
                     self.flow.resume_reading()
                 if not self._rest and not self.flow.read_paused:
                     self.transport.resume_reading()
@@ -137,9 +140,9 @@ def http_protocol(
             if self.conn.their_state not in whole:
                 return False
             if self.conn.our_state is h11.SEND_RESPONSE and self.conn.their_http_version != b"1.0":
-                # Only a client that has closed its reading side, too, resets the connection then.
+                # Only a client that has closed its reading side too answers this with a reset.
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            # The end is read once more after reading was paused.
+            # After a pause of reading this method is called again, so an earlier timer is stopped.
             _stop(self._ended)
             self._look()
             return True
@@ -158,7 +161,7 @@ def http_protocol(
             if self._ended and self.conn.their_state is not h11.DONE:
                 self.transport.close()
                 return
-            # uvicorn's own time until the next request has begun.
+            # uvicorn's own timer until the next request has begun.
             self._watch(timed=False)
 
         def pause_writing(self) -> None:
@@ -177,7 +180,7 @@ def http_protocol(
             self._await()
 
         def _look(self) -> None:
-            """Ends a connection that its client has reset; nothing else tells after its end."""
+            """Ends a connection that its client has reset, which nothing else shows by then."""
             if self.transport.get_extra_info("socket").getsockopt(
                 socket.SOL_SOCKET, socket.SO_ERROR
             ):
@@ -186,7 +189,7 @@ def http_protocol(
                 self._ended = self.loop.call_later(_GONE_SECONDS, self._look)
 
         def _refuse(self, message: str) -> None:
-            """Answers 400 in OpenAI's form where no answer has begun, and closes."""
+            """Answers 400 in OpenAI's form if no answer has begun; closes the connection."""
             begun = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
             self._note(message, CLIENT_CLOSED if begun else 400)
             if not begun:
@@ -210,7 +213,7 @@ def http_protocol(
             return self.cycle is not None and not self.cycle.response_complete
 
         def _note(self, why: str, status: int = CLIENT_CLOSED) -> None:
-            """Logs why the connection ends; where a request is open, with the request."""
+            """Logs why the connection ends; if a request is open, together with the request."""
             if self._unanswered():
                 self.cycle.scope.setdefault("unanswered", (status, why))
                 self.cycle.scope.get("lost", lambda: None)()
@@ -228,12 +231,12 @@ def http_protocol(
                 counts = collections.Counter(_address(one) for one in others)
                 most = max(counts.values())
                 closed = next(one for one in reversed(others) if counts[_address(one)] == most)
-            # Now, as others may connect before it is lost.
+            # It is removed now, as others may connect before `connection_lost` is called.
             waiting.pop(closed, None)
             closed._abort("closed for another connection")
 
         def _await(self) -> None:
-            """Notes whether it waits for the client, which is to send a request or to read."""
+            """Notes whether the connection waits for its client to send a request or to read."""
             if self._stalled or self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
                 waiting.setdefault(self)
             else:

@@ -1,4 +1,4 @@
-"""Texts to what is computed of them, and that to vectors, for several requests at once."""
+"""Texts to items that an encoder embeds, and items to vectors, for several requests at once."""
 
 import dataclasses
 import sys
@@ -14,7 +14,7 @@ from official_cmlm.tokenization import TokenRows
 
 # The values of a request's `input_type`, and the role of retrieval that each names.
 INPUT_TYPES = {"query": "query", "document": "document", "passage": "document"}
-# Characters a token, about, where an encoder cannot count its tokens.
+# Approximate number of characters a token, where an encoder cannot count its tokens.
 _CHARACTERS = 4
 
 
@@ -27,10 +27,10 @@ class UnknownPrompt(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Prompt:
-    """The choice of a prompt by a request; without either, it is the encoder's default prompt.
+    """The choice of a prompt by a request; without name and role, the encoder's default prompt.
 
     Attributes:
-      name: of the encoder's prompt.
+      name: name of the encoder's prompt.
       role: `query` or `document`, whose prompt is taken.
     """
 
@@ -43,7 +43,7 @@ class Rows:
     """Texts that are read once, when they arrive.
 
     Attributes:
-      items: what `Embedder.embed` takes, one a text; ids without those that are not embedded.
+      items: the items for `Embedder.embed`, one a text; ids are without those beyond the length.
       tokens: int64 `[n]`, tokens of each before it is cut; an estimate if they are not `exact`.
       exact: whether the encoder counts its tokens.
     """
@@ -62,7 +62,7 @@ class Embedder(Protocol):
     """An encoder as the service sees it.
 
     Attributes:
-      name: of the encoder.
+      name: name of the encoder.
       dimension: width of the vectors.
       max_seq_length: tokens that are read of a text; None if that is not known.
       prompts: the names that requests may give.
@@ -86,7 +86,7 @@ class TokenEmbedder:
     """The `Embedder` of a `SentenceEncoder`: texts are tokenised when they arrive."""
 
     def __init__(self, encoder: SentenceEncoder, name: str, precision: str = "float32") -> None:
-        """Takes the encoder, and computes what the first request would wait for."""
+        """Takes the encoder, and embeds two texts, so that the first request need not wait."""
         self.encoder, self.name = encoder, name
         self.dimension, self.max_seq_length = encoder.dimension, encoder.max_seq_length
         self.prompts = sorted(encoder.prompts)
@@ -94,7 +94,7 @@ class TokenEmbedder:
         self.embed(self.read(["A short text.", ""], Prompt()).items)
 
     def read(self, texts: Sequence[str], prompt: Prompt, whole: bool = False) -> Rows:
-        """See `Embedder.read`; whole texts keep all of their ids."""
+        """See `Embedder.read`; with `whole`, texts keep all of their ids."""
         if prompt.name is not None and prompt.name not in self.encoder.prompts:
             raise UnknownPrompt(prompt.name, self.prompts)
         rows = self.encoder.token_rows(texts, role=prompt.role, prompt_name=prompt.name)
@@ -104,7 +104,7 @@ class TokenEmbedder:
     def rows_of_ids(self, given: Sequence[Sequence[int]]) -> Rows:
         """Returns rows of ids that a client has sent, special tokens included.
 
-        Without these they are refused, as they may be the ids of another tokenizer.
+        Rows without special tokens are refused, as they may be the ids of another tokenizer.
 
         Raises:
           UserError: for such a row, or a number that is not an id of the vocabulary.
@@ -149,7 +149,7 @@ class TextEmbedder:
         role = prompt.name or prompt.role or ""
         if prompt.name is not None and prompt.name not in self._opened.roles:
             raise UnknownPrompt(prompt.name, self.prompts)
-        # An encoder without roles for retrieval embeds both alike.
+        # An encoder without roles for retrieval embeds queries and documents alike.
         role = role if role in self._opened.roles else ""
         before = self._opened.roles[role].prompt if role else self._opened.prompt
         whole, count = [before + text for text in texts], self._opened.count_tokens
@@ -174,14 +174,14 @@ class TextEmbedder:
 
 
 def _rows(found: list[np.ndarray], most: int | None) -> Rows:
-    """Returns rows of ids, each cut to so many; copies, as a view would hold all of them."""
+    """Returns rows cut to `most` ids; they are copies, as a view would hold the ids of all rows."""
     return Rows([ids[:most].copy() for ids in found], np.array([len(ids) + 2 for ids in found]))
 
 
 def embed_requests(
     embedder: Embedder, requests: Sequence[Sequence[Any]]
 ) -> list[np.ndarray | Exception]:
-    """Embeds the items of several requests in one call; what fails is halved until it is found.
+    """Embeds the items of several requests in one call; if it fails, halves are tried separately.
 
     Returns:
       The vectors or the error of each request; no error affects other requests.

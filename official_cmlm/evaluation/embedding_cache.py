@@ -16,7 +16,7 @@ from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
-# Texts per call of the encoder and worker; a killed run loses at most this much work.
+# Texts per call of the encoder and per worker; a killed run loses at most this much work.
 _CHUNK = 2048
 
 
@@ -36,9 +36,9 @@ class CachedEncoder:
     ((3, 2), (2, 2), ['a', 'b', 'c'])
 
     Attributes:
-      seconds: that embedding took, in this process.
+      seconds: time that embedding took in this process.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
-      roles: by name; their embeddings are kept apart, in the same store.
+      roles: roles by name; their embeddings are kept apart, in the same store.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class CachedEncoder:
           progress: called with the number of texts to encode; returns a function to call with the
             number just encoded. Default: silent.
           fine_tune, roles: see the class. Default: none.
-          workers: number of processes among which `encode` divides its texts; a call has so many
-            times 2,048. Default 1.
+          workers: number of processes among which `encode` divides its texts; a call has up to
+            2,048 texts for each process. Default 1.
 
         Raises:
           UserError: if the folder's files are invalid, or another run uses them.
@@ -95,8 +95,8 @@ class CachedEncoder:
 
     @property
     def constant(self) -> bool:
-        """Whether all vectors are equal, of two texts or more."""
-        # A few rows tell, as a rule.
+        """Whether there are vectors of two texts or more, and all of them are equal."""
+        # The first rows of most encoders differ, and then no others are compared.
         parts = (self._vectors[:64], self._vectors)
         return len(self._rows) > 1 and all((part == self._vectors[0]).all() for part in parts)
 
@@ -106,9 +106,9 @@ class CachedEncoder:
         return self._vectors.shape[1] if self._rows else None
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Embeds (role, texts) that later calls will ask for together, so that batches are full.
+        """Embeds texts that later calls will ask for, all together, so that batches are full.
 
-        The role is "" for texts without one.
+        `wanted` has pairs of a role, "" for none, and its texts.
         """
         by_role: dict[str, dict[bytes, str]] = {}
         for role, texts in wanted:
@@ -118,8 +118,8 @@ class CachedEncoder:
         report = self._progress(total) if total else None
         began = time.monotonic()
         for role, new in by_role.items():
-            # Longest first: similar lengths share a batch, and the time left is not estimated too
-            # low.
+            # The longest texts come first: similar lengths share a batch, and the time left is not
+            # estimated too low.
             order = sorted(new, key=lambda key, new=new: -len(new[key]))
             for start in range(0, len(order), self._chunk):
                 chunk = order[start : start + self._chunk]
@@ -132,7 +132,7 @@ class CachedEncoder:
         return self._embed("", texts)
 
     def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts of a role; "": without one."""
+        """Embeds texts of a role; the name "" stands for none."""
         self.prepare([(role, texts)])
         keys = [_key(text, role) for text in texts]
         if not keys:
@@ -152,7 +152,8 @@ class CachedEncoder:
         else:
             if not rows:
                 atomic_write_text(self._folder / "width", str(width))
-            # Vectors first: a vector without its hash is ignored, a hash without its vector is not.
+            # Vectors are written first: a vector without its hash is ignored, a hash without its
+            # vector is not.
             for name, size, content in (
                 ("vectors.f32", 4 * width, vectors.tobytes()),
                 ("names.bin", _KEY_BYTES, b"".join(keys)),
@@ -167,7 +168,7 @@ class CachedEncoder:
         self._extend(keys, vectors)
 
     def _extend(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        """Takes all vectors, of which `keys` are the last."""
+        """Takes all vectors, of which the last have these keys."""
         self._vectors = vectors
         self._rows.update(zip(keys, range(len(self._rows), len(vectors))))
 

@@ -20,11 +20,12 @@ CountTokens = Callable[[list[str]], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """How an encoder embeds texts of one role, such as queries, where that is a way of its own.
+    """An encoder's special way of embedding texts of one role, such as queries.
 
     Attributes:
       encode: n strings, without the prompt -> float array `[n, dim]`.
-      prompt: what it puts before each text; empty if that is not known, or another model embeds.
+      prompt: the text that `encode` puts before each text; empty if that is not known, or if the
+        role has a model of its own.
     """
 
     encode: Encode
@@ -42,7 +43,7 @@ def prompted(encode: Encode, prompt: str) -> Role:
 
 
 def roles_of(encode: Encode) -> Mapping[str, Role]:
-    """Returns name -> role of an encoder: its attribute `roles`; nothing for a plain function."""
+    """Returns name -> role of an encoder: its attribute `roles`; empty for a plain function."""
     return getattr(encode, "roles", {})
 
 
@@ -54,7 +55,7 @@ def for_role(encode: Encode, name: str) -> Encode:
 
 @dataclasses.dataclass(frozen=True)
 class OpenedEncoder:
-    """An encoder with what identifies it in results; `official_cmlm.encoders` opens one.
+    """An encoder with the facts that identify it in results; `official_cmlm.encoders` opens it.
 
     Attributes:
       name: shown in tables.
@@ -63,13 +64,13 @@ class OpenedEncoder:
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
       roles: by name, such as `query` and `document`, or a task of mteb.
-      max_seq_length: longer texts are cut to so many tokens; None if that is not known.
+      max_seq_length: longer texts are cut to this many tokens; None if that is not known.
       count_tokens: lengths of texts in the encoder's own tokens, without any prompt; None if it
-        cannot say them.
+        cannot count them.
       workers: number of processes among which `encode` divides its texts.
       prompt: the text that `encode` itself puts before each; empty if unknown.
       tokenize: n strings, which get no prompt, -> the ids of each, not cut, without special ones;
-        None if texts cannot be tokenised apart.
+        None if the encoder cannot tokenise texts separately.
       encode_ids: n rows of such ids -> vectors as of `encode`.
     """
 
@@ -100,17 +101,17 @@ def requests_by_role(
 def prepare(encode: Encode, texts: Mapping[str, Iterable[str]]) -> None:
     """Lets an encoder that caches embed the texts of each role together.
 
-    So similar lengths share a batch. A plain function is left alone.
+    Texts of similar lengths share a batch then. Nothing is done for a plain function.
     """
     if hasattr(encode, "prepare"):
         encode.prepare(requests_by_role(texts, roles_of(encode)).items())
 
 
 class LanguageEncoders:
-    """One encoder a language, for suites that know which language a text is in.
+    """One encoder for each language, for suites that know which language a text is in.
 
     Attributes:
-      languages: their codes.
+      languages: codes of the languages.
     """
 
     def __init__(self, encoders: Mapping[str, Encode]) -> None:
@@ -155,7 +156,7 @@ def checked(encode: Encode) -> Encode:
         except UserError:
             raise
         except Exception as error:
-            # The user's own code: any exception is a fault of the encoder, not of the suite.
+            # The code is the user's own: any exception is a fault of the encoder, not of the suite.
             raise EncoderError(
                 f"the encoder failed on {len(texts)} texts, the first of them {texts[0]!r:.80}: "
                 f"{type(error).__name__}: {error}"
@@ -175,7 +176,7 @@ def checked(encode: Encode) -> Encode:
                 f"the encoder returned vectors of width {vectors.shape[1]} after vectors of width "
                 f"{width[0]}; all must have the same width"
             )
-        # A copy, since an encoder may reuse its buffer.
+        # The vectors are copied, since an encoder may reuse its buffer.
         with np.errstate(over="ignore"):
             vectors = np.array(vectors, np.float32)
         bad = ~np.isfinite(vectors).all(axis=1)
@@ -200,8 +201,8 @@ PROBES = (
 def fingerprint(encode: Encode) -> str:
     """Returns sixteen hexadecimal digits computed from an encoder's vectors of a few dozen texts.
 
-    For encoders that exist only as Python objects; for a folder use a digest of its files. If the
-    encoder fails on a text, its error message enters the digest instead.
+    It is for encoders that exist only as Python objects; for a folder use a digest of its files. If
+    the encoder fails on a text, its error message enters the digest instead.
     """
     digest = hashlib.sha256()
     for probe in PROBES:

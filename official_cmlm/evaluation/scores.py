@@ -44,7 +44,7 @@ class Score:
 class MissingData(UserError):
     """A file or folder of evaluation data is not there.
 
-    It is told from other errors, since a task without data is left out rather than failed.
+    It has a class of its own, since a task without data is left out rather than failed.
 
     Attributes:
       what: the path that was looked for.
@@ -88,11 +88,11 @@ class SuiteReport:
       figures: name -> plain data (lists, dicts, numbers) of a figure.
       notes: remarks for the reader, e.g. how many lines were skipped.
       missing: tasks without data.
-      failures: what has data and could not be scored, one line each.
+      failures: tasks that have data and could not be scored, and other faults, one line each.
       seeds: the random seeds used.
       predictions: task -> (text, other text, human score or label, prediction) of each pair.
       documents: path below the output folder -> content of a JSON file there.
-      encoder: the encoder; None if it is a plain function, or there is one a language.
+      encoder: the encoder; None if it is a plain function, or if each language has its own.
       configuration: settings of trainings on which every score depends, shown with the scores
         where they are compared with published ones; empty: none.
       encoder_languages: languages that have an encoder of their own; empty: one embeds all.
@@ -165,9 +165,10 @@ class SuiteReport:
     def task(self, name: str) -> Iterator[None]:
         """Reports the exceptions of a block, after which the suite goes on.
 
-        `MissingData` is added to `missing`, others become a line of `failures`; the stack trace of
-        an unexpected one is kept in `traces`. `EncoderError` is raised again, since it concerns
-        every task, and so is every exception if the name is empty: the block is the whole suite.
+        `MissingData` is added to `missing`, other exceptions become a line of `failures`; the stack
+        trace of an unexpected one is kept in `traces`. `EncoderError` is raised again, since it
+        concerns every task. With an empty name the block is the whole suite, and every exception is
+        raised again.
         """
         try:
             yield
@@ -189,9 +190,9 @@ class TaskLengths:
 
     Attributes:
       texts: number of texts.
-      cut: of them, longer than the encoder reads.
-      tokens: of all texts.
-      tokens_cut: of them, cut off.
+      cut: number of texts that are longer than the encoder reads.
+      tokens: number of tokens of all texts.
+      tokens_cut: number of tokens that are cut off.
     """
 
     texts: int = 0
@@ -206,7 +207,7 @@ class TextLengths:
     Without an encoder, or if it cannot count tokens, nothing is counted.
 
     Attributes:
-      tasks: task -> lengths of its texts; the task is empty for a suite that is a single one.
+      tasks: task -> lengths of its texts; the name is empty for a suite of a single task.
     """
 
     def __init__(self, encoder: OpenedEncoder | None) -> None:
@@ -232,7 +233,7 @@ class TextLengths:
                 counts.tokens_cut += int(excess.sum())
 
     def notes(self) -> list[str]:
-        """Returns a line on the texts that were cut, the most affected task first; none without."""
+        """Returns a line on the texts that were cut, the most affected task first, or no line."""
         cut = {task: found for task, found in self.tasks.items() if found.cut}
         if not cut:
             return []

@@ -27,10 +27,10 @@ class Metric:
       detail: shown after the unit, e.g. `mean of both directions`.
       better: 1 if higher values are better, -1 if lower ones are, 0 if neither.
       decimals: shown in tables; bars show one less.
-      main: whether the metric stands for a task in the summary and in bars. Of several the first
-        that was scored does.
-      statistic: computes the score from predictions `[n]` and human scores or labels `[n]`, of a
-        metric of pairs whose interval can be computed.
+      main: whether the metric stands for a task in the summary and in bars. Of several main metrics
+        the first that was scored does.
+      statistic: function that computes the score from predictions `[n]` and human scores or labels
+        `[n]`, for a metric of pairs, whose interval can be computed; None for other metrics.
       names_row: whether the label takes the place of the task's name, as for a paper's average.
     """
 
@@ -62,9 +62,9 @@ class SuiteResults:
 
     Attributes:
       metrics: all that the suite adds to its report.
-      averages: regular expression of the names, whole, of tasks that are averages of others.
-      panel: name of a task -> (title of its chart, "" for the suite's own tasks; label in there).
-        None for a part of another task, which is not drawn.
+      averages: regular expression that matches the whole names of tasks that average others.
+      panel: name of a task -> (title of its chart, "" for the suite's own tasks; label in it). None
+        for a part of another task, which is not drawn.
       bars: title of the bar charts, drawn from the main metrics; empty: none.
       axis: quantity and unit of bars. Default: the text of the first main metric.
       references: the papers' rows that are marked at the bars, see `report.papers`: (paper, table,
@@ -112,12 +112,12 @@ class Task:
       error: the exception that `texts` raised; raised again in place of scores.
       unread: name in results -> exception, of parts that cannot be read while others can.
       is_optional: whether a task without data is left out rather than reported as missing.
-      text_languages: of its texts, in codes of two letters where they have one; empty: unknown, or
-        of no concern.
+      text_languages: languages of its texts, in codes of two letters where they have one; empty:
+        unknown or irrelevant.
       files: path -> SHA-256, of the files that `texts` read.
-      trained_by: names of the options on which the scores depend, of a task whose training takes
-        long: later runs take its scores while these options and its files are the same. Empty for
-        other tasks. The scores depend on no other task.
+      trained_by: for a task whose training takes long, names of the options on which its scores
+        depend: later runs take the scores over while these options and its files are the same. Its
+        scores must not depend on other tasks. Empty for other tasks.
     """
 
     name: str
@@ -132,18 +132,18 @@ class Task:
     def texts(self) -> TextsByRole:
         """Reads the task's files and returns all texts that `score` embeds.
 
-        It may be called again, and then reads nothing.
+        A second call reads no file.
         """
         return {}
 
     def encoder_of(self, encode: Encode) -> Encode:
-        """Returns the encoder of its language, where each language has an encoder of its own."""
+        """Returns the encoder of its language if each language has its own, otherwise `encode`."""
         if isinstance(encode, LanguageEncoders) and len(self.text_languages) == 1:
             return encode.of(*self.text_languages)
         return encode
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        """Embeds the texts with `encode`, which then only looks them up, and adds scores."""
+        """Adds scores; `encode` embeds the texts, of which it has stored the vectors by then."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -151,7 +151,7 @@ class Summary(Task):
     """The averages of a suite's tasks, and other remarks on them.
 
     Attributes:
-      add: adds them to the report.
+      add: adds the averages and remarks to the report.
     """
 
     add: Callable[[SuiteReport], None]
@@ -165,9 +165,9 @@ def with_encoders(
 ) -> Iterator[Task]:
     """Yields the tasks that the encoders of `report` can score; a note lists the others.
 
-    Where each language has an encoder, these are the tasks of one of these languages: vectors of
-    two encoders cannot be compared, unless the suite maps one space to another (`across`). Tasks
-    without languages, such as averages, stay.
+    Where each language has an encoder, a task in one of these languages can be scored, but a task
+    in two of them cannot: vectors of two encoders cannot be compared, unless the suite maps one
+    space to another (`across`). Tasks without languages, such as averages, stay.
 
     Raises:
       UserError: if no task with a language stays.
@@ -191,9 +191,10 @@ def with_encoders(
 
 
 def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
-    """Reads the files of a suite's tasks; each gets its own of `files`, those of the `DataFolder`.
+    """Reads the files of a suite's tasks; `files` are the `DataFolder`'s, which records all files.
 
-    Exceptions stay in `Task.error`, so that they are reported in the order of the tasks.
+    Each task gets the entries of the files that it read. Exceptions are kept in `Task.error`, so
+    that they are reported in the order of the tasks.
     """
     found: deque[Task] = deque()
     try:
@@ -215,7 +216,7 @@ def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
 
 
 def score_tasks(tasks: deque[Task], report: SuiteReport, score: Callable[[Task], None]) -> None:
-    """Scores what `read_tasks` returned, one task after the other, and releases each.
+    """Scores the result of `read_tasks`, one task after the other, and releases each task.
 
     Raises:
       Exception: the error of a task without a name, or of the encoder.

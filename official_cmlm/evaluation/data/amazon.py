@@ -82,8 +82,8 @@ def parse_records(lines: Sequence[str]) -> Rows:
 def parse_markup(lines: Sequence[str]) -> Rows:
     """Reads (stars, text) from `<rating>` and `<text>` of each `<item>`; None if malformed.
 
-    The files are not well-formed XML, so items are found by pattern. Of entities, only HTML's
-    character references are replaced.
+    The files are not well-formed XML, so items are found by pattern. Character references are
+    replaced as in HTML.
     """
     items = re.findall(r"<item>(.*?)</item>", "\n".join(lines), flags=re.DOTALL)
     return [_row(_field(item, "rating"), _field(item, "text")) for item in items]

@@ -50,7 +50,7 @@ class Collection:
 def collections_in(root: Path) -> dict[str, Path]:
     """Returns name -> folder of the data sets below `beir` or `nanobeir`, else below or in `root`.
 
-    One that has parts is a folder of theirs (BEIR's CQADupStack: `cqadupstack/android` …).
+    A data set with parts is a folder of their folders (CQADupStack: `cqadupstack/android` …).
     """
     bases = [root / name for name in ("beir", "nanobeir") if (root / name).is_dir()]
     if not bases and _is_collection(root):
@@ -214,7 +214,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             raise UserError(f"{where}: no column of {listed(_COLUMNS)}, it has {listed(columns)}")
         return names
 
-    # Texts are held, and a text that occurs once in the file can be that of all rows.
+    # All texts are held in memory, and a text that the file stores once can be that of all rows.
     most = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
     with open_file(str(path)) as file:
         for _, where, row in read_records(str(path), "parquet", file, needed):

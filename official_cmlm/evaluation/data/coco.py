@@ -101,7 +101,7 @@ def _images(features: Any, size: int) -> np.ndarray:
         shapes = {getattr(row, "shape", None) for row in features}
         if None in shapes or len(shapes) > 1:
             raise Refused("features is no list of arrays of one shape")
-        # A file that names one row many times makes more of it than it can hold.
+        # A pickle may name one row many times, which would expand to more than the file holds.
         if len(features) * features[0].nbytes > size:
             raise Refused(f"features has {len(features)} rows, more than its file holds")
         images = np.stack(features)

@@ -95,7 +95,7 @@ class Queries:
 def find_folders(root: Path) -> list[Path]:
     """Finds folders with names or mentions, below the data folder or its `entity_linking`.
 
-    The first by path is taken of folders with the same name.
+    Of folders with the same name, the first by path is taken.
     """
     signs = ("entities.txt", "*_dictionary.txt", "AskAPatient.dict.txt", "umls_onto*.txt")
     signs += ("processed_*/*.concept", "xlbel_v*")
@@ -106,7 +106,8 @@ def find_folders(root: Path) -> list[Path]:
         for sign in signs
         for path in root.glob(f"{above}*/{sign}")
     }
-    own = root / "entity_linking"  # as a rule the folder of the folders
+    # This folder usually contains the folders with names or mentions.
+    own = root / "entity_linking"
     by_name = {
         folder.name: folder
         for folder in reversed(sorted(folders))
@@ -163,7 +164,7 @@ def _queries(folder: Path, split: str) -> list[Queries]:
         for place in ("", "xlbel_v0.0/", "xlbel_v1.0/"):
             paths = {*folder.glob(f"{place}*_query*.txt"), *folder.glob(f"{place}xlbel_*.txt")}
             named = {re.sub(r"^xlbel_", "", path.stem).partition("_")[0]: path for path in paths}
-            # All languages together repeat the others.
+            # The file of all languages repeats the other files.
             languages = sorted(named.keys() - {"all"}) or sorted(named)
             if languages:
                 return [Queries(name, (named[name],), by_id, cased=True) for name in languages]
@@ -180,7 +181,7 @@ def parse_dictionary(
     for line in lines:
         cells = [cell.strip() for cell in line.split(separator)]
         if len(cells) == 2 and cells[1] and split_ids(cells[0]):
-            # As SapBERT's `DictionaryDataset`.
+            # SapBERT's `DictionaryDataset` leaves these out too.
             if separator == "||" and cells[0].lower() == "cui-less":
                 continue
             names.append(cells[1])
@@ -201,7 +202,7 @@ def parse_rows(
 ) -> tuple[list[Mention], Counter[str]]:
     """Returns (mentions, lines left out by reason) of rows of cells.
 
-    `read` returns None of a malformed row, and an empty one of a row that holds no mention.
+    `read` returns None for a malformed row, and an empty tuple for a row that holds no mention.
     """
     mentions, left_out = [], Counter()
     for cells in rows:
@@ -229,7 +230,10 @@ def parse_lines(
 
 
 def _parts_by_ids(text: str, ids: str) -> str:
-    """Splits a mention with several ids at `|` and `+`; with one they belong to it."""
+    """Returns a mention with several ids, its parts separated by `|` alone; empty for one id.
+
+    In a mention with one id, `|` and `+` belong to the name.
+    """
     return text.replace("+", "|") if len(split_ids(ids)) > 1 else ""
 
 
@@ -285,8 +289,8 @@ def id_mention_row(cells: Sequence[str]) -> Row | None:
 def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
     """Reads COMETA's tab-separated table: (mentions, lines left out by reason).
 
-    Of its columns, which are found by the header, these are read: `Term`, and `General SNOMED ID`,
-    or for splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
+    The header tells where the columns are. These are read: `Term`, and `General SNOMED ID`, or for
+    splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
     """
     kind = "Specific" if path.parent.name.endswith("_specific") else "General"
     wanted = ("Term", f"{kind} SNOMED ID")

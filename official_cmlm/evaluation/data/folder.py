@@ -38,7 +38,7 @@ class DataFolder:
     def folder(self, *candidates: str, hint: str, holding: Sequence[str] = ()) -> Path:
         """Returns the first of the folders below `root` that exists; `.` is the root itself.
 
-        The root is taken only if it contains one of the names of `holding`, if there are any.
+        The root is taken only if `holding` is empty or it contains one of these names.
 
         Raises:
           MissingData: if none of them exists; it has `hint`, source and layout of the data.
@@ -60,9 +60,9 @@ class DataFolder:
     ) -> list[str]:
         """Reads lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
 
-        A number of lines, without header and empty last line, other than that in
-        `published_files.json` gives a warning. `encodings` are tried in turn. A first line that
-        starts with `header` is left out; by default there is none.
+        If the number of lines, without header and empty last line, differs from that in
+        `published_files.json`, there is a warning. `encodings` are tried in turn. A first line that
+        starts with `header` is left out; by default files have no header.
 
         Raises:
           MissingData: if the file is missing; it has `hint`, the file's source and format.
@@ -93,10 +93,11 @@ class DataFolder:
         return header, lines
 
     def pairs(self, path: Path, hint: str, what: str, notes: list[str]) -> list[tuple[str, str]]:
-        """Reads lines of two cells separated by a tab; others are skipped, counted in a note.
+        """Reads lines of two cells separated by a tab; other lines are skipped, a note counts them.
 
         Raises:
-          MissingData, UserError: as in `lines`; also without any pair, which is called `what`.
+          MissingData, UserError: as in `lines`.
+          UserError: also without any pair; the message calls pairs `what`.
         """
         lines = self.lines(path, hint)
         rows = [tuple(cell.strip() for cell in line.split("\t")) for line in lines]
@@ -139,7 +140,8 @@ def csv_cells(line: str, delimiter: str = ",") -> list[str]:
     try:
         return next(csv.reader([line], delimiter=delimiter), [])
     except csv.Error:
-        return []  # a cell longer than the module takes
+        # A cell is longer than the module csv allows.
+        return []
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:
@@ -161,7 +163,7 @@ def finite(value: Any) -> float | None:
 
 
 def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:
-    """Returns a file's difference from the published one; None without one, or if unknown."""
+    """Returns how a file differs from the published one; None if it does not, or is not known."""
     known = _known(name)
     if rows is not None and rows != known.get("rows", rows):
         return f"{path}: {rows} rows, published with {known['rows']}; download it again"
@@ -186,13 +188,14 @@ def _split(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-# Names in the table omit the `_ABOVE` folders and include those of `_ROOTS`; users' files may not.
+# The table's names lack the folders `_ABOVE` and have those of `_ROOTS`; names of users' files may
+# differ in both.
 _ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/")
 _ROOTS = ("", "tatoeba/v1/", "pawsx/", "qnli/", "stsb_multi_mt/")
 
 
 def _known(name: str) -> dict:
-    """Returns the published file's `rows` and, if known, `sha256` (a list); else nothing."""
+    """Returns the published file's `rows` and, if known, `sha256` (a list); empty if unknown."""
     table = _table()
     for above in _ABOVE:
         name = name.removeprefix(above)
@@ -201,7 +204,7 @@ def _known(name: str) -> dict:
             return entry
         path = PurePosixPath(root + name)
         for pattern, rows in table["rows"].items():
-            # Unlike `fnmatch`, no `*` stands for folders.
+            # Unlike in `fnmatch`, a `*` does not match a `/`.
             if path.match(pattern):
                 return {"rows": rows}
     return {}

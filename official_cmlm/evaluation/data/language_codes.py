@@ -59,9 +59,9 @@ def chosen(
 
     Args:
       option: e.g. `tatoeba.languages`, for the message.
-      wanted: codes, in any case, as they are there or another code of the same language.
+      wanted: codes in upper or lower case: those of the data, or others of the same languages.
       there: codes as the data has them; the result is in this order.
-      report: gets those that are not there as missing, if any is. Default: none may lack.
+      report: gets the languages that are missing, unless all are. Default: none may be missing.
     """
     if not wanted:
         return list(there)
@@ -69,7 +69,7 @@ def chosen(
     lacking: dict[str, str] = {}
     known = ", ".join(there) or "none"
     for code in wanted:
-        # A folder may have files under both codes of a language: the written one goes first.
+        # A folder may have files under both codes of a language: the given code has priority.
         same = [one for one in there if one.casefold() == code.casefold()]
         same = same or [one for one in there if two_letters(one) == two_letters(code)]
         if not same:

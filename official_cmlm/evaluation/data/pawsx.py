@@ -30,7 +30,7 @@ _FLAT = re.compile(r"(.+)-([a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?)\.tsv")
 _FOLDER = re.compile(r"[a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?")
 # Names of Google's files -> those of XTREME's splits.
 _SPLITS = {"dev_2k": "dev", "test_2k": "test", "translated_train": "train"}
-# A quoted field spans at most so many lines; more than that is a quote without its second.
+# A quoted field spans at most this many lines; with more, its quotation mark is not closed.
 _MOST_LINES = 20
 
 Files = dict[str, Path]
@@ -38,13 +38,13 @@ Files = dict[str, Path]
 
 
 class Unsuitable(UserError):
-    """A split lacks languages, or a file of it is in no form that PAWS-X is published in."""
+    """A split that lacks languages, or a file in no form that PAWS-X is published in."""
 
 
 def splits(folder: Path) -> list[tuple[str, Files]]:
     """Finds the splits below a folder, by XTREME's names: `test`, `dev`, then others by name.
 
-    Files of both publishers are never mixed: a split that is there twice comes twice.
+    Files of both publishers are never mixed: a split that is there twice is listed twice.
     """
     found: dict[tuple[int, str], Files] = {}
     for path in sorted(folder.glob("*.tsv")):
@@ -68,8 +68,8 @@ def split_name(name: str) -> str:
 def first_sentences(data: DataFolder, path: Path) -> list[str]:
     """Returns the column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
-    Rows with another number of columns than the others, or with `NS`, have no sentence. A file
-    without a header is one that `csv` wrote.
+    Rows with a wrong number of columns, or with `NS`, have no sentence. A file without a header was
+    written by `csv`.
     """
     header, lines = data.table(path, HINT, lambda line: "sentence1" in _names(line))
     if not lines:
@@ -104,7 +104,7 @@ def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]
 def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
     """Reads rows of a file that `csv` wrote; a quoted field may have line ends.
 
-    A line that cannot be from there is split at tabs.
+    A line that `csv` cannot have written is split at tabs.
     """
     index = 0
     while index < len(lines):

@@ -1,7 +1,7 @@
 """Reads pickles of plain data and NumPy's arrays, and of nothing else.
 
-Some publishers ship arrays as pickles. What makes a pickle dangerous is that it may name any
-function of any module; here every name but the few that pickled arrays need is refused.
+Some publishers ship arrays as pickles. A pickle is dangerous because it may name any function of
+any module; here every name is refused but the few that pickled arrays need.
 """
 
 import codecs

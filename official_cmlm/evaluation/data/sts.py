@@ -127,10 +127,10 @@ def find_translations(root: Path, split: str) -> dict[str, Path]:
 
 
 def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
-    """Returns the tracks of SemEval-2017 below the data folder `root`: (texts, scores).
+    """Returns name -> (texts, scores) of SemEval-2017's tracks below the data folder `root`.
 
-    They are called e.g. `es-es`, or `es-en-4a`, as two tracks have that pair. Scores may be
-    missing.
+    A name is e.g. `es-es`, or `es-en-4a`, as two tracks have that pair of languages. The file of
+    scores may be missing.
     """
     for base in ("STS17", "sts17", "STS2017", "senteval/downstream/STS/STS17", "STS/STS17", "."):
         folders = [root / base, *sorted((root / base).glob("STS2017.*"))]
@@ -150,7 +150,7 @@ def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
 
 def find_russian(root: Path) -> tuple[Path, Path] | None:
     """Finds (texts, scores) of deepPavlovEval's Russian pairs; None if they are not there."""
-    # The second pair are the default names of deepPavlovEval's reader.
+    # The second pair has the default names of deepPavlovEval's reader.
     names = (("STS.input.MSRvid.txt", "STS.gs.MSRvid.txt"), ("input.txt", "labels.txt"))
     for base in ("", "STS", "deepPavlovEval/data", "senteval/downstream/STS"):
         folder = root / base / "STS2012_MSRvid_translated"
@@ -198,7 +198,7 @@ def scored_pairs(
 ) -> ScoredPairs:
     """Makes pairs of rows (first, second, score); malformed rows are left out and counted.
 
-    Messages have the path, its first line and the form that is known.
+    Errors name the path, its first line and the known form.
     """
     scored = [(row[0], row[1], finite(row[2])) for row in rows if len(row) == 3]
     scored = [row for row in scored if row[2] is not None]

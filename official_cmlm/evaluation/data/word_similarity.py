@@ -2,8 +2,8 @@
 
 Multi-SimLex (multisimlex.com) is published as one table of words and one of scores with a column a
 language, as a table a language with the scores of every annotator (`ENG.csv`), and, across
-languages, as a table a pair (`ENG-FRA.csv`). SimLex-999 has ten columns. Beside these, tables with
-the columns word1, word2, score, or id, word1, word2, pos, score. Columns are found by their names,
+languages, as a table a pair (`ENG-FRA.csv`). SimLex-999 has ten columns. Tables with the columns
+word1, word2, score, or id, word1, word2, pos, score are read too. Columns are found by their names,
 in any case and with or without a space, or by their number where no line names them.
 """
 
@@ -44,13 +44,14 @@ _FOLDERS = {
     CROSS_LINGUAL: ("cross_lingual_simlex",),
 }
 _WORDS, _SCORES = "translation.csv", "scores.csv"
-# A table of comma-separated values is one of a language if its name is a code: others lie around.
+# A .csv file is a language's table only if its name is a language's code, as the folder may hold
+# other .csv files.
 _LANGUAGE_FILE = re.compile(r"(?:([^-]+)\.tsv|([A-Za-z]{2,3})(?:-simlex)?\.csv)", re.IGNORECASE)
 _PAIR_FILE = re.compile(r"(?!.*-simlex)([^-]+)-([^-]+)\.(?:tsv|csv)", re.IGNORECASE)
 _SIMLEX_FILE = re.compile(r"simlex-(?!999)(.+)\.txt")
 _SIMLEX_999 = "simlex-999.txt"
 _SCORE_NAMES = ("score", "simlex999", "average", "mean", "similarity")
-# Number of columns without names -> those of the row's number, both words and the score.
+# Number of columns without names -> indices of the row's number, both words and the score.
 _BY_NUMBER = {3: (None, 0, 1, (2,)), 5: (0, 1, 2, (4,)), 10: (None, 0, 1, (3,))}
 
 Rows = Mapping[str, tuple[str, str, float]]
@@ -62,7 +63,7 @@ class PairFile:
     """The file that holds the pairs of a language, or of two languages.
 
     Attributes:
-      path: the file; of two tables that of the words.
+      path: the file; of two tables the one with the words.
       column: plain name of the language's columns in two tables, e.g. `eng`; else "".
     """
 
@@ -89,7 +90,7 @@ class WordPairs:
 
     @property
     def numbered(self) -> Rows:
-        """Rows by number; the last of equal numbers."""
+        """Rows by number; of rows with equal numbers the last."""
         return {number: (first, second, score) for number, first, second, score in self.rows}
 
 
@@ -97,8 +98,8 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
     """Finds the files of each data set by language or pair of languages; notes name ignored ones.
 
     Languages have their two-letter code where there is one, those of SimLex-999 the name in the
-    file; a pair has its codes in alphabetical order. What is wrong with the two tables of
-    Multi-SimLex is reported under `multi_simlex`.
+    file; a pair has its codes in alphabetical order. Faults of the two tables of Multi-SimLex are
+    reported under `multi_simlex`.
     """
     found: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
@@ -183,7 +184,7 @@ def crossed(first: Rows, second: Rows) -> ScoredPairs:
 
 
 def all_crossed(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
-    """Returns pair of languages -> pairs, for all two languages that give at least two pairs."""
+    """Returns pair of languages -> word pairs, for languages with at least two word pairs."""
     found = {
         pair_name(a, b): crossed(rows[a], rows[b])
         for a, b in itertools.combinations(sorted(rows), 2)
@@ -205,7 +206,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Returns a column's name for comparison: `Word 1`, `word_1` and `word1` are one."""
+    """Returns a column's name for comparison: `Word 1`, `word_1` and `word1` give the same."""
     return re.sub(r"[\s_\"]+", "", name).casefold()
 
 
@@ -260,7 +261,7 @@ def _mean(cells: Iterator[str]) -> float | None:
 
 
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
-    """Returns the languages of the two tables, as their plain columns name them."""
+    """Returns the languages of the two tables, by the plain names of their columns."""
     (words, _), (scores, _) = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
     found = [name[:-1] for name in words if name.endswith("1")]
     found = [name for name in found if name and f"{name}2" in words]
@@ -297,9 +298,9 @@ def _from_two_tables(data: DataFolder, file: PairFile) -> WordPairs:
 
 
 def _by_id(data: DataFolder, path: Path) -> tuple[list[str], dict[str, list[str]]]:
-    """Returns the plain names of a table's columns, and its rows by the column ID, else by place.
+    """Returns the plain names of a table's columns, and its rows by the column ID, else by number.
 
-    Short rows are filled up.
+    Short rows are filled up with empty cells.
     """
     header, lines = data.table(path, HINT, lambda line: True)
     names = [_plain(name) for name in _cells(header)]

@@ -28,10 +28,10 @@ Tick = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Solver:
-    """Trains one classifier, which has `predict`, for each of several regularisation strengths.
+    """A trainer of classifiers with a method `predict`, one for each regularisation strength.
 
     Attributes:
-      seed: of the trainings.
+      seed: seed of the trainings.
     """
 
     seed: int
@@ -45,7 +45,7 @@ class Solver:
         raise NotImplementedError
 
     def fit_folds(self, train: Part, folds: Sequence[Fold], tick: Tick) -> list[list[Any]]:
-        """Fits each fold of rows and labels by `fit`; ticks for each."""
+        """Fits each fold of rows and labels by `fit`; calls `tick(1)` after each."""
         found, (rows, labels) = [], train
         for fold in folds:
             parts = [
@@ -107,8 +107,9 @@ def inner_kfold(
 ) -> tuple[float, float]:
     """Returns the accuracy of tasks with a training set only: MR, CR, SUBJ, MPQA.
 
-    Nested cross-validation: each fold is classified by a classifier trained on the other folds,
-    whose strength is chosen by cross-validation within those. The result is the mean over folds.
+    The cross-validation is nested: each fold is classified by a classifier trained on the other
+    folds, whose strength is chosen by cross-validation within these. The result is the mean over
+    folds.
     There are folds * (folds + 1) trainings; the seed of the folds is fixed, as in the toolkit.
 
     Returns:
@@ -185,7 +186,7 @@ def _best(
 ) -> tuple[list[float], list[float]]:
     """Returns the best strength for each of several parts of the rows, and its accuracy, 0 to 1.
 
-    That is the mean over folds of the part, rounded to 0.01 % as in the toolkit.
+    The accuracy is the mean over the folds of the part, rounded to 0.01 % as in the toolkit.
     """
     rows, labels = train
     folds = [

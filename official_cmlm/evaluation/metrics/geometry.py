@@ -20,9 +20,9 @@ _DRAWN = 100
 def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
     """Returns the isotropy score, 0 (all in a narrow cone) to 1 (isotropic); higher is better.
 
-    min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c runs
-    over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and Viswanath
-    2018). If eigenvalues coincide, eigenvectors and score are not unique.
+    It is min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c
+    runs over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and
+    Viswanath 2018). If eigenvalues coincide, eigenvectors and score are not unique.
 
     With `by_rows` c runs over the rows of the matrix that has the eigenvectors as columns; see
     `suites.geometry`. These rows also depend on the arbitrary sign of each eigenvector.
@@ -30,7 +30,7 @@ def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
     matrix = np.asarray(vectors, np.float64)
     _, directions = np.linalg.eigh(matrix.T @ matrix)
     products = matrix @ (directions.T if by_rows else directions)
-    # In logarithms: exp(800) overflows float64.
+    # The sums are kept as logarithms, as exp(800) overflows float64.
     sums = np.concatenate([logsumexp(products, axis=0), logsumexp(-products, axis=0)])
     return float(np.exp(sums.min() - sums.max()))
 
@@ -62,7 +62,7 @@ def uniformity(vectors: np.ndarray) -> float:
         block = scaled[start : start + _ROWS]
         squared = lengths[start : start + _ROWS, np.newaxis] + lengths - 2.0 * (block @ scaled.T)
         kernel = np.exp(-2.0 * np.maximum(squared, 0.0))
-        # Each pair once: the entries right of the diagonal.
+        # Only the entries right of the diagonal are summed, so that each pair counts once.
         total += float(np.triu(kernel, k=start + 1).sum(dtype=np.float64))
     return float(np.log(total / (count * (count - 1) / 2)))
 

@@ -23,9 +23,9 @@ class Estimate:
     Attributes:
       values: the values by seed.
       mean: their mean.
-      deviation: their standard deviation (n - 1); None of a single one.
+      deviation: their standard deviation (n - 1); None for a single value.
       half: half of the width of the interval that holds the mean with CONFIDENCE, by Student's t
-        with n - 1 degrees of freedom; None of a single value.
+        with n - 1 degrees of freedom; None for a single value.
     """
 
     values: dict[int, float]
@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate(values: dict[int, float]) -> Estimate | None:
-    """Returns mean, deviation and interval of values by seed; None of no values."""
+    """Returns mean, deviation and interval of values by seed; None without values."""
     numbers = list(values.values())
     if len(numbers) < 2:
         return Estimate(values, numbers[0]) if numbers else None
@@ -51,13 +51,13 @@ def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | N
 def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[float, float] | None:
     """Returns the percentile interval of a statistic over resampled examples, with CONFIDENCE.
 
-    The columns are `[n]` each, of the same n examples. Of the difference of two encoders it is a
+    The columns are `[n]` each, of the same n examples. For a difference of two encoders this is a
     paired bootstrap, since the columns of an example stay together (Efron and Tibshirani 1993,
     chapter 13).
 
     Returns:
-      Its ends; None if the statistic raises `ValueError` or `UserError` for a sample, as an area
-      under the curve does where all examples have one label.
+      The ends of the interval; None if the statistic raises `ValueError` or `UserError` for a
+      sample, as an area under the curve does where all examples have one label.
     """
     try:
         found = stats.bootstrap(

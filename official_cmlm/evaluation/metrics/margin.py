@@ -98,7 +98,8 @@ def margins(
 def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:
     """Scores the candidates that reach the threshold by precision, recall and F1.
 
-    `scores` are float `[c]`, `correct` says which of them are among the `gold` gold pairs.
+    `scores` is float `[c]`, `correct` bool `[c]`, whether a candidate is a gold pair; `gold` is the
+    number of gold pairs.
     """
     taken = np.asarray(scores) >= threshold
     count, hits = int(taken.sum()), int((taken & correct).sum())

@@ -25,7 +25,7 @@ SIDES = ("both", "queries")
 
 @dataclasses.dataclass(frozen=True)
 class PrincipalComponentRemoval:
-    """Removes each language's principal components from its embeddings.
+    """A removal of each language's principal components from its embeddings.
 
     >>> rng = np.random.default_rng(0)
     >>> embeddings = {"en": rng.normal(size=[50, 4]) + 3, "de": rng.normal(size=[50, 4]) - 3}

@@ -1,12 +1,13 @@
 """Rankings of documents: exact search over a corpus in parts, and measures as trec_eval has them.
 
-nDCG, average precision, reciprocal rank and recall as `ndcg_cut`, `map_cut`, `recip_rank` and
+nDCG, average precision, reciprocal rank and recall are `ndcg_cut`, `map_cut`, `recip_rank` and
 `recall` of trec_eval (NIST), which BEIR (Thakur et al. 2021) calls through pytrec_eval: the gain of
 a document is its score, a document with a positive gain is relevant, one without a judgement is
 not, and a query without a relevant document scores 0.
 
 Measures are `[n]`, of the first k ranks of n queries. They take the gains at each rank, float
-`[n, ranks]`, and the numbers of relevant documents, int `[n]`, also of those not in the corpus.
+`[n, ranks]`, and the numbers of relevant documents, int `[n]`, which count documents that are not
+in the corpus too.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from official_cmlm.evaluation.metrics.nearest import nearest
 def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarray:
     """Returns the k documents with the largest inner product of each query, best first.
 
-    Equal vectors have equal similarities: a matrix product gives them others in the last bits, so
+    Equal vectors get equal similarities: a matrix product would give them different last bits, so
     each vector is searched once and stands for all that are equal to it. Beside the queries, one
     part (two where it has equal vectors), one block of similarities (`metrics.nearest`), about 150
     bytes for each document and about 40 bytes for each of the n × k results are in memory at a
@@ -64,7 +65,7 @@ class _Equals:
         self._others: dict[int, list[int]] = {}
 
     def add(self, part: np.ndarray) -> np.ndarray:
-        """Takes the next vectors, `[m, dim]`; int64, the rows that are equal to none before."""
+        """Takes the next vectors, `[m, dim]`; returns int64, the rows that equal no earlier one."""
         distinct = []
         for row, vector in enumerate(np.ascontiguousarray(part)):
             place = self.count + row
@@ -74,17 +75,17 @@ class _Equals:
                 distinct.append(row)
             else:
                 others = self._others.setdefault(first, [])
-                # Later ones cannot be among the first k.
+                # Later places cannot be among the first k.
                 if len(others) < self._k:
                     others.append(place)
         self.count += len(part)
         return np.array(distinct, np.int64)
 
     def spread(self, found: np.ndarray, similarity: np.ndarray) -> np.ndarray:
-        """Adds to the places of a ranking the others with the same vectors, ties by place."""
+        """Adds to a ranking the other places with the same vectors; ties are ordered by place."""
         if not self._others:
             return found
-        # Nothing is lost: whatever is before a place's first one is also before the place.
+        # No place is lost: all that precedes a vector's first place also precedes its other places.
         ranked = np.empty([len(found), min(self._k, self.count)], np.int64)
         for query, (places, values) in enumerate(zip(found, similarity)):
             others = [self._others.get(place, []) for place in places.tolist()]
@@ -101,7 +102,7 @@ def ranked_gains(
     k: int,
     ignored: Sequence[int],
 ) -> np.ndarray:
-    """Returns the gains at each rank: float64 `[n, k]`, 0 without a judgement and after the last.
+    """Returns the gains at each rank: float64 `[n, k]`, 0 without a judgement or a document.
 
     Args:
       ranking: int `[n, depth]`, places of documents, best first.
@@ -119,7 +120,7 @@ def ranked_gains(
 def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
     """Returns the k largest positive gains of each query, largest first: float64 `[n, k]`, else 0.
 
-    `judged` has those of all judged documents of each query, also of those not in the corpus.
+    `judged` has the gains of all judged documents of each query, in the corpus or not.
     """
     best = [sorted((gain for gain in gains if gain > 0), reverse=True)[:k] for gains in judged]
     return np.array([row + [0.0] * (k - len(row)) for row in best])
@@ -146,7 +147,11 @@ def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
 
 
 def average_precision(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Returns the average precision: those at the relevant documents found, over all of them."""
+    """Returns the average precision.
+
+    It is the sum of the precisions at the relevant documents that are found, divided by the number
+    of all relevant documents.
+    """
     hits = gains[:, :k] > 0
     precision = np.cumsum(hits, axis=1) / (np.arange(hits.shape[1]) + 1)
     return _shares((precision * hits).sum(axis=1), relevant)

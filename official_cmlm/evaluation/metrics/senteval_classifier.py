@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 _SCORE_ROWS = 8192
 # Features up to this size are copied once, with a column of ones, instead of batch by batch.
 _COPIED_BYTES = 2**29
-# Folds trained in step, at most.
+# Most folds that are trained in step.
 _FOLDS = 5
 
 
@@ -99,8 +99,8 @@ class Loss:
     """A loss of softmax probabilities.
 
     Attributes:
-      slope: overwrites probabilities `[…, classes, batch]` by the gradient with respect to their
-        logits; its second argument are the targets, of the same shape.
+      slope: overwrites probabilities `[…, classes, batch]` with the gradient with respect to their
+        logits; its second argument has the targets, of the same shape.
       scores: (features, labels, weights of several trainings side by side, their number) -> the
         score of each, `[trainings]`, by which it is stopped; higher is better.
     """
@@ -145,7 +145,7 @@ def fit(
     rows, labels = train_set
     targets = _targets(labels, num_classes)
     part = _part(np.arange(len(labels)), dev, rows, labels, seed)
-    # One thread: faster for small products, and results do not depend on the number of threads.
+    # One thread is faster for small products, and makes results independent of the number of cores.
     with threadpool_limits(1):
         return train(Features(rows), targets, [part], [weight_decays], config, seed)[0]
 
@@ -241,8 +241,8 @@ def train(
 ) -> list[list[LinearClassifier]]:
     """Trains several folds in step, with a classifier for each of a fold's weight decays.
 
-    `features` are those of all rows, `targets` float32 `[n, classes]`; `parts` and `weight_decays`,
-    equally many of each, are by fold. `seed` is that of the initial weights.
+    `features` has all n rows, `targets` is float32 `[n, classes]`; `parts` and `weight_decays` have
+    an item for each fold, with equally many weight decays. `seed` determines the initial weights.
     """
     state = _Trainings(weight_decays, features.width, targets.shape[1], config, seed, loss)
     epoch, size = 0, config.batch_size
@@ -255,7 +255,7 @@ def train(
             for start in range(0, whole, size):
                 batch = together[:, start : start + size]
                 state.step(slice(None), batch, features, targets)
-            # The rest has another length in each fold.
+            # The number of remaining examples differs between folds.
             for place, order in enumerate(mixed):
                 for start in range(whole, len(order), size):
                     batch = order[np.newaxis, start : start + size]
@@ -268,11 +268,12 @@ def train(
 class _Trainings:
     """Trainings side by side: of several folds, and for each of them of several weight decays.
 
-    The weights `[folds, decays * classes, width]` are those of the folds and decays of which a
-    training still runs; others in their rows and columns have ended, and are computed for nothing.
+    The weights `[folds, decays * classes, width]` have the folds and the decays of which at least
+    one training still runs. Trainings of such a fold and such a decay that have ended are still
+    computed, without effect.
 
     Attributes:
-      folds: int, those with a training that still runs.
+      folds: int, numbers of the folds with a training that still runs.
       best: fold -> weight decay -> the best classifier so far.
     """
 
@@ -362,7 +363,7 @@ def adam(
     second: np.ndarray,
     step: float | np.ndarray,
 ) -> None:
-    """Updates in place as Kingma and Ba (2015), PyTorch's defaults; overwrites `gradient`.
+    """Updates in place by Adam (Kingma and Ba 2015), PyTorch's defaults; overwrites `gradient`.
 
     `step` counts from 1; an array has the steps of stacked trainings.
     """
@@ -388,7 +389,10 @@ def rmsprop(
     second: np.ndarray,
     step: float | np.ndarray,
 ) -> None:
-    """Updates in place as Tieleman and Hinton (2012), PyTorch's defaults; overwrites `gradient`."""
+    """Updates in place by RMSprop (Tieleman and Hinton 2012), PyTorch's defaults.
+
+    It overwrites `gradient`.
+    """
     del first, step
     squared = gradient * gradient
     squared *= 0.01

@@ -15,7 +15,7 @@ import numpy as np
 
 from official_cmlm.evaluation.metrics.senteval_classifier import adam
 
-# Captions of an image, images ranked at a time, and how many such folds the toolkit averages.
+# Captions of an image, images ranked at a time (a fold), and folds that the toolkit averages.
 CAPTIONS = 5
 FOLD = 1000
 FOLDS = 5
@@ -34,7 +34,7 @@ class RankingConfig:
       projection: dimension of the common space.
       margin: of the hinge loss, in cosine.
       batch_size: pairs of image and caption per step.
-      negatives: other captions, and other images, for each pair.
+      negatives: number of other captions, and of other images, for each pair.
       max_epoch: training ends with the first epoch after this number.
     """
 
@@ -59,8 +59,8 @@ def rank_captions(
 ) -> tuple[Recalls, Recalls]:
     """Trains the projections and ranks the development and the test set.
 
-    `seed` is that of the initial weights, the order of pairs and the drawing of negatives; `tick`
-    is called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
+    `seed` determines the initial weights, the order of pairs and the negatives drawn; `tick` is
+    called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
 
     Returns:
       Recalls on `dev`, whose sum stops the training, and on `test`.
@@ -120,11 +120,11 @@ class _Projection:
         self._steps = 0
 
     def project(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns unit projections, `[n, projection]`, and their former lengths, `[n, 1]`."""
+        """Returns unit projections, `[n, projection]`, and their lengths before, `[n, 1]`."""
         projected = rows @ self.weights
         projected += self.bias
         lengths = np.sqrt(np.einsum("ij,ij->i", projected, projected))[:, np.newaxis]
-        # Only the projection of one point in the whole space is 0; the toolkit divides by it.
+        # The toolkit divides by the length even if it is 0, which is so for one point at most.
         np.maximum(lengths, np.float32(1e-12), out=lengths)
         projected /= lengths
         return projected, lengths
@@ -163,7 +163,7 @@ def gradients(
     pulls = [np.zeros_like(anchor) for anchor in anchors]
     violating = []
     for side, (_, projected, _) in enumerate(sides):
-        # Negative images stand against the pair's caption, negative captions against its image.
+        # Negative images are compared with the pair's caption, negative captions with its image.
         negatives = projected[pairs:].reshape(pairs, -1, projected.shape[1])
         other = anchors[1 - side]
         costs = (negatives @ other[..., np.newaxis])[..., 0] - cosines + np.float32(margin)
@@ -208,8 +208,8 @@ def caption_ranks(similarities: np.ndarray) -> np.ndarray:
     """Returns for each image the best rank of its captions among all, from 0: int `[n]`.
 
     Args:
-      similarities: `[n, 5 n]`, higher is nearer. Of equal ones the last comes first, as where the
-        toolkit reverses an ascending order; NaN comes before all.
+      similarities: `[n, 5 n]`, higher is nearer. Of equal values the last comes first, as the
+        toolkit reverses an ascending order; NaN comes before all other values.
     """
     own = CAPTIONS * np.arange(len(similarities))
     return np.min([_ranks(similarities, own + i) for i in range(CAPTIONS)], axis=0)
@@ -225,5 +225,5 @@ def _ranks(similarities: np.ndarray, own: np.ndarray) -> np.ndarray:
     wanted = np.take_along_axis(similarities, own[:, np.newaxis], axis=1)
     before = ~(similarities <= wanted)
     before |= (similarities == wanted) & (np.arange(similarities.shape[1]) > own[:, np.newaxis])
-    # An own value of NaN would rank after all others, itself included.
+    # If the own value is NaN, all values count as before it, itself included.
     return np.minimum(before.sum(axis=1), similarities.shape[1] - 1)

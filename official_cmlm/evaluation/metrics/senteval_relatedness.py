@@ -21,7 +21,7 @@ CLASSES = 5
 
 
 def encode_scores(scores: np.ndarray) -> np.ndarray:
-    """Scores as distributions over the classes 1 to 5: float32 `[n, 5]`.
+    """Encodes scores as distributions over the classes 1 to 5: float32 `[n, 5]`.
 
     As in the toolkit, the probabilities of a score below 1 (STS-B has some) sum to less than 1.
     """
@@ -30,9 +30,9 @@ def encode_scores(scores: np.ndarray) -> np.ndarray:
 
 
 def squared_error_slope(probabilities: np.ndarray, targets: np.ndarray) -> None:
-    """Overwrites softmax probabilities by the gradient of mean((p - targets)²) by the logits.
+    """Overwrites softmax probabilities p with the logits' gradient of mean((p - targets)²).
 
-    Both are `[…, 5, batch]`.
+    Both arguments are `[…, 5, batch]`.
     """
     outer = probabilities - targets
     outer *= 2.0 / (CLASSES * probabilities.shape[-1])

@@ -87,7 +87,7 @@ def read_results(path: Path, remedy: str = "") -> dict[str, Any]:
             raise ValueError("a score is not a number")
         if not math.isfinite(sum(suite["seconds"] for suite in suites_found)):
             raise ValueError("a duration is not a number")
-        # Results that can be shown alone can be shown with others, which may take hours.
+        # Results that can be rendered alone can be rendered beside others, after hours of scoring.
         markdown(results)
         html_report(results)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -132,12 +132,13 @@ def run(
     """Runs suites; writes `results.json` after each, the reports after the last or a stop.
 
     All texts of all suites are embedded first, sorted by length. A suite that an earlier run has
-    finished is not repeated if encoder, options, code and the files that it reads are unchanged,
-    nor is a trained task whose own files and options are. Other suites of earlier runs stay in the
-    results if the encoder is the same, and so do the scores of a suite that has none now.
+    finished is not repeated if encoder, options, code and the files that it reads are unchanged. A
+    trained task is not repeated if its own files and options are unchanged. Other suites of earlier
+    runs stay in the results if the encoder is the same, and so do the earlier scores of a suite
+    that has no score now.
 
     Args:
-      encoder: the encoder to score, or one a language, by language, for suites that take them.
+      encoder: the encoder to score, or language -> encoder, for suites that take several.
       path: where it was loaded from, for the record.
       name: its name in tables.
       data_dir: folder of the evaluation data.
@@ -149,7 +150,7 @@ def run(
         compute the intervals of their scores.
 
     Returns:
-      The content of `results.json`; for suites that have no score now, what this run found.
+      The content of `results.json`, but for suites that have no score now the result of this run.
 
     Raises:
       UserError: if the data folder is missing, `results.json` has another format, or another
@@ -163,7 +164,7 @@ def run(
     fingerprint = _fingerprint(encoders)
     refused = {}
     with contextlib.ExitStack() as stack:
-        # Runs at the same time would each write the suites that it found at its start.
+        # Each of two runs at the same time would write the suites that it found at its start.
         refusal = f"{output_dir}: another evaluation writes here; set another --output_dir"
         stack.enter_context(locked(output_dir / "lock", refusal))
         known = _earlier_suites(output_dir / "results.json", fingerprint)
@@ -222,12 +223,12 @@ def run(
                 kept = refused if has_earlier and not found["scores"] else known
                 kept[suite] = found
             results["encoder"]["dimension"] = first.dimension
-            # The duration of all scores, except for embedding in earlier runs.
+            # This is the duration of all scores, except for embedding in earlier runs.
             embedding = sum(store.seconds for store in stores.values())
             results["embedding_seconds"] = round(embedding, 1)
             suites_took = sum(one["seconds"] for one in known.values())
             results["seconds"] = round(suites_took + embedding, 1)
-            # A fault of a comparison must not cost the suite.
+            # Results are written before the comparison, whose faults must not lose the suite.
             write_json(output_dir / "results.json", results)
             for other in compare if suite in known else ():
                 predictions.add_differences(suite, known[suite], output_dir, other)
@@ -247,7 +248,7 @@ def _earlier_suites(path: Path, fingerprint: str) -> dict[str, Any]:
 
 
 def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
-    """Returns an encoder's own fingerprint, or one of all languages' encoders."""
+    """Returns an encoder's own fingerprint, or a common one of all languages' encoders."""
     if "" in encoders:
         return encoders[""].fingerprint
     each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
@@ -275,9 +276,9 @@ def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
 
 
 class _TrainedTasks:
-    """The tasks of a suite that earlier runs have trained, in a file.
+    """The file of the tasks of a suite that earlier runs have trained.
 
-    Scores depend on `key`, the task's files and the options that it names.
+    Scores depend on `key`, the task's files and the options that its `trained_by` names.
     """
 
     def __init__(self, path: Path, key: str, options: Any) -> None:
@@ -292,7 +293,7 @@ class _TrainedTasks:
         return json.dumps([self._key, used, task.files], sort_keys=True)
 
     def restore(self, task: Task, report: SuiteReport, lengths: TextLengths) -> bool:
-        """Adds an unchanged task to a report; returns False if there is none, or a damaged one."""
+        """Adds an unchanged task's stored scores; returns False if they are absent or damaged."""
         try:
             found = self._tasks[task.name]
             if found["key"] != self._key_of(task):
@@ -309,7 +310,7 @@ class _TrainedTasks:
         return True
 
     def keep(self, task: Task, scores: Sequence[Score], cut: TaskLengths | None) -> None:
-        """Writes a task beside the others."""
+        """Writes the scores of a task into the file."""
         self._tasks[task.name] = {
             "key": self._key_of(task),
             "scores": [dataclasses.asdict(score) for score in scores],
@@ -324,8 +325,8 @@ class SuiteRun:
     Missing data become `missing` in results, exceptions `failures`.
 
     Attributes:
-      tasks: those that were read and not scored yet.
-      report: their scores.
+      tasks: tasks that were read and not scored yet.
+      report: collects the results.
     """
 
     def __init__(
@@ -411,7 +412,7 @@ class SuiteRun:
             print(trace, file=sys.stderr)
         for warning in data.warnings:
             print(f"warning: {warning}", file=sys.stderr)
-        # Without embedding, which is counted for all suites together.
+        # The suite's duration has no embedding, which is counted for all suites together.
         embedding = getattr(encode, "seconds", 0.0) - embedding
         return {
             "key": self._key,
@@ -431,7 +432,7 @@ class SuiteRun:
         }
 
     def _score(self, task: Task, encode: Encode) -> None:
-        """Scores a task, unless it has been trained before."""
+        """Scores a task, or adds its stored scores if it has been trained before."""
         report, lengths = self.report, self._lengths
         trained = self._trained if task.trained_by else None
         if trained and trained.restore(task, report, lengths):

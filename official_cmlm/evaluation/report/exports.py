@@ -16,7 +16,7 @@ _LATEX = {
 
 
 def csv_table(*parts: Results) -> str:
-    """Returns a row for each score of the first encoder's suites, with the other encoders'.
+    """Returns CSV: a row for each score in the suites of the first encoder, with all encoders.
 
     Columns of an encoder: value, deviation over seeds, ends of the 95 % interval; empty if unknown.
     """
@@ -39,7 +39,7 @@ def csv_table(*parts: Results) -> str:
 
 
 def latex(*parts: Results) -> str:
-    """Returns LaTeX tables (package booktabs): the summary, and the papers' with own rows."""
+    """Returns LaTeX tables (package booktabs): the summary, then papers' tables with own rows."""
     summary = tables.summary(*parts)
     found = [_tabular("Summary", summary)] if summary else []
     for suite in suite_names(*parts):
@@ -55,7 +55,7 @@ def _tabular(title: str, table: Table) -> str:
         for row in table.rows
     ]
     lines = [" & ".join(row) + r" \\" for row in (list(map(_text, table.header)), *cells)]
-    # A line stands between own rows and the paper's.
+    # A line separates own rows from the paper's.
     lines.insert(1 + table.own, r"\midrule") if table.own else None
     lines.insert(1, r"\midrule")
     kinds = "l" * table.left + "r" * (len(table.header) - table.left)

@@ -29,11 +29,11 @@ SIDES = {"before": "embeddings as they are", "after": "component removed"}
 _MARKERS = "osD^vP*X<"
 # Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
 _WIDTH = 4.4
-# Characters of a line of a bar's label, and lines; inches of a line.
+# Most characters of a line of a bar's label, most lines of a label, and the inches of a line.
 _LABEL, _MOST_LINES, _LINE = 20, 3, 0.155
-# Characters of a name in a legend.
+# Most characters of a name in a legend.
 _LEGEND_NAME = 42
-# Bars that have room for a number each.
+# Most bars that have room for a number each.
 _MOST_NUMBERS = 48
 _STYLE = {
     "font.size": 9.0,
@@ -62,7 +62,7 @@ _STYLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A chart of a title and a height in inches; `draw` draws it on an empty figure."""
+    """A chart with a title and a height in inches; `draw` draws it on an empty figure."""
 
     title: str
     height: float
@@ -125,7 +125,7 @@ def bars(
       axis: quantity and unit.
       decimals: of the values beside the bars, which are left out if there are many bars.
       references: name -> one value or None per label, marked by lines across the label's bars.
-      apart: this many labels at the end, such as averages, stand below a line.
+      apart: this many labels at the end, such as averages, are below a line.
     """
     with_numbers = len(labels) * len(series) <= _MOST_NUMBERS
     pitch = 0.15 if with_numbers else 0.075
@@ -324,7 +324,7 @@ def roc_curves(
         axes = figure.add_subplot()
         drawn = {"chance": axes.plot([0, 100], [0, 100], color=MUTED, ls="--", lw=0.9)[0]}
         for i, ((name, curve), color) in enumerate(zip(curves.items(), colors)):
-            # Several curves of one encoder differ by their lines.
+            # Several curves of one encoder have different line styles.
             line = ("-", "--", "-.", ":")[colors[:i].count(color) % 4]
             across, up = (
                 [100 * share for share in curve[kind]]
@@ -348,7 +348,7 @@ def _panels(
 ) -> Chart:
     """Returns a chart of panels in rows of two, of `height` inches each, with common `labels`.
 
-    `draw_one` draws a panel, and adds to the dict what the legend names.
+    `draw_one` draws a panel, and adds its entries of the legend to the dict.
     """
     rows = math.ceil(len(panels) / 2)
 
@@ -374,7 +374,7 @@ def _legend(figure: Figure, drawn: Mapping[str, Any]) -> None:
 
 
 def _wrapped(label: str) -> str:
-    """Breaks a long label into lines where its parts join; cuts a longer one in the middle."""
+    """Breaks a long label into lines between its parts, or cuts it in the middle if too long."""
     if len(label) <= _LABEL:
         return label
     lines = [""]

@@ -20,7 +20,7 @@ _MOST_ROWS = 12
 def html_report(*parts: Results) -> str:
     """Returns the whole evaluation as an HTML document without external resources.
 
-    It has the suites of the first encoder; those that only others have are named.
+    It has the suites of the first encoder and names the suites that only others have.
     """
     names = tables.encoder_names(*parts)
     suites = suite_names(*parts)
@@ -51,12 +51,12 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     names = tables.encoder_names(*parts)
     drawn = []
     rows = main_scores.main_scores(suite, parts) if declared(suite).bars else []
-    # A chart for each panel of tasks, averages apart.
+    # Each panel of tasks has a chart, with its averages below a line.
     for panel in dict.fromkeys(row.panel for row in rows):
         chart = _bar_chart(suite, [row for row in rows if row.panel == panel], parts)
         drawn += [chart] if chart else []
     curves, curve_colors = {}, []
-    # One range for all maps of the report, so that they can be compared.
+    # All maps of the report have the same range, so that they can be compared.
     every = [
         one
         for part in parts
@@ -170,8 +170,8 @@ def _comparison(comparison: Comparison, level: int) -> str:
 def _table(table: Table) -> str:
     """Renders a table in a scrolling box.
 
-    The first cell of a row is its heading; rows of the evaluated encoders are highlighted, and the
-    best values.
+    The first cell of a row is its heading; rows of the evaluated encoders and the best values are
+    highlighted.
     """
     kinds = ["text" if i < table.left else "number" for i in range(len(table.header))]
     heads = "".join(

@@ -10,10 +10,10 @@ from official_cmlm.evaluation.suite import Metric
 from official_cmlm.evaluation.suites import SUITES, declared
 
 Results = dict[str, Any]
-# Encoders for which tables, bars and colours have room.
+# Most encoders for which tables, bars and colours have room.
 MAX_ENCODERS = 5
-# More tasks of a panel than these are represented in the summary by their averages; more than the
-# second number by their mean, if they have no average.
+# In the summary, a panel of more tasks than the first number is represented by its averages; if it
+# has no average and more tasks than the second number, by the mean of its tasks.
 _MOST_TASKS, _MOST_WITHOUT_AVERAGE = 7, 14
 # The ending of metrics after principal component removal.
 REMOVED = "_pcr"
@@ -25,7 +25,7 @@ class Main:
     """A score that stands for its suite.
 
     Attributes:
-      task, metric: its name.
+      task, metric: names of the score.
       panel: title of the chart in which it is drawn; empty for the suite's own tasks.
       is_average: whether it is an average of others.
       label: the task, or the name of a paper's average.
@@ -50,7 +50,7 @@ def suite_names(*parts: Results) -> list[str]:
 
 
 def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
-    """Returns the encoders to show in a suite: others only with scores of the first."""
+    """Returns the encoders to show in a suite: only the first one if it has no score there."""
     return parts if scores(parts[0], suite) else parts[:1]
 
 
@@ -62,7 +62,8 @@ def in_order(names: Collection[str]) -> list[str]:
 def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     """Returns the scores that represent a suite, of any encoder, panel by panel, averages last.
 
-    Of a task the first main metric that some encoder has, of an average without one all metrics.
+    A task is represented by the first main metric that some encoder has; an average without a main
+    metric by all of its metrics.
     """
     shown_as = declared(suite)
     found: dict[str, list[str]] = {}
@@ -91,8 +92,8 @@ def summarized(
 ) -> list[tuple[str, Metric, list[Score | None]]]:
     """Returns (task, metric, a score per encoder) of the summary; large panels as averages.
 
-    A panel of many tasks without an average of its own gets the mean of the tasks that all
-    encoders have, among those that have any.
+    A panel of many tasks without an average of its own is represented by the mean of the tasks
+    that are common to all encoders with any task of the panel.
     """
     rows = main_scores(suite, parts)
     shown_as = declared(suite)
@@ -107,7 +108,7 @@ def summarized(
             lines.append(_mean(suite, parts, tasks))
             continue
         for row in in_panel:
-            # Below each score, the one after component removal.
+            # Each score is followed by the score after component removal.
             for name in (row.metric, row.metric + REMOVED):
                 found = [scores(part, suite).get(f"{row.task}/{name}") for part in parts]
                 if any(found):
@@ -138,9 +139,9 @@ def _mean(
 
 
 def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]]:
-    """Returns the papers' rows that are marked at bars: those with a value for any of them.
+    """Returns the papers' rows that are marked at bars: all with a value for at least one bar.
 
-    Each has one value per bar, in the unit of the suite's scores; None where the paper has none.
+    A row has one value per bar, in the unit of the suite's scores; None where the paper has none.
     """
     lines = {}
     for paper, table, *models in declared(suite).references:

@@ -1,4 +1,4 @@
-"""Predictions of pairs of texts in files, and what follows from them: intervals of scores."""
+"""Predictions for pairs of texts, in files, and the intervals of scores that follow from them."""
 
 import csv
 import dataclasses
@@ -14,7 +14,8 @@ from official_cmlm.evaluation.suites import declared
 from official_cmlm.files import atomic_write_text
 
 _HEADER = ("task", "first", "second", "gold", "predicted")
-# Predictions of another run do not give the score.
+# Predictions belong to a score if they give it within this tolerance; predictions of another run do
+# not.
 _TOLERANCE = 1e-3
 
 
@@ -35,7 +36,7 @@ def write(folder: Path, suite: str, predictions: Mapping[str, Sequence[Predictio
 
 
 def read(folder: Path, suite: str) -> dict[str, list[Prediction]]:
-    """Reads what `write` wrote; nothing without the file."""
+    """Reads the predictions that `write` wrote; empty without the file."""
     path, found = _path(folder, suite), {}
     if path.exists():
         # A text may be longer than the 131,072 characters that the module reads by default.
@@ -64,9 +65,10 @@ def add_intervals(suite: str, report: SuiteReport) -> None:
 def add_differences(
     suite: str, results: dict[str, Any], folder: Path, other: Mapping[str, Any]
 ) -> None:
-    """Sets the intervals of differences to another encoder: `differences`, by its fingerprint.
+    """Adds to `differences` of each score the interval of its difference to another encoder's.
 
-    Those of an earlier comparison are removed. A file that cannot be read becomes a note.
+    The key is the fingerprint of the other encoder; intervals of an earlier comparison with it are
+    removed. A file that cannot be read becomes a note.
     """
     fingerprint = other["encoder"]["fingerprint"]
     for score in results["scores"]:

@@ -1,4 +1,4 @@
-"""Tables of scores, as text: the main ones, all of them, and the papers' with own rows."""
+"""Tables as text: the main scores, all scores, and the papers' tables with own rows."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
 
 
 class Best(str):
-    """A cell that has the best of the values that are compared."""
+    """A cell with the best of the values that are compared."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Comparison:
 
     Attributes:
       title: one line.
-      table: the evaluated encoders' rows, then the paper's; its best are the best of each column.
-      scored: for each column whether an evaluated encoder has a score; true for the models.
+      table: the evaluated encoders' rows, then the paper's; `Best` cells are the best of a column.
+      scored: for each column whether an evaluated encoder has a score; true for the first column,
+        the models' names.
       footnote: the protocol, and the columns without a score of the evaluated encoders.
       ablation: see `PaperTable`.
     """
@@ -64,7 +65,7 @@ class Comparison:
 
 
 def encoder_names(*parts: Results) -> list[str]:
-    """Names of the encoders; equal names get the fingerprint added, then a number."""
+    """Returns the encoders' names; equal names get the fingerprint added, then a number."""
     encoders = [part["encoder"] for part in parts]
     names = [encoder["name"] for encoder in encoders]
     names = [
@@ -104,7 +105,7 @@ def summary(*parts: Results) -> Table | None:
 
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
-    """Returns the papers' tables of a suite that any encoder has a score in, with own rows."""
+    """Returns the papers' tables of a suite, with own rows, if any encoder has a score in them."""
     found = []
     for name, part in zip(encoder_names(*parts), parts):
         values = {key: score["value"] for key, score in scores(part, suite).items()}
@@ -163,7 +164,7 @@ def _compared(
 
 
 def _cells(found: Sequence[dict[str, Any] | None], metric: Metric) -> list[str]:
-    """Formats scores of several encoders; none is the best among scores of different examples."""
+    """Formats scores of several encoders; none is `Best` where scores have different examples."""
     numbers = [_number(one["value"], metric.decimals) if one else MISSING for one in found]
     best = _best(numbers, metric) if _comparable(found) else []
     cells = [_with_deviation(score, metric.decimals) for score in found]
@@ -185,7 +186,7 @@ def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
 def all_scores(suite: str, *parts: Results) -> Table | None:
     """Returns all scores of a suite; None without any.
 
-    Of two encoders the differences as well, where both scores are of equally many examples.
+    For two encoders it also has the differences, where both scores are of equally many examples.
     """
     found = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
@@ -212,8 +213,8 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 def markdown(*parts: Results) -> str:
     """Renders the whole evaluation as Markdown: own scores first, the papers' tables last.
 
-    It has the suites of the first encoder; those that only others have are named. Each of `parts`
-    is the content of a `results.json`. Of two encoders differences are first minus second.
+    It has the suites of the first encoder and names the suites that only others have. Each of
+    `parts` is the content of a `results.json`. Differences of two encoders are first minus second.
     """
     names = encoder_names(*parts)
     suites = suite_names(*parts)
@@ -251,7 +252,7 @@ def _suite_lines(suite: str, *parts: Results) -> list[str]:
 
 
 def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
-    """Renders the papers' tables; only the names of ablations, which are long."""
+    """Renders the papers' tables; of ablations, which are long, only the titles."""
     found = [
         comparison for suite in suites for comparison in comparisons(suite, *shown(suite, parts))
     ]
@@ -276,14 +277,14 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
 
 
 def only_compared_line(*parts: Results) -> str:
-    """Names the suites that are left out since the first encoder has no score of them."""
+    """Returns a line with the suites that are left out since the first encoder has no score."""
     names = {name for part in parts[1:] for name in part["suites"] if scores(part, name)}
     left_out = main_scores.in_order({name for name in names if not scores(parts[0], name)})
     return f"Only in compared results: {', '.join(left_out)}." if left_out else ""
 
 
 def lines_of(kind: str, suite: str, *parts: Results) -> list[str]:
-    """Returns lines on a suite's run of all encoders; a line of some begins with their names.
+    """Returns lines on a suite's runs; a line that not all encoders share begins with names.
 
     Kinds: `settings`, protocol, options, seeds and duration; `notes`; `failures`, one line for all
     tasks that failed in the same way; `missing`, one line for all tasks that lack data of the same
@@ -311,7 +312,7 @@ def missing_lines(missing: list[dict[str, str]]) -> list[str]:
 
 
 def _grouped(failures: list[str]) -> list[str]:
-    """Groups failures; a hint that several share comes once, after the last of them."""
+    """Groups failures; a hint that several failures share comes once, after the last of these."""
     by_hint: dict[str, list[str]] = {}
     for text in failures:
         what, _, hint = text.partition("; ")
@@ -402,14 +403,14 @@ def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
 
 
 def _interval(ends: Sequence[float] | None, decimals: int) -> str:
-    """Formats the ends of an interval: ` [1.20, 3.40]`; empty without any."""
+    """Formats the ends of an interval: ` [1.20, 3.40]`; empty without an interval."""
     return f" [{', '.join(_number(end, decimals) for end in ends)}]" if ends else ""
 
 
 def _number(value: float, decimals: int, sign: str = "-") -> str:
     """Formats a value with its decimals; `1.2e-07` where more than two would show little of it.
 
-    Percentages, of two decimals, stay as they are: a ten thousandth of a per cent is nothing.
+    Percentages keep their two decimals: a ten-thousandth of a per cent is of no interest.
     """
     small = decimals > 2 and 0 < abs(value) < 10 ** (1 - decimals)
     return f"{value:{sign}.1e}" if small else f"{value:{sign}.{decimals}f}"

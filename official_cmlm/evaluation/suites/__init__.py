@@ -10,10 +10,10 @@ A task reads its files from the `DataFolder` in `texts()`, which returns all tex
 and adds scores to a `SuiteReport` in `score(encode, report)`. So the texts of all suites are known
 before the first is scored, and are embedded in one pass, similar lengths in a batch; `score` embeds
 them again, and gets the stored vectors. A file that is missing or broken concerns one task only.
-Scores of data that is not a test set have a task name of their own. An encoder's roles are
-`for_role(encode, "query")`. The first paragraph of the module's docstring is shown as the protocol
-in results. Measures are pure functions on arrays, in `metrics/` where suites share them or where
-they are long.
+Scores of data that is not a test set have a task name of their own. `for_role(encode, "query")`
+embeds texts of a role. The first paragraph of the module's docstring is shown as the protocol in
+results. Measures are pure functions on arrays, in `metrics/` where suites share them or where they
+are long.
 """
 
 import importlib
@@ -53,7 +53,7 @@ def suite(name: str) -> types.ModuleType:
 
 
 def declared(name: str) -> SuiteResults:
-    """Returns what a suite declares of its results; nothing for a name that is not a suite's."""
+    """Returns what a suite declares of its results; without any metric for an unknown name."""
     return suite(name).RESULTS if name in SUITES else SuiteResults(())
 
 
@@ -79,8 +79,8 @@ def described(names: list[str]) -> str:
 def options(name: str, values: dict[str, Any]) -> Any:
     """Builds a suite's options, with `values` in place of defaults.
 
-    For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. Words of which an
-    option takes some may be written in upper or lower case.
+    For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. Where an option
+    takes only certain words, these may be written in upper or lower case.
     """
     kind = suite(name).Options
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -95,7 +95,7 @@ def options(name: str, values: dict[str, Any]) -> Any:
 
 
 def _read_text(where: str, value: Any, hint: Any) -> Any:
-    """Returns an option's value from what a flag or a study's file says; others stay."""
+    """Converts an option's value that comes from a flag or a study's file; other values stay."""
     words = [note.words for note in getattr(hint, "__metadata__", ()) if isinstance(note, OneOf)]
     known = {word.casefold(): word for word in (*words, ())[0]}
     hint = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
@@ -114,7 +114,7 @@ def _read_text(where: str, value: Any, hint: Any) -> Any:
 
 
 def _number(text: str) -> float | str:
-    """Reads a number; text that is not one stays for the message."""
+    """Reads a number; other text stays as it is, for the message."""
     try:
         return float(text)
     except ValueError:

@@ -96,7 +96,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 @dataclasses.dataclass(eq=False)
 class _Sentiment(Task):
-    """Classifiers of one language's reviews, tested on others'."""
+    """Classifiers of one language's reviews, tested on reviews in several languages."""
 
     train: Reviews
     tests: dict[str, Reviews]
@@ -131,7 +131,7 @@ class _Sentiment(Task):
         elif options.train_encoder:
 
             def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
-                # Without the development part, so that both metrics train on the same reviews.
+                # The development part is left out, so that both metrics train on the same reviews.
                 part = train.take(split(train.labels, options.dev_share, seed)[0])
                 return fine_tune(part.texts, part.labels, 2, seed)
 

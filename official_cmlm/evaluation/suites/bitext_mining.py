@@ -97,8 +97,7 @@ def unify(rows: list[tuple[str, str]]) -> Corpus:
 def judge(
     found: Candidates, source: Corpus, target: Corpus, gold: set[tuple[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the scores of candidates with one id on each side, and whether they are gold
-    pairs."""
+    """Returns the scores of candidates with one id on each side, and which are gold pairs."""
     pairs, scores = found
     names = [(source.ids[i], target.ids[j]) for i, j in pairs.tolist()]
     single = np.array([bool(i and j) for i, j in names], bool)
@@ -148,7 +147,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     )
     found = [(match, path) for match, path in found if names[path] in kept]
     trained: dict[str, _Split] = {}
-    # Training splits first: the others use their thresholds.
+    # Training splits come first, as the other splits use their thresholds.
     for match, path in sorted(found, key=lambda item: (item[0][3] != _TRAINING, item[0][0])):
         pair = f"{match[1]}-{match[2]}"
         languages = (match[1], match[2])

@@ -130,7 +130,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
         _Translation(one.name, data, one, options, text_languages=frozenset(one.languages))
         for one in directions
     )
-    # One that was named and lacks an encoder is a failure of its own.
+    # A direction that was named and lacks an encoder is a failure of its own.
     yield from found if options.pairs else with_encoders(found, report, across=True)
 
 
@@ -199,7 +199,8 @@ class _Translation(Task):
             for suffix, prepared in maps.items():
                 first, second = prepared(source), prepared(target)
                 rows, others = zip(*((index[0][a], index[1][b]) for a, b in training[size]))
-                # It is the orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
+                # The map is the orthogonal W with source @ W closest to target (Schönemann 1966;
+                # MUSE).
                 pairs = (side[list(chosen)] for side, chosen in ((first, rows), (second, others)))
                 weights, _ = orthogonal_procrustes(*(side.astype(np.float64) for side in pairs))
                 mapped = unit(first @ weights.astype(np.float32))

@@ -54,8 +54,8 @@ class Options:
         `src/model_wrapper.py`), or `cosine`. They differ unless the encoder scales its vectors.
       unique: score equal mentions with equal ids once. Default false: every occurrence counts, as
         in Mirror-BERT's Table 2 (SapBERT's `filter_duplicate` is off).
-      lower_case: lower-case names, and the mentions of which SapBERT's code does so: not those of
-        XL-BEL, COMETA and AskAPatient. Default true (SapBERT, `src/data_loader.py`).
+      lower_case: lower-case names, and the mentions that SapBERT's code lower-cases, which are not
+        those of XL-BEL, COMETA and AskAPatient. Default true (SapBERT, `src/data_loader.py`).
     """
 
     split: Annotated[str, OneOf(SPLITS)] = "test"
@@ -78,11 +78,12 @@ RESULTS = SuiteResults(
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every folder with names of entities, below the data folder or its `entity_linking`.
 
-    Tasks in results: `<folder>`, where a folder has several sets `<folder>.<set>` (a language of
-    XL-BEL, a split of COMETA); of raw PubTator files `<folder>.pubtator`; of other parts
-    than the test set `<folder>-dev`. If mentions have types, also `<task>.<type>` (with the same
-    dictionary). Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`, over the
-    mentions with an id in the dictionary only. The first two count the other mentions as misses.
+    Tasks in results: `<folder>`; `<folder>.<set>` where a folder has several sets (a language of
+    XL-BEL, a split of COMETA); `<folder>.pubtator` for raw PubTator files; with `-dev` or `-train`
+    after the folder for other parts than the test set. If mentions have types, also `<task>.<type>`
+    (with the same dictionary). Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`,
+    over the mentions with an id in the dictionary only. The first two count the other mentions as
+    misses.
     """
     folders = find_folders(data.root)
     if not folders:
@@ -164,7 +165,8 @@ def rank(
 ) -> int:
     """Returns the rank, from 0, at which all parts of a mention have hit; 5 if one has not.
 
-    `hits` has the indices of the names nearest to each part; one hits that shares an id.
+    `hits` has the indices of the names nearest to each part; a part has hit at the first of these
+    names that shares an id with the mention.
     """
     return max(
         next((i for i, name in enumerate(hits[part]) if mention.ids & name_ids[name]), _MOST)

@@ -45,7 +45,7 @@ _QUESTIONS_HINT = (
     "is_duplicate named in a header"
 )
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
-# Bins of a histogram, from -1 to 1; random pairs of texts in it; the seed that draws pairs.
+# Bins of a histogram, from -1 to 1; number of its random pairs; the seed of all random pairs.
 _BINS, _RANDOM_PAIRS, _SEED = 50, 10_000, 0
 _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
 
@@ -94,9 +94,10 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """Yields every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
 
     Tasks: `<file stem>`, `sts-dev` and `qqp`. `isotropy`, `isotropy_rows` and `mean_vector_norm`
-    are of the unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2 to 1),
-    `uniformity` (-8 to 0), `alignment` and cosines. None is times 100. Figure `cosine_histogram`:
-    task -> `edges` of the bins, shares of `random`, `positive` and `negative` pairs, if any.
+    are computed from the unscaled vectors; `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to 0),
+    `alignment` and cosines from vectors scaled to length 1. None is times 100. Figure
+    `cosine_histogram`: task -> `edges` of the bins, shares of `random`, `positive` and `negative`
+    pairs, if any.
     """
     report.seeds = [_SEED]
     report.figures["cosine_histogram"] = {}
@@ -175,7 +176,7 @@ class _Questions(PairTask):
 def _read_questions(data: DataFolder, options: Options) -> ScoredPairs:
     """Draws pairs of QQP."""
     folder = data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT)
-    # Mirror-BERT, appendix F, has Kaggle's file.
+    # Mirror-BERT, appendix F, takes Kaggle's file.
     path = folder / ("train.csv" if (folder / "train.csv").is_file() else "dev.tsv")
     pairs = parse_questions(data.lines(path, _QUESTIONS_HINT), str(path))
     rows = np.random.default_rng(_SEED).permutation(len(pairs.gold))
@@ -189,7 +190,8 @@ def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
     """Parses pairs of questions; `gold` is 1 for duplicates.
 
     The first line has the columns' names. Cells of a source `*.csv` are separated by commas, and
-    quoted ones may contain commas and line ends; else by tabs, and quotation marks are text.
+    quoted cells may contain commas and line ends. Cells of other sources are separated by tabs, and
+    their quotation marks are text.
     """
     if source.endswith(".csv"):
         rows = list(csv.reader(f"{line}\n" for line in lines))

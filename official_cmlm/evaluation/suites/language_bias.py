@@ -174,7 +174,11 @@ def _split(
 
 
 def _kept(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
-    """Returns the files of these languages; raises `Unsuitable` without a file or a second one."""
+    """Returns the files of these languages.
+
+    Raises:
+      Unsuitable: a language has no file, or there are fewer than two languages.
+    """
     if lacking := [language for language in languages if language not in files]:
         raise Unsuitable(f"{folder}: {split} has no file of {', '.join(lacking)}")
     if len(languages) < 2:

@@ -79,13 +79,12 @@ class MtebEncoder:
 
 
 def role_names(kwargs: Mapping[str, Any]) -> list[str]:
-    """Names of roles for texts of a task, the best first: those of prompts in mteb, in its
-    order."""
+    """Returns names of roles for a task's texts, the best first: mteb's prompts, in its order."""
     metadata, kind = kwargs.get("task_metadata"), kwargs.get("prompt_type")
     tasks = [kwargs.get("task_name"), getattr(metadata, "name", None)]
     tasks.append(getattr(metadata, "type", None))
     kind = getattr(kind, "value", kind)
-    # The name of documents in mteb 1, and in many lists of prompts.
+    # `passage` is the name of documents in mteb 1, and in many lists of prompts.
     kinds = ["document", "passage"] if kind in ("document", "passage") else [kind] if kind else []
     names = []
     for task in filter(None, tasks):
@@ -151,7 +150,7 @@ class _MtebTask(Task):
         folder = f"mteb/{about['name'].replace('/', '__')}/{about['revision']}"
         report.documents[f"{folder}/model_meta.json"] = about
         for result in results:
-            # Results have dates, and perhaps measures that are not a number.
+            # Results have dates, and perhaps measures that are NaN, which JSON cannot represent.
             text = json.dumps(result.to_dict(), default=str)
             content = json.loads(text, parse_constant=lambda constant: None)
             report.documents[f"{folder}/{name}.json"] = content

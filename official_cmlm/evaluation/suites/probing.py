@@ -152,7 +152,7 @@ def _read(
         raise UserError(f"{path}: parts tr, va and te have no label in common; {HINT}")
     parts = []
     for part in _PARTS:
-        # The toolkit's order; batches depend on it.
+        # Examples are in the toolkit's order, on which batches depend.
         ordered = sorted(rows[part], key=lambda row: (len(row[0].split()), row[1]))
         labels = np.array([classes[label] for _, label in ordered])
         parts.append(([text for text, _ in ordered], labels))

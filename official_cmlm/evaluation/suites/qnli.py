@@ -26,7 +26,7 @@ _HINT = (
 )
 _LABELS = {"entailment": 1, "not_entailment": 0}
 
-# Enough for a smooth figure.
+# Most points of the curve, enough for a smooth figure.
 _CURVE_POINTS = 200
 
 

@@ -1,10 +1,10 @@
 """Retrieval of documents by queries: exact search by cosines, without training, scored as BEIR.
 
-Any data set in BEIR's form (Thakur et al. 2021) or NanoBEIR's. Documents are title and text, joined
-by a space. Gains are the judged scores; the measures are trec_eval's, averaged over the queries
-that have judgements. Documents with equal similarities are ranked as trec_eval ranks them: the
-larger id, as a string, first. Queries and documents get the encoder's prompts for them, if it has
-any.
+It takes any data set in BEIR's form (Thakur et al. 2021) or NanoBEIR's. Documents are title and
+text, joined by a space. Gains are the judged scores; the measures are trec_eval's, averaged over
+the queries that have judgements. Documents with equal similarities are ranked as trec_eval ranks
+them: the larger id, as a string, first. Queries and documents get the encoder's prompts for them,
+if it has any.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks: the folder's name; its parts and their mean where a data set has parts (CQADupStack),
     which is called e.g. `cqadupstack (1 of 12 parts)` unless all that are there were scored;
     `macro`, the mean over all scored data sets if there are several; `NanoBEIR`, over its 13 if all
-    are there. All with the suffix `-dev` or `-train` for other judgements than `test`. `mrr` is
+    are there. All have the suffix `-dev` or `-train` for other judgements than `test`. `mrr` is
     over all `k`; `count` is the number of queries, for means the number of data sets.
     """
     found = beir.collections_in(data.root)
@@ -122,7 +122,7 @@ class _DataSet(Task):
 
 def score(encode: Encode, collection: beir.Collection, options: Options) -> dict[str, float]:
     """Returns metric -> mean over the queries, times 100."""
-    # Searched in this order, since trec_eval ranks equal similarities by falling id.
+    # Documents are searched in this order, since trec_eval ranks equal similarities by falling id.
     ids = sorted(collection.documents, reverse=True)
     place = {name: i for i, name in enumerate(ids)}
     judged = [
@@ -135,7 +135,7 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     texts = [collection.documents[name] for name in ids]
     vectors = for_role(encode, "query")(list(collection.queries.values()))
     parts = _embedded(for_role(encode, "document"), texts, options)
-    # One more, since a query's own document may be left out.
+    # One more document is retrieved, since a query's own document may be left out.
     found = ranking.search(_scaled(vectors, options), parts, options.k + 1)
     gains = ranking.ranked_gains(found, judged, options.k, own)
     scores = [list(found.values()) for found in collection.judgements.values()]
@@ -171,8 +171,7 @@ def _suffix(options: Options) -> str:
 def _add_means(
     data_sets: list[_DataSet], found: list[str], options: Options, report: SuiteReport
 ) -> None:
-    """Adds means over the parts of a data set, of those that are there, over NanoBEIR and over
-    all."""
+    """Adds means over the parts of each data set, over NanoBEIR and over all data sets."""
     suffix = _suffix(options)
     scored = {one.part: one.metrics for one in data_sets if one.metrics}
     whole = dict(scored)
@@ -181,7 +180,7 @@ def _add_means(
         there = sum(part.startswith(f"{name}/") for part in found)
         share = ""
         if len(parts) < there:
-            # Some were not chosen, or failed: this mean is not the data set's score.
+            # Some parts were not chosen, or failed: this mean is not the data set's score.
             share = f" ({len(parts)} of {there} parts)"
             report.notes.append(f"{name}{suffix}{share}: mean over {', '.join(parts)}")
         whole[f"{name}{share}"] = mean = _mean(parts.values())

@@ -38,11 +38,11 @@ CONFIGURATIONS = {
     "hub": (10, ClassifierConfig(batch_size=16, epoch_size=6)),
     "fast": (5, ClassifierConfig("rmsprop", batch_size=128, tenacity=3, epoch_size=2)),
 }
-# The toolkit's setting of SNLI, whatever the configuration (`snli.py`).
+# The toolkit trains SNLI with these settings, whatever the configuration (`snli.py`).
 _SNLI_EPOCHS = {"max_epoch": 15, "epoch_size": 1}
 COCO = "COCO"
 TASKS = (*senteval_data.TASKS, COCO)
-# CMLM's Table 1 averages these; SST is SST2, SICK-R the supervised Pearson correlation.
+# CMLM's Table 1 averages these tasks; SST is SST2, SICK-R the supervised Pearson correlation.
 CMLM_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E", "SICK-R")
 # The tasks of DeCLUTR's appendix C.2 that are trained, without SNLI and caption retrieval.
 DECLUTR_TASKS = (*CMLM_TASKS, "SST5", "STS-B")
@@ -187,7 +187,7 @@ def tasks_in(
 
 @dataclasses.dataclass(eq=False)
 class TrainedTask(Task):
-    """A task whose scores are of classifiers, trained once a seed on files below `root`."""
+    """A task that scores classifiers, one trained for each seed on files below `root`."""
 
     data: DataFolder
     root: Path
@@ -196,7 +196,10 @@ class TrainedTask(Task):
     def add(
         self, report: SuiteReport, score: Callable[[int], dict[str, float]], counts: dict[str, int]
     ) -> None:
-        """Adds the metrics, 0 to 1, that `score` gives for each seed; `counts` are of the parts."""
+        """Adds the metrics, 0 to 1, that `score` returns for each seed.
+
+        `counts` has the number of examples of the parts `dev` and `test`.
+        """
         found = [score(seed) for seed in report.seeds]
         for metric in found[0]:
             count = counts["dev" if metric in DEV_METRICS else "test"]
@@ -311,7 +314,7 @@ class _ImageTask(TrainedTask):
 
 @dataclasses.dataclass(eq=False)
 class _Year(Task):
-    """A year of STS, which DeCLUTR's average holds and nothing trains on."""
+    """A year of STS, for DeCLUTR's average; nothing is trained on it."""
 
     data: DataFolder
     folder: Path
@@ -354,7 +357,7 @@ def main_metric(task: str) -> str:
 
 
 def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport) -> None:
-    """Adds the papers' averages whose tasks were chosen and scored, and that of a choice."""
+    """Adds the papers' averages whose tasks were chosen, and the average of all chosen tasks."""
     chosen = set(options.tasks)
     if set(CMLM_TASKS) <= chosen:
         add_average(
@@ -376,7 +379,8 @@ def _add_declutr_averages(chosen: set[str], years: Sequence[_Year], report: Suit
     test |= {name: report.by_seed(name, "spearman") for name in ("SICK-R", "STS-B")}
     if test["MRPC"] is not None:
         test["MRPC"] = (test["MRPC"] + report.by_seed("MRPC", "f1")) / 2
-    # The paper's code takes these for development sets; years have none, so they stay.
+    # The paper's code takes these scores for its average over development sets. STS years have no
+    # development set, so their scores stay the same.
     dev = {name: report.by_seed(name, "dev_accuracy") for name in DECLUTR_TASKS}
     dev |= {name: report.by_seed(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
     add_average(report, "declutr_without_coco", test | scored)

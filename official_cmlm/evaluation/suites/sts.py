@@ -58,10 +58,10 @@ class Options:
       tasks: which of STS12 … STS16, STS-B, SICK-R, STS17 (SemEval-2017) and STS12-MSRvid.ru (the
         Russian pairs) to score. Default: empty, all that are there. Where tasks are chosen, STS-B
         is in English only, unless `languages` names others.
-      languages: of the files in other languages those to score, e.g. `de` or `DEU`; of pairs of
-        languages those whose languages are all named. The English sets are scored too if
-        they are there, but only `tasks` asks for them. Default: empty, all that are found, but no
-        second English STS-B in addition to SentEval's.
+      languages: which files in other languages to score, e.g. `de` or `DEU`; a pair of languages is
+        scored if both are named. The English sets are scored too if they are there, but only
+        `tasks` asks for them. Default: empty, all that are found, but no second English STS-B in
+        addition to SentEval's.
       subsets: also report each subset of a year. Default true.
       other_languages: also score files in other languages. Default true.
       split: part of STS-B: `test` (default), `dev`, by which papers select models, `train`, or
@@ -78,7 +78,7 @@ class Options:
     split: Annotated[str, OneOf(("test", "dev", "train", "both"))] = "test"
 
     def __post_init__(self) -> None:
-        # Names of scores that one would try.
+        # Users may try these names, which are names of scores.
         for task in self.tasks:
             if task.startswith(("STS-B-", "STS-B.")):
                 other = "split=both" if task.startswith("STS-B-") else "languages"
@@ -87,9 +87,9 @@ class Options:
         self._check_choices()
 
     def _check_choices(self) -> None:
-        """Raises `ValueError` for choices of which nothing is left, or one without any effect."""
+        """Raises `ValueError` for choices that leave nothing to score, or have no effect."""
         languages = f"languages={','.join(self.languages)}"
-        # STS-B is not one of them: its translations are scored besides the English one.
+        # STS-B is not among them: it is scored in English besides its translations.
         others = [task for task in self.tasks if task in ("STS17", _RUSSIAN)]
         if not self.other_languages:
             if others:
@@ -186,7 +186,7 @@ class PairTask(Task):
     """Scores of the cosines of pairs.
 
     Attributes:
-      read: the pairs.
+      read: returns the pairs.
       statistics: metric -> its function of cosines and human scores or labels.
       left_out: the note on lines without a pair.
     """
@@ -247,7 +247,7 @@ class _Year(PairTask):
 
 
 def _average(options: Options, report: SuiteReport) -> None:
-    """Adds the papers' average of seven test sets, or one of fewer, and means over languages."""
+    """Adds the papers' average of seven sets, or an average of fewer, and means over languages."""
     for name in ("STS17", *map(_benchmark, options.splits)):
         languages = [
             score.value
@@ -346,12 +346,12 @@ def _is_there(data: DataFolder, split: str) -> bool:
 def _files(
     data: DataFolder, options: Options
 ) -> Iterator[tuple[str, set[str], Callable[[], ScoredPairs]]]:
-    """Yields (task, its languages, reader) of each file in other languages of the tasks."""
+    """Yields (task, its languages, reader) for each file of a chosen task in another language."""
 
     def translation(path: Path) -> ScoredPairs:
         return sts.parse_csv(path, data.lines(path, sts.LANGUAGES_HINT))
 
-    # Without languages, a choice of tasks has English STS-B alone.
+    # If tasks are chosen but no languages, STS-B is scored in English only.
     if options.has("STS-B") and (options.languages or not options.tasks):
         for split in options.splits:
             for language, path in sts.find_translations(data.root, split).items():

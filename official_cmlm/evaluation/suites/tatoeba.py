@@ -34,7 +34,8 @@ HINT = (
     "tatoeba.<xxx>-eng.<xxx> and tatoeba.<xxx>-eng.eng"
 )
 
-# Languages that a mean over chosen ones is named after; of more, their number.
+# A mean over at most this many chosen languages is named after them, a mean over more after their
+# number.
 _MOST_IN_NAME = 6
 # Languages of CMLM's Figure 3, in its order.
 _DRAWN = ("fr", "de", "ru", "es")
@@ -65,8 +66,10 @@ Sides = Sequence[np.ndarray]
 
 
 def accuracies(queries: Sides, candidates: Sides, suffix: str = "") -> dict[str, float]:
-    """Returns the retrieval accuracy of translations, times 100, in both directions and their
-    mean; `suffix` ends the names."""
+    """Returns accuracies of retrieving translations, times 100: both directions, and their mean.
+
+    `suffix` ends the names.
+    """
     there, back = (
         100.0 * float(finds_own_row(queries[side], candidates[1 - side]).mean()) for side in (0, 1)
     )
@@ -176,7 +179,7 @@ class _Language(Task):
 
 
 def _summarize(languages: list[_Language], there: int, is_part: bool, report: SuiteReport) -> None:
-    """Adds unweighted means over languages, a note on what they are not over, and the figures."""
+    """Adds unweighted means over languages, a note on languages that they lack, and the figures."""
     results = {one.name: one.metrics for one in languages if one.metrics}
     report.figures["tatoeba_accuracy"] = results
     if maps := {one.name: one.maps for one in languages if one.maps}:

@@ -127,7 +127,7 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
 
 
 def _task(name: str, pairs: ScoredPairs, key: str) -> PairTask:
-    """Returns the task of a language's pairs, or of those of a pair of languages."""
+    """Returns the task of the word pairs in one language, or across two."""
     languages = frozenset(map(two_letters, key.split("-")))
     note = "{skipped} malformed lines skipped"
     return PairTask(name, lambda: pairs, {"spearman": spearman}, note, text_languages=languages)

@@ -89,7 +89,8 @@ def _average(language: str, report: SuiteReport) -> None:
 def _mean(languages: Sequence[str], report: SuiteReport) -> None:
     """Adds the mean over the paper's languages, or over those of them that were averaged.
 
-    Languages that lack some of the paper's tasks enter only where all have the same ones.
+    Languages that lack some of the paper's tasks count only if no language has all of these tasks,
+    and all languages have the same ones.
     """
     scores = {name: found for name in languages if (found := _scores(name, report))}
     whole = {name for name in scores if scores[name].keys() == set(senteval_suite.CMLM_TASKS)}
@@ -112,10 +113,10 @@ def _scores(language: str, report: SuiteReport) -> dict[str, np.ndarray]:
 
 
 def _is_language(name: str) -> bool:
-    """Whether a folder is called by a code of two or three letters, perhaps with script or region.
+    """Whether a folder's name is a code of two or three letters, perhaps with script or region.
 
-    The data folder has others with SentEval's tasks in them, such as `downstream`. Tags may begin
-    with up to eight letters, as `senteval` does, but no language has one of more than three.
+    The data folder has other folders with SentEval's tasks in them, such as `downstream`. Tags may
+    begin with up to eight letters, as `senteval` does, but no language's code has more than three.
     """
     return is_language_tag(name) and len(re.split("[-_]", name)[0]) <= 3
 
