@@ -14,7 +14,7 @@ from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
 UNKNOWN = "und"
-# A long document is judged by so many slices of so many characters, evenly spread over it.
+# A long document is judged by _SLICES slices of _SLICE_CHARACTERS, evenly spread over it.
 _SLICES, _SLICE_CHARACTERS = 32, 512
 
 # Deprecated codes, languages that have a code as part of a larger one, and what the detector calls
