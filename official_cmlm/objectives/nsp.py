@@ -1,4 +1,4 @@
-"""Next-sentence prediction with masked tokens: how BERT is trained, and CMLM's appendix E compares.
+"""Next-sentence prediction with masked tokens: BERT's training, which CMLM's appendix E compares.
 
 "We tried MLM (CC) with and w/o NSP and it does not make much difference on SentEval. Training NSP
 accuracy quickly converge to 95%, indicating that NSP is not a challenging task." Two segments share
