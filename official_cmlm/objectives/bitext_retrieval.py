@@ -27,7 +27,7 @@ from official_cmlm.validation import between
 
 @dataclasses.dataclass
 class BitextRetrievalConfig(RetrievalConfig):
-    """Settings of `bitext_retrieval`: those of every retrieval, whose defaults are §4.2's, and
+    """Settings of `bitext_retrieval`, besides those of every retrieval, whose defaults are §4.2's.
 
     Attributes:
       one_language: whether both texts of all pairs may be in one language, as questions and answers

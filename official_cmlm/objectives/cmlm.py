@@ -40,7 +40,7 @@ ARCHITECTURES = ("concat", "skip")
 
 @dataclasses.dataclass
 class CmlmConfig(MaskingConfig):
-    """Settings of `cmlm`; those of masking are of s2, and
+    """Settings of `cmlm`, besides those of masking, which apply to s2.
 
     Attributes:
       num_projections: N, the identity included. Default 15 (§3; Table 7 tries 1, 5, 10, 15, 20).

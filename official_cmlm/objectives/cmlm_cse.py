@@ -31,7 +31,7 @@ CONDITIONINGS = {"projected": "first", "vector": "sentence"}
 
 @dataclasses.dataclass
 class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
-    """Settings of a contrastive loss beside that of an auxiliary network: those of both, and
+    """Settings of an auxiliary network, besides those of masking and of the contrastive loss.
 
     Attributes:
       lexical_layers: frozen blocks of the starting encoder that read the changed sentence. Default

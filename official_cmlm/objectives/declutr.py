@@ -45,7 +45,7 @@ from official_cmlm.validation import OneOf, at_least, between
 
 @dataclasses.dataclass
 class DeclutrConfig(TwoTermConfig):
-    """Settings of `declutr`; those of masking are of the anchors, and
+    """Settings of `declutr`, besides those of masking, which apply to the anchors.
 
     Attributes:
       temperature: divisor of the cosines. Default 0.05 (§4.1).

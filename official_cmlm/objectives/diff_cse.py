@@ -30,7 +30,7 @@ REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIG
 
 @dataclasses.dataclass
 class DiffCseConfig(AuxiliaryConfig):
-    """Settings of `diff_cse`: those of `contrastive` and of masking, the network's, and
+    """Settings of `diff_cse`, besides those of `contrastive`, of masking and of the network.
 
     Attributes:
       masking_rate: as in every masking objective; default 0.3 (Chuang et al. 2022, appendix).

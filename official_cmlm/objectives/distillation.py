@@ -150,7 +150,7 @@ class Distillation(Objective):
 
 @dataclasses.dataclass
 class PairDistillationConfig(DistillationConfig):
-    """Settings of `pair_distillation`: those of `distillation`, and
+    """Settings of `pair_distillation`, besides those of `distillation`.
 
     Attributes:
       targets: `own` (default): each text follows its own vector; `first`: both texts follow the

@@ -47,7 +47,7 @@ from official_cmlm.validation import between
 
 @dataclasses.dataclass
 class NspConfig(MaskingConfig):
-    """Settings of `nsp`: those of masking, and
+    """Settings of `nsp`, besides those of masking.
 
     Attributes:
       random_probability: probability that the second segment is a random one. Default 0.5 (Devlin
