@@ -178,7 +178,7 @@ def shard_name(prefix: str, number: int) -> str:
 
 
 class ShardWriter:
-    """Writes serialised records to `<prefix>-00000.tfrecord`, … in a folder.
+    """A writer of serialised records to `<prefix>-00000.tfrecord`, … in a folder.
 
     Each language has shards of its own, so that a training can read some languages more often than
     others without reading what it does not use. A new shard begins after `max_bytes`.

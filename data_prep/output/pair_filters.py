@@ -36,7 +36,7 @@ def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
 
 
 class PairFilter:
-    """Filters the rows of one run, in their order; remembers what it has seen."""
+    """A filter of the rows of one run, in their order; it remembers what it has seen."""
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ def normalise_space(texts: Iterable[str]) -> list[str]:
 
 
 class _Assembler:
-    """Collects lines into paragraphs."""
+    """A collector of lines into paragraphs."""
 
     def __init__(self, wrapped: bool) -> None:
         self._wrapped = wrapped

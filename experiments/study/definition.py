@@ -98,7 +98,7 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """Its name in table and figure."""
+        """The arm's name in table and figure."""
         return self.label or self.name
 
     @property

@@ -152,7 +152,7 @@ def padded(position: tf.Tensor) -> tf.Tensor:
 
 
 class Tracker:
-    """Computes the position after each example, block by block, in a `tf.data.Dataset.scan`.
+    """The computation of the position after each example, block by block, in a dataset's scan.
 
     The state holds, for each bucket: the number of examples read since the start; the block of the
     oldest waiting example; and the numbers of examples, of every bucket, that had been read when
