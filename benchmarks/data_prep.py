@@ -11,7 +11,8 @@ rounds is reported; imports are not counted on any side:
 - the `tokenizers` library, only tokenising the same sentences, which are in memory.
 
 It then measures the peak memory of one process for some files and for about eight times as much
-text: without removing duplicates, removing those of the same letters, and also near ones.
+text: without removing duplicates, removing duplicates of the same letters, and removing near
+duplicates too.
 """
 
 import functools
