@@ -43,7 +43,7 @@ def extract(
     that the order depends on the files alone and a cap leaves out no package.
 
     Args:
-      roots: directories of packages; none means those of the running interpreter.
+      roots: directories of packages; none: the packages of the running interpreter.
       counters: counts "bytes_total" (set before the first document), "bytes", "files",
         "unparsable", "near_identical", "documents", "sentences" and "characters".
       max_parse_mb: source to parse at most, in megabytes (10^6 bytes).

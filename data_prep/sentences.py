@@ -26,7 +26,7 @@ def split_paragraphs(
       paragraphs: running text.
       language: language code; an unknown one falls back to rules for all languages.
       counters: `records/sentence_cut` counts the cuts through over-long sentences.
-      max_characters: a longer sentence is cut at white space into pieces of at most so many, so
+      max_characters: a longer sentence is cut at white space into pieces of at most this many, so
         that nothing is lost and no record is unbounded.
     """
     check_extra("data", "sentencex")

@@ -48,8 +48,8 @@ class PairFilter:
         """Sets the filters, by default none; the flags check the values.
 
         Args:
-          max_length_ratio: the longer text may have so many times the columns of the shorter one;
-            0: any number. A Chinese character has 2 columns, so that translations are about as long
+          max_length_ratio: the longer text may have this many times the columns of the shorter one;
+            0: no limit. A Chinese character has 2 columns, so that translations are about as long
             as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of NLI
             differ in length by nature.
           detect: names a text's language; None: the declared languages are believed.

@@ -71,8 +71,8 @@ class KeyFiles:
     def save_lost(self, kind: str, elements: range) -> None:
         """Writes the losses of each of these elements, collected from all partitions.
 
-        With documents, the keys of the paragraphs of those that stay are written too: a paragraph
-        is never removed in favour of one in a document that is removed itself.
+        For documents, the keys of the paragraphs of documents that stay are written too: a
+        paragraph is never removed in favour of one in a document that is removed itself.
         """
         found = [
             _load_slots(self._path("losses", kind, partition), elements.start, elements.stop)

@@ -52,8 +52,8 @@ class Options:
         "near", see `DuplicateOptions`.
       records: how documents become records.
       shard_bytes: size after which a new shard begins; default 16 MB.
-      element_bytes: files are bundled up to so many bytes as stored; default 64 MB. More bytes give
-        fewer and larger shards, fewer bytes lose less work when a run is stopped.
+      element_bytes: files are bundled up to this many bytes, as stored; default 64 MB. More bytes
+        give fewer and larger shards, fewer bytes lose less work when a run is stopped.
     """
 
     reader: str = "auto"

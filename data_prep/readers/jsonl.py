@@ -21,7 +21,8 @@ def read(
     `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
     strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`, where the
     line begins. Other keys are ignored, as are blank lines. A plain file may be read by `part`,
-    bytes (start, stop): the lines that begin in it, and those that continue the last one.
+    bytes (start, stop): the lines that begin in it, and the lines that continue the document of the
+    last of them.
 
     A `lang` that is not a language tag is a fault of its record; the pieces that continue its
     document are left out too.

@@ -144,9 +144,9 @@ class DuplicateOptions:
     """The definition of a duplicate.
 
     Attributes:
-      documents: which documents are removed: none ("off"), those of the same bytes as an earlier
-        one ("exact"), of the same letters ("normalised", see `letters`), or also similar ones
-        ("near", default).
+      documents: which documents are removed: none ("off"), documents with the same bytes as an
+        earlier one ("exact"), with the same letters ("normalised", see `letters`), or also similar
+        ones ("near", default).
       paragraphs: the same for paragraphs that occurred anywhere before. Default "normalised": a
         signature and its bands take 320 bytes in the first pass, as much as a short paragraph.
       minhash: how similar texts are found.

@@ -116,8 +116,8 @@ def canonical_language(tag: str) -> str:
     """Returns the language subtag of a BCP-47 tag, one for all codes of the same language.
 
     Script and region are left out ("zh-Hant" and "zh-TW" are "zh"), deprecated codes replaced
-    ("iw" is "he", "jw" is "jv"), as are those of languages within a larger one that alone has a
-    two-letter code in common use ("nb" is "no", "arb" is "ar").
+    ("iw" is "he", "jw" is "jv"), and so are codes of languages within a larger language that alone
+    has a common two-letter code ("nb" is "no", "arb" is "ar").
     """
     primary = tag.replace("_", "-").partition("-")[0].lower()
     return _SAME.get(primary, primary)

@@ -142,7 +142,7 @@ class Words:
         return int((self.ends - self.starts)[covered].sum()) / self.characters
 
     def top_at_most(self, n: int) -> float:
-        """Returns a fast bound on `top` of 2 … n; an n-gram is no more frequent than its 2-gram."""
+        """Returns a fast bound on `top` of 2 … n; a 2-gram is at least as frequent as an n-gram."""
         # A text of fewer words has no n-gram, but may have shorter ones.
         sizes = self._sizes(min(n, len(self)))
         return self._most_pairs * int(sizes.max()) / self.characters if len(sizes) else 0.0

@@ -19,7 +19,7 @@ def entries_in_reach(text_bytes: float) -> float:
 
 
 def text_for(entries: float) -> float:
-    """Returns about the fewest bytes of text that give so many entries."""
+    """Returns about the fewest bytes of text that give this many entries."""
     return _between(entries, 1, 0)
 
 
@@ -42,7 +42,7 @@ def cost(text_bytes: float) -> tuple[float, float]:
 
 
 def size_warning(vocab_size: int, text_bytes: float, max_bytes: float) -> str:
-    """Returns a warning if the text will hardly give so many entries, or an empty string.
+    """Returns a warning if the text will hardly give this many entries, or an empty string.
 
     Args:
       vocab_size: entries asked for.

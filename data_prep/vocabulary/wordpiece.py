@@ -19,8 +19,8 @@ def learn_wordpiece(
 
     Args:
       paragraphs: the text; read once.
-      vocab_size: entries wanted, the special tokens included. There are fewer if the text does
-        not have so many pieces of `min_frequency`.
+      vocab_size: entries wanted, the special tokens included. There are fewer if the text does not
+        have that many pieces of `min_frequency`.
       lower_case: whether to lower-case and to strip accents, before all else.
       min_frequency: a pair of pieces seen less often in the text is not joined.
 
