@@ -22,7 +22,7 @@ from .. import chains, module_of, registry
 from .definition import OUTPUTS, VALIDATION, Arm, Settings, Study, expand, identifiers
 from .results import RESULTS_NAME, Result, add_result, check_same, read_results
 
-# In an arm's model directory: the settings of its training.
+# File in an arm's model directory with the settings of its training.
 _SETTINGS_NAME = "study_arm.json"
 # Content of a data step's file until the step is complete; it tells that its folder was made here.
 _UNFINISHED = {"unfinished": True}
