@@ -47,8 +47,8 @@ def check_running_text(
     """Checks that a view that joins sentences gets the ids of their running text.
 
     Raises:
-      UserError: if the records lack the ids of sentences after a space, as those of older releases
-        do.
+      UserError: if the records lack the ids of sentences after a space, as records of older
+        releases do.
     """
     if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
         raise UserError(

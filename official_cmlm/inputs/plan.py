@@ -105,7 +105,7 @@ class Plan:
         return self.config.drop_remainder or self.static_shapes
 
     def steps(self, epochs: int, num_replicas: int) -> int:
-        """Returns the number of batches of so many epochs of random batches.
+        """Returns the number of batches in `epochs` epochs of random batches.
 
         Raises:
           UserError: the manifest does not tell how many examples an epoch has, or batches do not

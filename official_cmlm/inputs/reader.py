@@ -26,7 +26,7 @@ _CYCLE_LENGTH = 16
 _LEAST_CYCLE = 4
 _BLOCK_LENGTH = 8
 # Bytes of a shard that are read at once. A request to an object store takes about as long as the
-# transfer of so many bytes.
+# transfer of this many bytes.
 READ_BYTES = 4 << 20
 # Blocks that are built at the same time, all of about the same size.
 _PARALLEL_BLOCKS = 4
@@ -323,7 +323,7 @@ def resume_interleave(
             if slot is not None:
                 slot.offset += rounds * block_length
         done += rounds * block_length * len(left)
-        # One round in single steps: inputs may end and others be opened.
+        # One round is made in single steps, as inputs may end and others be opened.
         for _ in range(cycle_length):
             if slots[at] is None and opened < len(sizes):
                 slots[at] = _Slot(opened, 0)

@@ -250,7 +250,7 @@ def in_schedule(
     """Makes batches of the buckets that a schedule says, each with its data `position`.
 
     Which examples fill up a batch depends on all examples of the block that completes it. So a
-    position names, beside where reading starts, the block from which batches are made again, and
+    position names, besides where reading starts, the block from which batches are made again, and
     how many of these are left out.
 
     Examples that wait are bounded: of a bucket at most `most_waiting`, or as many examples as a

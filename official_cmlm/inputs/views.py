@@ -46,7 +46,7 @@ class SpecialIds:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFacts:
-    """Facts about the records that a view reads; a view may depend on them beside its settings.
+    """Facts about the records that a view reads; a view may depend on them besides its settings.
 
     Attributes:
       vocabulary: the vocabulary of the token ids.
