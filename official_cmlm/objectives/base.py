@@ -120,7 +120,7 @@ class ObjectiveConfig(base_config.Config):
         return 1
 
     def extra_positions(self) -> int:
-        """Returns how many position ids it needs beside those of the longest sequence."""
+        """Returns how many position ids it needs besides those of the longest sequence."""
         return 0
 
 

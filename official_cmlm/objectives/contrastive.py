@@ -156,7 +156,7 @@ class Contrastive(Objective):
         Neither is normalised, even if the exported vector is: the comparison is by cosine, and the
         projection head, like other networks, needs components of about the size of a token's.
         """
-        # One pass over both: each view draws its own dropout masks unless they are controlled.
+        # One pass encodes both; each view draws its own dropout masks unless they are controlled.
         vectors = encode(
             [features["first"], features["second"]],
             "both_views",

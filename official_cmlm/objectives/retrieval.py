@@ -80,7 +80,7 @@ def retrieval_output(
         anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
         candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
         others, more = (all_candidates,), {}
-        # As in sentence-transformers and SimCSE, second → first does not compare them.
+        # As in sentence-transformers and SimCSE, second → first does not compare hard negatives.
         if hard and of_anchors == "first":
             others += (gather(vectors["negative"])[0],)
             more = {
