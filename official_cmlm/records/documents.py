@@ -121,8 +121,8 @@ class DocumentBlock:
         """Returns the sentences as parts of running text, with one space between two of them.
 
         Args:
-          first: bool `[sentences of the block]`, those that begin a run, which keep their ids;
-            None: the first sentence of each record.
+          first: bool `[sentences of the block]`, the sentences that begin a run, which keep their
+            ids; None: the first sentence of each record.
 
         Returns:
           int32 ragged `[records, (sentences), (tokens)]`. End to end, the ids of a run are those

@@ -15,7 +15,7 @@ from official_cmlm.validation import at_least, read_dataclass
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1
-# Before a training begins, it checks the files of folders of at most so many shards. Files of
+# Before a training begins, it checks the files of folders of at most this many shards. Files of
 # larger and of remote folders are checked when they are read: asking a file system about 100,000
 # files takes hours.
 _MOST_CHECKED = 100
@@ -56,8 +56,8 @@ class Manifest:
       documents, records, sentences, tokens: totals; a sentence that a cut repeats counts once.
         Pairs count their rows as documents and their texts as sentences.
       languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
-      length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
-        more than the bound before; the last key is `inf`.
+      length_histogram: upper bound in tokens -> number of sentences of at most that many tokens and
+        more than the previous bound; the last key is `inf`.
       vocabulary: `hash`, `size`, `kind` and settings of the vocabulary of the ids;
         `after_space: true` if the records hold how the ids of sentences change after a space
         (`records.documents`).
