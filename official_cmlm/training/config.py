@@ -16,7 +16,7 @@ from official_cmlm.validation import at_least, between, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
-    """Returns the objectives that an `ObjectivesConfig` sets, by name, without those of null."""
+    """Returns the objectives that an `ObjectivesConfig` sets, by name, but none set to null."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
     }

@@ -115,7 +115,7 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     """Reads the starting encoder from an encoder directory, or from the directory of a checkpoint.
 
     Raises:
-      UserError: if there is no encoder directory.
+      UserError: if neither is an encoder directory.
     """
     folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.

@@ -240,9 +240,9 @@ class JaxLoop:
 def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
     """Returns the step as a compiled function that reuses the memory of updated variables.
 
-    Its arguments are three lists: values of the updated variables, of those that are only read, and
-    the tensors of the batch. It returns the updated values, and an array that becomes ready when
-    the step is done. `constants`: index in `captured` -> array.
+    Its arguments are three lists: values of the updated variables, of the variables that are only
+    read, and the tensors of the batch. It returns the updated values, and an array that becomes
+    ready when the step is done. `constants`: index in `captured` -> array.
     """
     updated, read = module.updated, module.read
 

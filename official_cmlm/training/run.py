@@ -79,7 +79,7 @@ def run(
 
     Args:
       params, mode, model_dir: see `Run`.
-      projector_sentences: at the end TensorBoard's projector gets the embeddings of so many
+      projector_sentences: at the end TensorBoard's projector gets the embeddings of this many
         validation sentences.
 
     Raises:
