@@ -1,7 +1,7 @@
 """Speed and memory of turning text into records: `python -m benchmarks.data_prep`.
 
-First tokens of text per CPU-second; the sides run in turns, and the median over the rounds is
-reported; imports are not counted on any side:
+Measures first the tokens of text per CPU-second. The sides run in turns, and the median over the
+rounds is reported; imports are not counted on any side:
 
 - ours: the engine of `data_prep.prepare` in this process, from files to shards with checksums:
   read, split into sentences, tokenise, write; a file, such as a book, is a document;
@@ -10,8 +10,9 @@ reported; imports are not counted on any side:
   as it asks;
 - the `tokenizers` library, only tokenising the same sentences, which are in memory.
 
-Then the peak memory of one process for some files and for eight times as many, with no duplicates
-removed, those of the same letters and near ones.
+It then measures the peak memory of one process for some files and for about eight times as much
+text: without removing duplicates, removing duplicates of the same letters, and removing near
+duplicates too.
 """
 
 import functools
@@ -44,7 +45,7 @@ def define_flags() -> None:
 
 
 def first_files(files: list[str], megabytes: float) -> list[str]:
-    """Returns the first files, up to so much text."""
+    """Returns the first files, as many as are needed for `megabytes` of text."""
     chosen, held = [], 0
     for path in files:
         chosen.append(path)
@@ -74,7 +75,7 @@ def ours(paths: list[str], vocabulary_file: str, folder: Path) -> Callable[[], N
 
 
 def model_garden(text: Path, vocabulary_file: str, output: Path) -> Callable[[], None]:
-    """Returns a call of its binary's work: a file with a sentence a line to masked examples."""
+    """Returns a call that makes masked examples of a file with a sentence a line."""
     from official.nlp.data import create_pretraining_data as peer
     from official.nlp.tools import tokenization
 

@@ -1,13 +1,14 @@
 """Every way to encode, against sentence-transformers: `python -m benchmarks.encode`.
 
-The same weights, sentences and batch size in every way of both libraries, on CPU; each run is a
-process of its own, the sides alternate, and a ratio is the median over the rounds. Ours are
+All ways of both libraries get the same weights, sentences and batch size, on CPU. Each run is a
+process of its own, the sides alternate, and a ratio is the median over the rounds. Our sides are
 `encode` by its backends, the serving model's `serving_default` in a session, as TensorFlow Serving
-runs it, and LiteRT. Measured are one call with all sentences, requests of --batch_size sentences as
-they come, one sentence alone, and memory. A side whose packages are not installed, or do not work
-together, is named and left out. Ratios of float32 are of the faster one of TensorFlow and ONNX
-Runtime, which `backend="auto"` takes. Run it with the python of `.venv-bench` (`make bench-env`).
-With STS-B in --data_dir the table has each way's Spearman correlation on its test set.
+runs it, and LiteRT. The benchmark measures one call with all sentences, requests of --batch_size
+sentences in the order of the text, one sentence alone, and memory. A side whose packages are not
+installed, or do not work together, is named and left out. For float32, ratios compare the faster of
+TensorFlow and ONNX Runtime, which `backend="auto"` chooses. Run it with the python of `.venv-bench`
+(`make bench-env`). With STS-B in --data_dir the table has each way's Spearman correlation on its
+test set.
 """
 
 import json
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
     from official_cmlm.evaluation.data.sts import ScoredPairs
 
 FLAGS = flags.FLAGS
-# Side -> what each of its rounds found.
+# Side -> the figures of each round.
 Figures = dict[str, list[dict[str, float]]]
-# Side -> the vectors that it made in the first round.
+# Side -> the vectors of the first round.
 Vectors = dict[str, "list[np.ndarray]"]
 # Our sides of each kind of arithmetic.
 _FLOAT32, _BFLOAT16, _INT8 = ("ours", "ours_onnx"), "ours_bfloat16", "ours_onnx_int8"
 _SERVING = "ours_serving"
-# Tokens of the LiteRT models, but for the longest of them, which takes as many as the encoder.
+# Lengths of the LiteRT models in tokens; one more model has the length of the encoder.
 _LENGTHS = (32, 64, 128, 256)
 _STS = "senteval/downstream/STS/STSBenchmark/sts-test.csv"
 
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> None:
     source = shared.packaged_weights()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-        # Graphs that ours are written as end with this folder.
+        # ONNX graphs of our encoder are cached in this folder, and deleted with it.
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         shared.run_module(
             "official_cmlm.checkpoints.import_checkpoint",
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> None:
 
 
 def sts_benchmark() -> "ScoredPairs | None":
-    """Returns STS-B's test pairs; None, with a word, where they are not at hand."""
+    """Returns STS-B's test pairs; prints a line and returns None if the file is missing."""
     from official_cmlm.evaluation.data.sts import read_sts_benchmark
 
     data = shared.data_dir()
@@ -84,7 +85,7 @@ def sts_benchmark() -> "ScoredPairs | None":
 
 
 def _prepared(side: str, source: str, folder: str, sentences: list[str]) -> bool:
-    """Writes what a side runs; returns False, with a word, where that cannot be done."""
+    """Writes the graph that a side runs; prints a line and returns False if that fails."""
     try:
         if side in EXPORTS:
             _export(side, folder)
@@ -97,7 +98,7 @@ def _prepared(side: str, source: str, folder: str, sentences: list[str]) -> bool
 
 
 def _export(side: str, folder: str) -> None:
-    """Writes what an exported side runs, unless another side has done so."""
+    """Writes the export that a side runs, unless another side has written it."""
     (binary, name), encoder = EXPORTS[side], f"{folder}/encoder"
     if (Path(folder) / name).exists():
         return
@@ -140,7 +141,7 @@ def print_table(figures: Figures, vectors: Vectors, pairs: "ScoredPairs | None")
     Args:
       figures: the figures of every round.
       vectors: vectors of the sentences, and of the first and then the second texts of `pairs`.
-      pairs: those of STS-B. None: the table has no column for them.
+      pairs: the test pairs of STS-B. None: the table has no column for them.
     """
     import numpy as np
 

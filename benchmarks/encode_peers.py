@@ -1,9 +1,9 @@
 """The ways in which sentence-transformers encodes on CPUs, for `benchmarks.encode`.
 
 Its backends `onnx` and `openvino` load graphs by the packages optimum-onnx and optimum-intel. Where
-these do not install beside it, the same runtime runs inside its `encode` all the same: its
-Transformer module is given the token outputs of a graph that PyTorch exports of the same model,
-quantised by the functions that optimum calls. What remains unmeasured is optimum's own overhead.
+these packages cannot be installed with it, the same runtime still runs inside its `encode`: its
+Transformer module gets the token outputs of a graph that PyTorch exports of the same model,
+quantised by the functions that optimum calls. Only optimum's own overhead is not measured.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Name -> whether it is approximate by 8-bit integers.
+# Name -> whether it computes with 8-bit integers.
 PEERS = {
     "torch": False,
     "torch_bfloat16": False,
@@ -21,10 +21,10 @@ PEERS = {
     "openvino": False,
     "openvino_int8": True,
 }
-# Exact ones, of float32 products.
+# Peers that compute in float32.
 FLOAT32 = ("torch", "onnx", "openvino")
 _NAMES = ("input_ids", "attention_mask", "token_type_ids")
-# Sentences that OpenVINO's static quantisation is calibrated with, as optimum-intel's default.
+# Number of sentences that calibrate OpenVINO's static quantisation, optimum-intel's default.
 _CALIBRATION = 300
 
 
@@ -39,7 +39,7 @@ def prepare(peer: str, model: str, folder: str, sentences: list[str]) -> None:
     if peer == "onnx_int8":
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # `export_dynamic_quantized_onnx_model` asks for these with "avx512_vnni" and "avx2".
+        # `export_dynamic_quantized_onnx_model` chooses these types for "avx512_vnni" and "avx2".
         vnni = {"avx512_vnni", "avx_vnni"} & set(Path("/proc/cpuinfo").read_text().split())
         kind = QuantType.QInt8 if vnni else QuantType.QUInt8
         quantize_dynamic(graph, Path(folder) / "onnx_int8.onnx", weight_type=kind)
@@ -63,7 +63,7 @@ def prepare(peer: str, model: str, folder: str, sentences: list[str]) -> None:
 
 
 def open_peer(peer: str, model: str, folder: str) -> Any:
-    """Returns a `SentenceTransformer` that computes in that way."""
+    """Returns a `SentenceTransformer` that computes as the peer does."""
     import torch
 
     if peer == "torch_bfloat16":
@@ -136,7 +136,7 @@ def _onnx(peer: str, folder: str) -> Callable[[dict], Any]:
 def _openvino(peer: str, folder: str) -> Callable[[dict], Any]:
     import openvino
 
-    # float32 also where the processor multiplies bfloat16.
+    # Otherwise OpenVINO computes in bfloat16 where the processor multiplies it.
     settings = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = openvino.Core().compile_model(f"{folder}/{peer}.xml", "CPU", settings)
     return lambda feeds: compiled(feeds)[0]

@@ -42,16 +42,16 @@ def measured(
       side: one of `SIDES`.
       model: encoder directory, its export or a sentence-transformers folder.
       graphs: folder of the peers' graphs.
-      sentences: what is encoded again and again.
-      texts: more of them, which are encoded when all is measured.
+      sentences: the sentences that are encoded for the figures.
+      texts: further texts, encoded after everything is measured.
       batch_size: sentences a batch.
 
     Returns:
-      The figures, the vectors of the sentences, and those of the texts. The figures are
-      `all_per_second`, sentences a second of one call after a warm-up; `per_core_second`, the same
-      for each second of processor time, which other programs disturb less; `requests_per_second`,
-      sentences a second in requests of `batch_size` sentences as they come; `p50_ms` and `p95_ms`
-      of one sentence alone; and `peak_mib` of the whole process.
+      The figures, the vectors of the sentences, and the vectors of the texts (None without texts).
+      The figures are `all_per_second`, sentences a second of one call after a warm-up;
+      `per_core_second`, the same for each second of processor time, which other programs disturb
+      less; `requests_per_second`, sentences a second in requests of `batch_size` sentences as they
+      come; `p50_ms` and `p95_ms` of one sentence alone; and `peak_mib` of the whole process.
     """
     encode = _open(side, model, graphs, batch_size)
     encode(sentences[:_WARM_UP])

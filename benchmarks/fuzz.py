@@ -1,9 +1,9 @@
 """Random input: `python -m benchmarks.fuzz --seed=1 --items=1000000`.
 
-Each target of `benchmarks.fuzz_targets` gets its share of the items. They are drawn here and tried
-in another process, so that a crash or a hang of it is seen; the items that caused one are tried
-again in halves until one is left, and are printed. The same seed draws the same items. The exit
-status is 1 if there was any fault.
+Each target of `benchmarks.fuzz_targets` gets its share of the items. Items are drawn in this
+process and tried in another one, whose crash or hang is noticed here. A case that failed as a whole
+is tried again in halves while one of them still fails, and what is left is printed. The same seed
+draws the same items. The exit status is 1 if there was any fault.
 """
 
 import contextlib
@@ -125,9 +125,9 @@ def _run(case: list) -> Outcome | tuple[str, str]:
 
 
 def narrow(items: list, fails: Callable[[list], bool]) -> list:
-    """Returns the smallest half of a half … of the items that still fails.
+    """Returns the part of the items that still fails after halving them again and again.
 
-    Where both halves pass, the items fail together only, and all of them are returned.
+    Where both halves pass, the items fail only together, and are returned together.
     """
     while len(items) > 1:
         middle = len(items) // 2

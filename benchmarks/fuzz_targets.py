@@ -1,8 +1,8 @@
 """Targets of `benchmarks.fuzz`: random strings for encoders, mutated files for readers.
 
-A target is made in the process that draws the cases, and opened and run in one that may crash. A
-reader has to answer any file with a result or with one line (`UserError`). Everything else is a
-fault: another exception, a message of several lines, a result that is not finite.
+A target is made in the process that draws the cases, but opened and run in another one, which may
+crash. A reader has to answer any file with a result or with one line (`UserError`). Everything else
+is a fault: another exception, a message of several lines, a result that is not finite.
 """
 
 import abc
@@ -58,7 +58,7 @@ class Target(abc.ABC):
         """Loads the target; runs once in each process.
 
         Args:
-          folder: kept from process to process.
+          folder: the same folder for all processes of the target, with its files.
         """
 
     @abc.abstractmethod
@@ -70,7 +70,7 @@ class Target(abc.ABC):
 _TOLERANCE = 1e-4
 # Strings of a case: few enough for the time limit, enough that calls cost little.
 _STRINGS = 1000
-# Words that the tiny vocabularies have pieces of.
+# Words that can be written with the tiny vocabulary.
 _PIECES = (
     "the a cat dog bird sat ran flew Straße élan ΣΊΣΥΦΟΣ кошка 猫 नमस्ते ไทย مُحَمَّد 한국어".split()
 )
@@ -82,12 +82,12 @@ class Strings(Target):
     """`SentenceEncoder.encode`, the serving model and the preprocess module, of a tiny encoder.
 
     Each string goes through all three. A text must have a finite vector, the same from `encode` and
-    from the serving model; bytes that are not UTF-8, which only a client of a module can send, must
-    have a finite one; and the preprocess module must give ids of the vocabulary.
+    from the serving model. Bytes that are not UTF-8, which only a client of a module can send, must
+    have a finite vector too. The preprocess module must give ids of the vocabulary.
     """
 
     name = "strings"
-    # Faster than files.
+    # Strings are tried faster than files.
     share = 30.0
 
     def make_case(self, rng: random.Random) -> list[bytes | str]:
@@ -108,7 +108,7 @@ class Strings(Target):
             write_encoder(folder / "model", _vocabulary(folder))
             tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=True)
         self._encoder = SentenceEncoder.load(folder / "model")
-        # The module, not its function, which does not keep the module's variables.
+        # The module is kept, as its function alone does not keep its variables alive.
         self._serving = tf.saved_model.load(str(folder / "out" / "serving" / "1"))
         self._preprocess = tf.saved_model.load(str(folder / "out" / "preprocess"))
         # TensorFlow compiles each function at its first call.
@@ -158,10 +158,10 @@ class Strings(Target):
 
 
 def _without_newer(text: str) -> str:
-    """Returns a text with spaces for what is punctuation, or may be, to one library alone.
+    """Returns a text with spaces for characters that only one library may take for punctuation.
 
-    `tokenizers` does not know that of Unicode 9 and later, TensorFlow does (docs/runtimes.md), and
-    Python does not know the category of the newest characters.
+    `tokenizers` does not know the punctuation of Unicode 9 and later, TensorFlow does
+    (docs/runtimes.md). Python does not know the category of the newest characters.
     """
     kinds = ("Cn", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps")
     return "".join(" " if c > "~" and unicodedata.category(c) in kinds else c for c in text)
@@ -240,7 +240,7 @@ def write_encoder(folder: Path, vocabulary: "Vocabulary") -> None:
 
 
 def _vocabulary(folder: Path) -> "Vocabulary":
-    """Makes one of special tokens, single characters, their continuations, and a few words."""
+    """Makes a vocabulary of special tokens, characters, their continuations and a few words."""
     from official_cmlm.tokenization import load_vocabulary
 
     letters = sorted({*string.ascii_lowercase, *string.digits, *"".join(_PIECES).lower(), *"?ß"})

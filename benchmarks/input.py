@@ -1,9 +1,10 @@
 """Examples a second of the input pipeline: `python -m benchmarks.input`.
 
-First CMLM at the paper's setting, runs of 256 tokens, of which the paper's training needs 4,741
-pairs a second of all hosts together. Then every objective in its small experiment. Each measurement
-is a process of its own and begins with the second batch, so that start-up is not in it. Blocks are
-of 8,192 sentences, so that little is built ahead. Figures are medians over the rounds.
+Measures first CMLM at the paper's setting, runs of 256 tokens, of which the paper's training needs
+4,741 pairs a second from all hosts together; then every objective in its small experiment. Each
+measurement is a process of its own and begins with the second batch, so that it does not include
+the start-up. Blocks have 8,192 sentences, so that few batches are built ahead. Figures are medians
+over the rounds.
 """
 
 import json
@@ -28,7 +29,7 @@ _OBJECTIVES = {
     "diff_cse": "diff_cse/tiny",
     "declutr": "declutr/tiny",
 }
-# Their examples are whole documents.
+# Objectives whose examples are whole documents.
 _OF_DOCUMENTS = ("declutr",)
 # Sentences of a block.
 _BLOCK = 8192
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> None:
     """Measures the paper's setting, then every objective."""
     del argv
     records = _write_records(Path(FLAGS.work_dir))
-    # The batch of one of 64 cores, in its buckets.
+    # The share of one of 64 cores; no bucket has a larger batch.
     paper = {"global_batch_size": 32, "max_bucket_batch_size": 32}
     _measure("pairs_per_second_cmlm", "cmlm", "cmlm/english_base", FLAGS.examples, records, paper)
     for objective in FLAGS.objectives:
@@ -104,7 +105,7 @@ def measured(experiment: str, overrides: str, objective: str, count: int) -> dic
     Args:
       experiment: name of the experiment.
       overrides: settings that differ from its own, as JSON.
-      objective: the one whose batches are counted.
+      objective: name of the objective whose batches are counted.
       count: number of examples to take, at least.
     """
     cli.quiet_tensorflow()

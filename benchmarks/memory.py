@@ -1,9 +1,10 @@
 """Memory of a step, and the cost of saving it: `python -m benchmarks.memory`.
 
-First the head alone: cross-entropy and its gradients by hidden states, embedding table and bias,
-with whole logits and in blocks. Then a CMLM step with dropout: for each `encoder.remat`, and in
-chunks (`task.chunk_size`). Every side is a process of its own, in alternating rounds; its memory is
-the growth of its largest memory in the steps. With JAX, XLA's account of the compiled step follows.
+Measures first the head alone: cross-entropy and its gradients by hidden states, embedding table and
+bias, with whole logits and in blocks. It then measures a CMLM step with dropout: for each
+`encoder.remat`, and in chunks (`task.chunk_size`). Every side is a process of its own, in
+alternating rounds; its memory is the growth of the process's peak memory during the steps. With
+JAX, XLA's account of the compiled step follows.
 """
 
 import functools
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> None:
 
 
 def _report(rounds: dict[str, list[dict[str, float]]]) -> None:
-    """Prints the figures; the others are compared with the first side."""
+    """Prints the figures, and the ratio of every other side's time to that of the first side."""
     first, *others = rounds
     for name, found in rounds.items():
         for key in found[0]:
@@ -72,7 +73,7 @@ def _report(rounds: dict[str, list[dict[str, float]]]) -> None:
 
 def measured(side: str) -> dict[str, float]:
     """Measures milliseconds of a step, and MiB that it adds, by TensorFlow's own kernels."""
-    # This process has the arguments of the one that started it.
+    # This process has the command line of the process that started it.
     define_flags()
     FLAGS(sys.argv)
     cli.quiet_tensorflow()

@@ -53,8 +53,9 @@ def write(folder: Path, pairs: Iterable[tuple[str, str]], texts: Iterable[str]) 
 
     Args:
       folder: folder to make.
-      pairs: queries and their texts; a query with several texts is left out, as it names none.
-      texts: all texts, in order; equal ones are one.
+      pairs: queries and their texts; a query with several texts is left out, as it identifies none
+        of them.
+      texts: all texts, in order; equal texts are written once.
     """
     found: dict[str, set[str]] = {}
     for query, text in pairs:

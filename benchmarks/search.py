@@ -2,12 +2,12 @@
 
     python -m benchmarks.search --only_search --candidates=1000000
 
-Sentences are embedded by one worker that is bound to one core, by two workers on two cores, and by
-one worker on two, in alternating rounds; the speeds leave out the start of the processes. Then each
-way to search is built in a process, and searched in another, among these vectors; with
---only_search among --candidates vectors of random clusters. Queries are not among the candidates.
-A query's time is that of one query at a time; `peak` is the largest memory of the process that
-builds from shards and saves, `opened` that of the other one before its first query.
+Sentences are embedded by one worker on one core, by two workers on two cores, and by one worker on
+two cores, in alternating rounds; the speeds leave out the start of the processes. Then, for each
+way to search, one process builds an index of these vectors and another one searches it; with
+--only_search the index is of --candidates vectors in random clusters. Queries are not among the
+candidates. Times are of one query at a time. `peak` is the peak memory of the process that builds
+the index from shards and saves it, `opened` that of the searching process before its first query.
 """
 
 import functools
@@ -36,7 +36,7 @@ FLAGS = flags.FLAGS
 # Side -> workers, cores.
 _EMBED = {"one_worker": (1, 1), "two_workers": (2, 2), "one_worker_two_cores": (1, 2)}
 _SPEED = re.compile(r"; ([0-9.]+) texts/s")
-# Name in the figures -> options of an index; faiss and its cells for the peer.
+# Name in the figures -> options of the index; of faiss, the peer, the number of cells it searches.
 _WAYS = {
     "exact": {"precision": "float32"},
     "float16": {"precision": "float16"},
@@ -85,7 +85,7 @@ def main(argv: list[str]) -> None:
 
 
 def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
-    """Yields unit vectors around one centre in 200: the centre and noise, about as long as it."""
+    """Yields unit vectors near random centres, about 200 each: the centre plus noise as long."""
     import numpy as np
 
     from official_cmlm.nearest import unit
@@ -109,9 +109,9 @@ def _embedded(folder: Path) -> "np.ndarray":
     output = folder / "embedded"
 
     def embed(workers: int, count: int) -> dict[str, float]:
-        # A folder that is there would be taken for a run that goes on.
+        # `export.embed` would resume from an existing folder.
         shutil.rmtree(output, ignore_errors=True)
-        # A process that is started takes its parent's cores.
+        # A started process inherits the cores of its parent.
         os.sched_setaffinity(0, cores[:count])
         printed = shared.run_module(
             *("export.embed", f"--model_dir={model}", f"--input={file}", f"--workers={workers}"),
@@ -206,7 +206,7 @@ def _built(folder: Path, name: str) -> dict[str, float]:
 
 
 def _encoder(width: int) -> "Callable[[list[str]], np.ndarray]":
-    """Returns a function from texts to vectors that cost nothing."""
+    """Returns a stand-in for an encoder, whose vectors cost nothing."""
     import numpy as np
 
     return lambda texts: np.ones([len(texts), width], np.float32)

@@ -6,7 +6,7 @@ Scores an imported all-MiniLM-L6-v2 by the fast configuration: once with encodin
 with the embeddings that the first run kept, so that the classifiers' trainings are timed alone.
 With SentEval's files it compares the mean over --seeds with the scores that the original toolkit
 printed for the same encoder and files (PyTorch on CPU; 5 folds, rmsprop, batch 128, tenacity 3,
-epoch size 2). Without them it takes the time of one task whose sentences are of the text.
+epoch size 2). Without them it times one task, whose sentences are taken from the text.
 """
 
 import json

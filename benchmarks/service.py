@@ -4,15 +4,15 @@
     python -m benchmarks.service --encoder=work/minilm --baseline=../earlier --rounds=3
 
 Starts `export.serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
-to --most_texts sentences without a pause. Every answer's vectors are compared with those that the
-same text had before. The server's memory is read every few seconds; its growth is counted after
-the first fifth of the time. A failed request makes the exit status 1.
+to --most_texts sentences without a pause. The vectors of every answer are compared with the first
+vectors of the same texts. The server's memory is read every few seconds; its growth is counted
+after the first fifth of the time. A failed request makes the exit status 1.
 
-With --attackers, a hostile client of each kind of `service_attackers.KINDS` follows for as long,
-beside the same honest ones, whose 95th percentile is compared with that of before.
+With --attackers, the honest clients run once more for --seconds, now together with a hostile client
+of each kind in `service_attackers.KINDS`; their 95th percentiles in both runs are compared.
 
-With --baseline, another checkout of this project is served too, in turns of --seconds; then one
-client asks for single sentences, in turns with the encoder itself in this process.
+With --baseline, the service of another checkout of this project runs too, in turns of --seconds.
+Then one client asks for single sentences, in turns with the encoder itself in this process.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> int:
     """Runs the benchmark; returns 1 if a request failed."""
     del argv
-    # The client logs a line a request otherwise.
+    # Otherwise the client logs a line for each request.
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
             if FLAGS.attackers:
                 host, port = address.split("/")[2].split(":")
                 attack = service_attackers.start((host, int(port)), FLAGS.seconds)
-                # The vectors of before tell if an answer goes to another client.
+                # The vectors of the first run show whether an answer belongs to another client.
                 values = (address, sentences, FLAGS.most_texts, figures.vectors)
                 runs["attacked_"] = figures = Figures(*values)
                 figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
@@ -144,7 +144,7 @@ def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
 def _served(encoder: str, checkout: str | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
     """Yields a service in a process of its own and its address, with `/v1`."""
     command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
-    # A key of the environment would be asked for.
+    # With a key in the environment, the service would demand it from the clients.
     environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
     process = subprocess.Popen(  # noqa: S603
         [*command, "--name=model"],
@@ -166,7 +166,7 @@ class Figures:
 
     Attributes:
       milliseconds: time of each request that was answered.
-      texts: number of texts in all of them.
+      texts: number of texts in these requests.
       errors: a line for each request that failed.
       difference: largest difference between two vectors of one text.
       vectors: the first vector of each text that was sent, by its number.
@@ -252,7 +252,7 @@ class Figures:
 
 
 def _address(process: subprocess.Popen) -> str:
-    """Returns the address that the server says, and shows its messages before."""
+    """Returns the address that the server prints; shows the messages that it prints before."""
     while line := process.stderr.readline():
         print(line, end="", file=sys.stderr)
         if line.startswith("serving "):

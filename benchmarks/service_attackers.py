@@ -1,8 +1,8 @@
 """Clients that would spoil the HTTP service for others, for `benchmarks.service --attackers`.
 
-Each kind is a function of (address, end): it repeats its attack until `end`, in
-`time.monotonic`'s seconds, each kind from an address of its own in 127.0.0.0/8, so that the service
-tells them from honest clients.
+Each kind is a function of (connect, end), which is called again and again until `end`, in
+`time.monotonic`'s seconds. Each kind connects from an address of its own in 127.0.0.0/8, so that
+the service can tell it from honest clients.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ def _repeat(kind: Callable, address: Address, source: str, end: float) -> None:
         return socket.create_connection(address, timeout=60, source_address=(source, 0))
 
     while time.monotonic() < end:
-        # The service closes what is slow, which is what it should do.
+        # The service closes slow connections, as it should.
         with contextlib.suppress(OSError):
             kind(connect, end)
 
@@ -58,7 +58,7 @@ def _request(texts: list[str]) -> bytes:
 
 
 def _drip(connect: Callable, end: float, begin: bytes, rest: bytes) -> None:
-    """Sends `begin` on many connections, then a byte of `rest` a second on each."""
+    """Sends `begin` on many connections, then one byte of `rest` a second on each of them."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(connect()) for _ in range(_HELD)]
         for each in held:

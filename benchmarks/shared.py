@@ -167,7 +167,7 @@ def run_module(module: str, *arguments: str) -> str:
 
 
 def new_process() -> ProcessPoolExecutor:
-    """Makes a process that calls functions one by one: its time and memory are theirs alone."""
+    """Makes a process that calls functions one by one; nothing else uses its time and memory."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 

@@ -30,9 +30,9 @@ from benchmarks.train_step_examples import (
 from official_cmlm import cli
 
 FLAGS = flags.FLAGS
-# The side that a process measures.
+# The side that this process measures.
 _ready: list[Callable[[], dict[str, float]]] = []
-# Tokens. Steps of 8 keep padding at a tenth.
+# Lengths in tokens. Steps of 8 keep the share of padding at a tenth.
 _BUCKETS = ["16", "24", "32", "40", "48", "64", "80", "96", "128", "192", "256"]
 
 

@@ -13,8 +13,7 @@ from official_cmlm.process_memory import peak_mib
 SEQ_LENGTH = 256
 # Threads of each side.
 THREADS = 2
-# As in the paper's batches of one length (CMLM §3) and in its baseline's (configs of the same
-# names).
+# CMLM's values are those of CMLM §3; MLM's are those of experiments/mlm/english_base.yaml.
 MAX_PREDICTIONS = {"cmlm": 80, "mlm": 38, "contrastive": 0}
 MASKING_RATES = {"cmlm": 0.3125, "mlm": 0.15, "contrastive": 0.0}
 # Sequences of an example that are encoded.
@@ -30,8 +29,8 @@ class Batch:
     """Examples of one step.
 
     Attributes:
-      examples: as read from the file.
-      length: tokens that every sequence is padded to; 0: each to its longest of the batch.
+      examples: see `examples_of`.
+      length: tokens that every sequence is padded to; 0: the longest of its kind in the batch.
     """
 
     examples: list[dict]
@@ -62,7 +61,7 @@ def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch
     """Returns batches as the project's pipeline makes them; incomplete ones are left out.
 
     Args:
-      examples: in any order.
+      examples: the examples, in any order.
       buckets: (padded length, examples), shortest first, see `DataConfig.buckets`.
     """
     waiting: dict[int, list[dict]] = {length: [] for length, _ in buckets}
@@ -85,7 +84,7 @@ def evenly(batches: list[Batch], count: int) -> list[Batch]:
 
 
 def prediction_slots(objective: str, length: int) -> int:
-    """Returns the slots for predictions of a row padded to `length`, as `MaskTokens`."""
+    """Returns the prediction slots of a row padded to `length`, as `MaskTokens` has them."""
     wanted = math.floor(length * MASKING_RATES[objective] + 0.5)
     return min(max(wanted, 1), MAX_PREDICTIONS[objective], length - 2)
 
@@ -96,13 +95,13 @@ def measure(step: Callable[[Any], Any], batches: list[Batch], inputs: list, befo
     Args:
       step: trains on a batch, and returns its loss.
       batches: the batches.
-      inputs: each of them as `step` takes it.
+      inputs: the batches in the form that `step` takes.
       before: `peak_mib` before the first step.
 
     Returns:
       `per_second` (examples), `tokens_per_second` (without padding), `per_core_second` (examples a
-      second that a core was busy), `peak_mib` of the process, and `step_mib`, the part of it that
-      the steps added.
+      second that a core was busy), `peak_mib` of the process, and `step_mib`, the part of the peak
+      that the steps added.
     """
     began, busy = time.perf_counter(), time.process_time()
     _ = [float(loss) for loss in [step(each) for each in inputs]]

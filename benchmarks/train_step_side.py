@@ -18,10 +18,10 @@ from official_cmlm.process_memory import peak_mib
 
 
 def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
-    """Returns a call that measures, when its steps are traced and compiled.
+    """Traces and compiles the steps; returns a call that measures them.
 
     Args:
-      examples: what it trains on.
+      examples: the batches to train on.
       size: layers and width, e.g. `4x256`.
       variant: `kernels`, with logits at masked tokens only, or `xla`, compiled for each bucket,
         with logits at all slots of predictions.
@@ -39,7 +39,7 @@ def prepared(examples: Examples, size: str, variant: str, precision: str) -> Cal
     model = model_of(objective, size, examples.vocab_size, variant)
     step = _step(model, variant == "xla", features[0])
     before = peak_mib()
-    # Each shape once: with XLA this compiles it.
+    # Each shape runs once here; with XLA this compiles it.
     for each in {batch.length: each for batch, each in zip(batches, features)}.values():
         step(each)
     return lambda: measure(step, batches, features, before)
@@ -119,6 +119,6 @@ def _step(model, with_xla: bool, example: dict):  # noqa: ANN001, ANN202 - Tenso
     if with_xla:
         return tf.function(step, jit_compile=True)
 
-    # As in the trainer: one graph for all shapes.
+    # One graph serves all shapes, as in the trainer.
     shapes = tf.nest.map_structure(lambda v: tf.TensorSpec([None] * len(v.shape), v.dtype), example)
     return tf.function(step, input_signature=[shapes])

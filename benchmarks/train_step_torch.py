@@ -1,7 +1,7 @@
 """The PyTorch side of `benchmarks.train_step`, for the python of `.venv-bench`.
 
-A trainer of the same model of Hugging Face's parts: `BertModel` with `sdpa` attention, its head for
-masked tokens at masked positions only, PyTorch's fused AdamW.
+It trains the same model, made of Hugging Face's parts: `BertModel` with `sdpa` attention, its head
+for masked tokens at masked positions only, PyTorch's fused AdamW.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from official_cmlm.process_memory import peak_mib
 if TYPE_CHECKING:
     import torch
 
-# More than there are buckets, so that none falls back to eager execution.
+# Most shapes that are compiled: more than there are buckets, so that none runs eagerly.
 _MOST_SHAPES = 64
 
 
 def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
-    """Returns a call that measures, when its steps are compiled.
+    """Compiles the steps; returns a call that measures them.
 
     Args:
-      examples: what it trains on.
+      examples: the batches to train on.
       size: layers and width, e.g. `4x256`.
       variant: `eager`: our batches, padded to their longest sequence. `dynamic`: the same, compiled
         by `torch.compile(dynamic=True)`. `static`: compiled by `torch.compile(dynamic=False)` once
@@ -67,7 +67,7 @@ def prepared(examples: Examples, size: str, variant: str, precision: str) -> Cal
         return loss.detach()
 
     before = peak_mib()
-    # Each of our shapes once, which compiles it.
+    # Each of our shapes runs once here, which compiles it.
     seen = {batch.length or i: tensor for i, (batch, tensor) in enumerate(zip(batches, tensors))}
     for batch in seen.values():
         step(batch)
@@ -84,9 +84,9 @@ def tensors_of(
 
     Args:
       examples: the batch.
-      names: the sequences that are computed.
+      names: the sequences that are encoded.
       pad: id of the padding.
-      length: tokens to pad to; 0: to the sequence's longest of the batch.
+      length: tokens to pad to; 0: the longest of the sequence's kind in the batch.
     """
     import torch
 

@@ -61,7 +61,7 @@ class Model(nn.Module):
             self.mlp = nn.Linear(width, width)
         else:
             self.head = BertOnlyMLMHead(config)
-            # As Hugging Face's whole model ties them.
+            # Hugging Face's whole model ties these in the same way.
             self.head.predictions.decoder.weight = self.bert.embeddings.word_embeddings.weight
             self.head.predictions.decoder.bias = self.head.predictions.bias
         if objective == "cmlm":

@@ -4,8 +4,9 @@
         --output_dir=data/taught
 
 A training with the objective `distillation` reads them. They are computed here once, by any encoder
-that this project opens: the student's vocabulary is that of the records, and the teacher reads
-their text, so they must hold it (--keep_text). The shards and the order of records stay.
+that this project opens. The student has the vocabulary of the records; the teacher reads their
+text, so the records must hold it (--keep_text). The shards and the order of the records stay the
+same.
 """
 
 import dataclasses
@@ -73,10 +74,10 @@ def write_taught(
     model: str,
     keep_text: bool,
 ) -> "Manifest":
-    """Writes a folder's records, which hold their text, with its vectors into an empty folder.
+    """Copies records that hold their text into an empty folder, and adds the vectors of the text.
 
-    `encode`, the teacher, turns texts into float `[texts, size]`; `model` is its name. Returns the
-    new manifest, which is in `folder` too.
+    `encode`, the teacher, turns texts into float `[texts, size]`; `model` is the teacher's name.
+    Returns the new manifest, which is in `folder` too.
     """
     import numpy as np
 
@@ -86,7 +87,7 @@ def write_taught(
     from .output.folder import ShardWriter
 
     manifest = load_manifest(records)
-    # Each shard is written by one call, so a new one begins after it.
+    # Each call of `write` makes a whole shard: with `max_bytes=1` the next call begins another.
     writer, size = ShardWriter(folder, manifest.kind, max_bytes=1), 0
     with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
         for shard in manifest.shards:
@@ -117,7 +118,7 @@ def _read(path: str) -> list["tf.train.Example"]:
 def _encoded(
     texts: list[str], encode: Callable[[list[str]], "np.ndarray"], update: Callable[[int], object]
 ) -> "np.ndarray":
-    """Embeds texts in pieces: float32 `[texts, size]`."""
+    """Returns the vectors of texts, float32 `[texts, size]`; embeds the texts in pieces."""
     import numpy as np
 
     parts = []

@@ -29,7 +29,7 @@ from .vocabulary.mixture import sample_paragraphs, smoothed_paragraphs, text_byt
 from .vocabulary.wordpiece import learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
-# Paragraphs of each language, and characters of each, that a vocabulary is checked on.
+# Paragraphs of each language, and characters of each paragraph, that a vocabulary is checked on.
 _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
 # Above this the cost is printed before the work.
 _MUCH_MEMORY_MIB = 2048
@@ -41,8 +41,8 @@ def check_outputs(output: Path, overwrite: bool, inputs: Sequence[str] = ()) -> 
     """Checks the names that `save` will write, before anything is learned.
 
     Raises:
-      UserError: as `files.check_output` does; `output` is named as its own metadata, or the
-        metadata's name belongs to some other file.
+      UserError: as `files.check_output` does; if `output` is not the name of a file, or is the name
+        of its own metadata; if the metadata would replace a file that is not a vocabulary's.
     """
     if not output.name or output.is_dir() or output == output.with_suffix(".json"):
         raise UserError(f"{output}: not a name for a vocabulary; name a file, such as vocab.txt")
@@ -50,7 +50,7 @@ def check_outputs(output: Path, overwrite: bool, inputs: Sequence[str] = ()) -> 
     metadata = output.with_suffix(".json")
     if metadata.is_file() and '"lower_case"' not in read_text(metadata, "change --output"):
         raise UserError(f"{metadata}: would be replaced, and is no vocabulary's; change --output")
-    # Metadata without their vocabulary, or with one that may be replaced, may be replaced too.
+    # Metadata may be replaced: their vocabulary is missing, or may be replaced itself.
     check_output(metadata, True, inputs)
 
 
@@ -67,7 +67,7 @@ def save(
     with atomic_write(output) as vocabulary_file, atomic_write(metadata_path) as metadata_file:
         for entry in entries:
             vocabulary_file.write(f"{entry}\n".encode("utf-8", "replace"))
-        # A full disk leaves neither of them.
+        # A full disk is noticed here, before either file has its name.
         vocabulary_file.flush()
         # The metadata get their name first, so that a vocabulary never exists without them.
         metadata_file.write(f"{json.dumps(metadata)}\n".encode())
@@ -128,7 +128,7 @@ def define_flags() -> None:
 
 
 def check(entries: list[str], samples: dict[str, list[str]]) -> None:
-    """Prints the coverage of each language, and where the two libraries differ."""
+    """Prints the coverage of each language, and where the ids of the two libraries differ."""
     cli.import_tensorflow()
     from official_cmlm.tokenization import WordPieceVocabulary
 

@@ -36,7 +36,7 @@ FLAGS = flags.FLAGS
 LEAST_MB = 1e-6
 # A line is in memory several times.
 MOST_LINE_MB = 2048
-# Longer than any word; it is also a size of the tokenizer's buffers.
+# This is longer than any word; the tokenizer's buffers have this size too.
 MOST_WORD_BYTES = 1_000_000
 
 
@@ -334,7 +334,7 @@ def define_stages() -> None:
 
 
 def bounded(**options: Any) -> ReadOptions:
-    """Returns reading options with those of the flags of `define_faults`."""
+    """Returns reading options, with `on_error` and bounds by the flags of `define_faults`."""
     return ReadOptions(
         max_line_bytes=mebibytes("max_line_mb"),
         max_expanded_bytes=mebibytes("max_expanded_mb"),
@@ -426,7 +426,7 @@ def excluded_paths() -> list[str]:
     try:
         return expand_inputs(FLAGS.exclude)
     except UserError as error:
-        # The message names the flag of most files.
+        # `expand_inputs` names --input, the flag of most files.
         raise UserError(str(error).replace("--input", "--exclude")) from None
 
 

@@ -98,7 +98,7 @@ class Smallest:
 
 
 def text_hash(text: str, size: int = 8) -> int:
-    """Returns a hash of so many bytes of a text, which may hold half surrogate pairs."""
+    """Returns a hash, `size` bytes long, of a text that may hold half surrogate pairs."""
     found = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size)
     return int.from_bytes(found.digest())
 
@@ -297,7 +297,7 @@ class Counts:
         self.counters["exclude/unread_file"] += len(self.exclusion_faults) - before
 
     def raise_if_all_failed(self, files: int) -> None:
-        """Raises `UserError` if none of `files` files could be read to its end or gave a document.
+        """Raises `UserError` if all of the `files` files failed and none of them gave a document.
 
         It is called after the last file.
         """
@@ -306,7 +306,7 @@ class Counts:
             raise UserError(f"none of {files} file(s) could be read to its end; the first: {first}")
 
     def skipped(self, files: int) -> str:
-        """Returns the part of a summary that says what of `files` files was skipped, if any."""
+        """Returns the end of a summary: how many of `files` files, and records, were skipped."""
         parts = []
         if self.files_failed:
             parts.append(f"{len(self.files_failed)} of {files} file(s) skipped")

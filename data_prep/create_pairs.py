@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     common_flags.check_output_dir(paths)
     output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
-    # It is needed at the end, when it would be late to say that it is missing.
+    # Matplotlib is needed only at the end, but it is reported before the work if it is missing.
     check_extra("data", "matplotlib")
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
@@ -118,7 +118,7 @@ def main(argv: list[str]) -> int:
     summary = Summary()
     tables = [given.read(counts, FLAGS.header, reading) for given in inputs]
     if FLAGS.row_aligned:
-        # Without one of them no row is whole, so they are read, and fail, as one.
+        # A row needs all tables, so the tables are read, and fail, as one file.
         parts = [(",".join(paths), align(tables, paths))]
     else:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]

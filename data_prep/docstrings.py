@@ -37,13 +37,13 @@ def extract(
     max_parse_mb: float = 250.0,
     workers: int = 2,
 ) -> Iterator[Document]:
-    """Yields one document for each docstring with enough prose that is like no other.
+    """Yields a document for each docstring with enough prose that resembles no earlier one.
 
     Nothing is imported or executed. Packages take turns, each with its files in sorted order, so
     that the order depends on the files alone and a cap leaves out no package.
 
     Args:
-      roots: directories of packages; none means those of the running interpreter.
+      roots: directories of packages; none: the packages of the running interpreter.
       counters: counts "bytes_total" (set before the first document), "bytes", "files",
         "unparsable", "near_identical", "documents", "sentences" and "characters".
       max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
@@ -77,9 +77,9 @@ def extract(
 
 
 def _shingles(paragraphs: list[str]) -> np.ndarray:
-    """Returns a slot of the table of seen shingles for every run of words, letters only."""
+    """Returns the slot in the table of seen shingles for every run of words, letters only."""
     words = re.findall("[a-z]+", " ".join(paragraphs).lower())
-    # Not `hash`, which differs from run to run.
+    # `hash` would differ from run to run.
     codes = np.array([zlib.crc32(word.encode()) for word in words], np.uint64)
     length = min(_SHINGLE_WORDS, len(codes))
     return (ngram_hashes(codes, length) >> np.uint64(64 - _SEEN_SLOTS.bit_length() + 1)).astype(

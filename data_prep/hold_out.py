@@ -1,7 +1,7 @@
 """Splits documents into a training and a held-out part: `python -m data_prep.hold_out`.
 
-Which part a document falls into is decided by a hash of its text, so it stays there when other
-documents come or go, and identical documents are never split.
+A hash of its text decides which part a document belongs to. So it stays there when other documents
+are added or removed, and identical documents are always in the same part.
 """
 
 import hashlib

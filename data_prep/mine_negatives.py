@@ -7,7 +7,7 @@
 A hard negative of a pair is a text that the encoder puts near its anchor, though it is not its
 positive: the positive of another pair, or one of --candidates. Known positives of the anchor, and
 texts with the letters of one of them or of the anchor, are left out. Texts that would be right
-answers too are best left out by a margin to the positive. Repeated pairs are mined once.
+answers too are best excluded by a margin to the positive. Repeated pairs are mined once.
 """
 
 import itertools
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from official_cmlm.evaluation.encoding import OpenedEncoder
 
 FLAGS = flags.FLAGS
-# Labels are refused, so NLI is none of them.
+# The format `nli` is missing, as pairs with labels are refused.
 _FORMATS = ("lines", "moses", "tsv", "table", "tmx", "triples")
 # Texts that the encoder gets at a time, so that progress shows.
 _TEXTS = 4096
@@ -122,7 +122,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")
     check_output(output, FLAGS.overwrite, paths)
     reading, counts = common_flags.bounded(), Counts()
-    # A pair is one row, whatever negatives it came with, as each gets its own.
+    # A pair is mined once, even if the input repeats it with several negatives.
     pairs: dict[tuple[str, str], None] = {}
     more, empty, repeated = [], 0, 0
     for given in inputs:
@@ -160,7 +160,7 @@ def main(argv: list[str]) -> int:
 def _mine_into(
     output: Path, pairs: list[tuple[str, str]], more: list[str], options: mining.Mining
 ) -> tuple[int, int, tuple[list[float], list[float]]]:
-    """Writes the file; returns its rows, pairs without a negative, cosines of both kinds."""
+    """Writes the file; returns the number of rows, of pairs without a negative, and the cosines."""
     cli.import_tensorflow()
     from official_cmlm.encoders import open_encoder
     from official_cmlm.evaluation.encoding import checked
@@ -174,7 +174,7 @@ def _mine_into(
     _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)
     embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
     found = mining.mine(pairs, more, *embed, options)
-    # All texts are encoded for the first one, so the progress bars of that end here.
+    # All texts are encoded before the first result, so the progress bars of encoding end here.
     first, mined = next(found), {}
     with progress.bar(len(pairs), "pair", "searching") as bar:
         for one in itertools.chain([first], found):

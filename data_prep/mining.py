@@ -13,12 +13,13 @@ from .stages.letters import analyse, letter_keys
 
 SEARCHES = ("exact", "graph")
 SAMPLINGS = ("top", "random")
-# Bytes of one block of similarities, of which the search has up to three copies more, and of the
-# neighbours that are found in it (index and cosine each): together at most 0.6 GB.
+# Bytes of a block of similarities, of which the search holds up to four copies; bytes of the
+# neighbours found in it; bytes of one neighbour, its index and its cosine. Together the search
+# holds at most 0.6 GB.
 _BLOCK_BYTES, _FOUND_BYTES, _NEIGHBOUR_BYTES = 1 << 27, 1 << 25, 12
 # Most anchors that are searched together, so that progress shows.
 _ANCHORS = 1024
-# float `[texts, dim]`, row i for text i.
+# A function from texts to float `[texts, dim]`, row i for text i.
 Embed = Callable[[list[str]], np.ndarray]
 
 
@@ -31,11 +32,13 @@ class Mining:
       range_min, range_max: ranks of an anchor's nearest texts that are candidates, from `range_min`
         (0: the nearest) up to `range_max`, exclusive; texts that cannot be negatives have no rank.
       absolute_margin: the cosine of a negative is at most the positive's minus this. None: any.
-      relative_margin: it is at most the positive's times 1 minus this. None: any.
+      relative_margin: the cosine of a negative is at most the positive's minus this share of its
+        absolute value. None: any.
       min_score, max_score: least and largest cosine of a negative. None: any.
-      sampling: `top`, the nearest candidates; or `random`, any of them, each as likely.
+      sampling: `top`, the nearest candidates; or `random`, any candidates with equal probability.
       seed: seed of `random`.
-      search: `exact`, or `graph`, one of the package usearch (HNSW), which misses some neighbours.
+      search: `exact`, or `graph`, the HNSW graph of the package usearch, which misses some
+        neighbours.
 
     Raises:
       UserError: if `range_max` is not above `range_min`, or `min_score` is above `max_score`.
@@ -91,10 +94,11 @@ def mine(
 ) -> Iterator[Mined]:
     """Yields the hard negatives of each pair; the anchors in the order of their first pairs.
 
-    Candidates are the positives of all pairs and `more`, each of several texts with the same
-    letters (`stages.letters`) once. No negative of an anchor has the letters of the anchor, or of a
-    positive of an anchor with the same letters. Texts without letters are compared as they are. The
-    memory holds the vectors of all different texts, and one block of similarities.
+    Candidates are the positives of all pairs and `more`; of several texts with the same letters
+    (`stages.letters`), the first one is a candidate. No negative of an anchor has the letters of
+    the anchor, or of a positive of an anchor with the same letters. Texts without letters are
+    compared as they are. The memory holds the vectors of all different texts, and one block of
+    similarities.
 
     Args:
       pairs: anchor and positive of each.
@@ -150,7 +154,8 @@ def _search(
 def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]]:
     """Yields the anchors that are searched together, and the number of neighbours of each.
 
-    `neighbours` leave enough when the texts that cannot be negatives are taken out.
+    `neighbours`: for each anchor, a number of neighbours that leaves enough of them when the texts
+    that cannot be negatives are taken out.
     """
     start = most = 0
     for i, needed in enumerate(neighbours):
@@ -203,12 +208,13 @@ def _chosen(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> n
     if mining.absolute_margin is not None:
         most = min(most, positive - mining.absolute_margin)
     if mining.relative_margin is not None:
-        # The margin lies below a negative cosine too.
+        # With `abs` the limit is below the positive's cosine even if that is negative.
         most = min(most, positive - mining.relative_margin * abs(positive))
     least = -np.inf if mining.min_score is None else mining.min_score
     left = np.flatnonzero((cosines <= most) & (cosines >= least))
     if mining.sampling == "random" and len(left) > mining.num_negatives:
-        # The seed has the pair's number alone, so that other pairs do not change the draw.
+        # The draw depends on the seed and the pair's number alone, so that other pairs do not
+        # change it.
         draw = np.random.default_rng([mining.seed, row])
         return np.sort(draw.choice(left, mining.num_negatives, replace=False))
     return left[: mining.num_negatives]

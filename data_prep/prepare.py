@@ -101,7 +101,8 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     runner = _runner(argv[1:])
     wanted = options()
-    # Stages load the classifier, so that a mistake in its file is found before any work.
+    # Making the stages loads the classifier, so that a mistake in its file is found before any
+    # work.
     list(wanted.stages())
     if wanted.quality_model:
         _warn_of_level(wanted.quality_model, wanted.quality_level)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from official_cmlm.extras import check_extra
 
-# A "sentence" beyond this is a list, a table or text without punctuation.
+# A longer "sentence" is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
 # Characters that are split at once; no paragraph of running text is longer.
 _WINDOW = 1 << 18
@@ -26,13 +26,13 @@ def split_paragraphs(
       paragraphs: running text.
       language: language code; an unknown one falls back to rules for all languages.
       counters: `records/sentence_cut` counts the cuts through over-long sentences.
-      max_characters: a longer sentence is cut at white space into pieces of at most so many, so
+      max_characters: a longer sentence is cut at white space into pieces of at most this many, so
         that nothing is lost and no record is unbounded.
     """
     check_extra("data", "sentencex")
     import sentencex
 
-    # Looked up once: a paragraph is split in a few microseconds.
+    # These are looked up once, as a paragraph is split in a few microseconds.
     split, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
@@ -46,7 +46,8 @@ def split_paragraphs(
             continue
         for sentence in sentences:
             found += bounded(sentence.strip(), counters, max_characters)
-    # All sentences at once: a step of Python for each would take as long as finding them.
+    # All sentences are stripped at once: a step of Python for each would take as long as finding
+    # them.
     return list(filter(None, map(str.strip, found)))
 
 
@@ -57,8 +58,8 @@ def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
       text: text of any length.
       language: language code; an unknown one falls back to rules for all languages.
       window: characters that the library sees at once. Its time grows with their square, half an
-        hour for 8 MB of apostrophes and full stops; so a longer text is split window by window,
-        each from the beginning of the sentence that the one before did not end.
+        hour for 8 MB of apostrophes and full stops; so a longer text is split window by window;
+        each window begins with the sentence that the previous one left unfinished.
     """
     check_extra("data", "sentencex")
     import sentencex
@@ -71,7 +72,7 @@ def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
         is_last = start + window >= len(text)
         was_open, open_end = open_end, len(pieces) == 1 and not is_last
         if len(pieces) > 1 and not is_last:
-            # Its end may be in the next window.
+            # The last sentence may end in the next window.
             pieces.pop()
         start += sum(map(len, pieces))
         if was_open:
@@ -84,7 +85,7 @@ def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Itera
     """Yields the sentence, or its pieces of at most `max_characters` if it is longer."""
     start, end = 0, len(sentence)
     while end - start > max_characters:
-        # Without white space in reach, cut in the middle of the word.
+        # Without white space in reach, the cut is in the middle of a word.
         cut = sentence.rfind(" ", start + 1, start + max_characters + 1)
         cut = cut if cut > 0 else start + max_characters
         counters["records/sentence_cut"] += 1
@@ -106,12 +107,11 @@ def rejoined(pieces: list[str], language: str) -> list[str]:
     """Joins each piece that ends with an abbreviation to the one after it.
 
     Args:
-      pieces: a paragraph's sentences, white space kept, so that they end to end are the paragraph.
+      pieces: a paragraph's sentences with their white space, so that joined they are the paragraph.
       language: code of the language; all but `fr` are returned as they are.
 
     Returns:
-      The sentences, e.g. of French `["Il a vu M. ", "Dupont hier."]` only
-      `["Il a vu M. Dupont hier."]`.
+      The sentences; e.g. the French pieces `["Il a vu M. ", "Dupont hier."]` become one sentence.
     """
     unfinished = _UNFINISHED.get(language)
     if unfinished is None:
@@ -137,9 +137,9 @@ _OTHER = (
     "\u104b\u0f0d\u0f0e\u17d4\u17d5"  # Burmese, Tibetan, Khmer
     "\u0df4\u166e\u1803\ua4ff"  # Sinhala, Canadian, Mongolian, Lisu
 )
-# The next sentence may follow at once: Chinese and Japanese.
+# The next sentence may follow these without a space, in Chinese and Japanese.
 UNSPACED_MARKS = "\u3002\uff01\uff1f\uff61"
-# Full width, also between digits.
+# This mark of full width may also be between digits.
 _WIDE_DOT = "\uff0e"
 
 SPACED_MARKS = _LATIN + _OTHER

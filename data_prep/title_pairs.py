@@ -3,7 +3,7 @@
     python -m data_prep.title_pairs --input='my/*.txt' --output=work/pairs.jsonl
     python -m data_prep.create_pairs --format=table --columns=title,body --input=work/pairs.jsonl …
 
-Whoever looks for a text asks for it in few words, as its title does. Text has such pairs without
+A query describes a text in few words, as its title does. Running text holds such pairs without
 labels: a heading and the paragraph below it, or the first sentence of a paragraph and its rest.
 """
 
@@ -35,7 +35,7 @@ def title_pairs(
     """Yields the pairs of title and body of a document.
 
     Args:
-      paragraphs: of one document, in order.
+      paragraphs: the paragraphs of one document, in order.
       language: language code, for the sentences.
       counters: see `split_paragraphs`.
     """

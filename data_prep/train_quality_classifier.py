@@ -1,9 +1,8 @@
 """Trains the main-content classifier: `python -m data_prep.train_quality_classifier`.
 
-Learns from text that is to be kept and text that is to be dropped, each a document of its own or,
-with --level=sentence, each of its sentences, to tell one from the other by logistic regression on
-what `stages.quality_classifier` measures; prints precision and recall on documents that it did not
-learn from, and writes the model as one file.
+Learns to tell text to keep from text to drop, by logistic regression on the measurements of
+`stages.quality_classifier`. An example is a document or, with --level=sentence, a sentence. Prints
+precision and recall on documents that it did not learn from, and writes the model as one file.
 """
 
 import itertools
@@ -62,7 +61,7 @@ def train(
     count = np.maximum(known.sum(axis=0), 1)
     means = np.where(known, values, 0.0).sum(axis=0) / count
     scales = np.sqrt(np.where(known, (values - means) ** 2, 0.0).sum(axis=0) / count)
-    # A signal that never changes says nothing, and must not divide by 0.
+    # A signal that never changes says nothing, and must not cause a division by 0.
     scales = np.where(scales > 1e-9, scales, 1.0)
     weights, signal_weights, bias = fit(ngrams, standardised(values, means, scales), labels, l2)
     return QualityModel(
@@ -104,7 +103,7 @@ def fit(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    # Its C multiplies the sum of the losses.
+    # C of scikit-learn multiplies the sum of the losses.
     strength = 1 / (l2 * len(labels)) if l2 else np.inf
     found = LogisticRegression(C=strength, tol=1e-7, max_iter=_MOST_STEPS)
     with warnings.catch_warnings():
@@ -231,9 +230,10 @@ def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Documen
 
 
 def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[Document]:
-    """Yields the documents as the classifier will see them; notes the ids of those to measure on.
+    """Yields the examples as the classifier will see them; adds ids of some to `held_out`.
 
-    All pieces of a long document go where its beginning goes.
+    Examples in `held_out` are those to measure on. All pieces of a long document are held out if
+    its first piece is.
     """
     for first, pieces in whole_documents(documents):
         measured = is_held_out(first, FLAGS.held_out)

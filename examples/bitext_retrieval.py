@@ -16,7 +16,7 @@ from official_cmlm.evaluation.metrics.principal_components import PrincipalCompo
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Rows of length 1."""
+    """Returns the rows, scaled to length 1."""
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 
 class LiteRTEncoder:
-    """One text at a time, by the shortest of the models that is long enough."""
+    """An encoder of one text at a time, by the shortest model that is long enough for it."""
 
     def __init__(self, folder: str, weights: str = "int8", threads: int = 2) -> None:
         self.settings = json.loads((Path(folder) / "litert.json").read_text())
@@ -51,7 +51,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
         # A Unigram model would match these entries in texts; an entry with a space never matches.
         for token in values["added_tokens"]:
             values["model"]["vocab"][token["id"]][0] = f" {token['id']}"
-    # Only texts need them: the ids around a text are in the post-processor.
+    # Without them `[SEP]` in a text is text. The ids around a text are in the post-processor.
     values["added_tokens"] = []
     return Tokenizer.from_str(json.dumps(values))
 

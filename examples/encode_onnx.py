@@ -25,7 +25,7 @@ class Encoder:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         values = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         special = {token["content"]: token["id"] for token in values["added_tokens"]}
-        # A literal `</s>` or `[SEP]` in a text is text, as to this project's `encode`. A Unigram
+        # A literal `</s>` or `[SEP]` in a text is text, as for this project's `encode`. A Unigram
         # model would match these entries in texts; an entry with a space never matches.
         values["added_tokens"] = []
         if values["model"]["type"] == "Unigram":
@@ -37,7 +37,7 @@ class Encoder:
         self._tokenizer.enable_padding(pad_id=special[pad], pad_token=pad)
         providers = ["CPUExecutionProvider"]
         self._session = onnxruntime.InferenceSession(str(folder / file), providers=providers)
-        # As `SentenceEncoder.encode` does where no prompt is asked for.
+        # The default prompt is used where none is asked for, as in `SentenceEncoder.encode`.
         path = folder / "config_sentence_transformers.json"
         stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         self.prompt = (stored.get("prompts") or {}).get(stored.get("default_prompt_name")) or ""
@@ -47,7 +47,7 @@ class Encoder:
         """Returns float32 `[n, dimension]`; each text follows `prompt`, by default the folder's."""
         prompt = self.prompt if prompt is None else prompt
         sentences = [prompt + sentence for sentence in sentences]
-        # Sentences of similar length together, so that little is padding.
+        # Sentences of similar length share a batch, so that little is padding.
         order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         vectors = []
         for start in range(0, len(order), batch_size):

@@ -24,7 +24,7 @@ def main() -> None:
     rows = [line.split("\t", 1) for line in arguments.train.read_text("utf-8").splitlines()]
     labels, texts = [label for label, _ in rows], [text for _, text in rows]
     encoder = official_cmlm.SentenceEncoder.load(arguments.encoder)
-    # Vectors of length 1, so that one strength of regularisation suits every encoder.
+    # The vectors have length 1, so that one strength of regularisation suits every encoder.
     classifier = LogisticRegression(C=10.0, max_iter=1000)
     classifier.fit(encoder.encode(texts, normalize_embeddings=True), labels)
 

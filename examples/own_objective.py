@@ -37,7 +37,7 @@ class AlignmentUniformityConfig(ObjectiveConfig):
         return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, facts.special)
 
     def min_batch_size(self):
-        return 2  # the other examples of the batch are what a sentence keeps away from
+        return 2  # a sentence keeps away from the other examples of its batch
 
 
 @register("alignment_uniformity")
@@ -46,7 +46,7 @@ class AlignmentUniformity(Objective):
 
     config_class = AlignmentUniformityConfig
     metric_directions = {"alignment": LOWER, "uniformity": LOWER}  # noqa: RUF012
-    in_batch_metrics = frozenset({"uniformity"})  # it depends on how many others there are
+    in_batch_metrics = frozenset({"uniformity"})  # it depends on the size of the batch
 
     def vectors(self, features, encode):
         """Returns the vectors of a part of the batch; `compare` needs nothing else."""
@@ -59,7 +59,7 @@ class AlignmentUniformity(Objective):
     def compare(self, vectors):
         first, second = vectors["first"], vectors["second"]
         alignment = tf.reduce_sum(tf.square(first - second), axis=-1)
-        # Everybody's sentences, also those of other replicas; `offset` is where our own begin.
+        # `others` are the sentences of all replicas; this replica's own begin at row `offset`.
         others, offset = gather(first)
         rows = tf.shape(first)[0]
         own = tf.one_hot(offset + tf.range(rows), tf.shape(others)[0])

@@ -76,7 +76,7 @@ def main() -> None:
 
     encoder = official_cmlm.SentenceEncoder.load(arguments.encoder)
     texts = arguments.texts.read_text(encoding="utf-8").splitlines()
-    # Unit vectors, whose inner product is the cosine; each side has the prompt of its role.
+    # The vectors have length 1, so their inner product is the cosine; each side has its prompt.
     vectors = encoder.encode_document(texts, normalize_embeddings=True)
     question = encoder.encode_query(arguments.query, normalize_embeddings=True)
     print("\n".join(STORES[arguments.store](texts, vectors, question, arguments.most)))

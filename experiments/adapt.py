@@ -6,13 +6,13 @@
     python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/mails.csv \
         --columns=body --label_column=topic --output_dir=work/mine
 
-The training needs pairs of texts that belong together. A table has them; of running text its
-headings and first sentences are asked for what follows them. The result is a mean of the trained
-weights and those before, so that the encoder forgets less (Wortsman et al. 2022, "Robust
-fine-tuning of zero-shot models"). Some pairs are held out, and both encoders look for their second
-texts. With labels the encoder is trained with a classifier. The output is an encoder directory;
-beside it a folder `OUTPUT.work` has the records and the training, which a second run goes on with;
-with labels a second run begins anew.
+The training needs pairs of texts that belong together. A table holds them; in running text, a
+heading or first sentence belongs to the text after it. The result is a mean of the weights before
+and after training, so that the encoder forgets less (Wortsman et al. 2022, "Robust fine-tuning of
+zero-shot models"). Some pairs are held out to compare the encoders before and after: how often does
+each find a pair's second text? With labels the encoder is trained with a classifier. The output is
+an encoder directory. The folder `OUTPUT.work` next to it has the records and the training, with
+which a second run goes on; with labels a second run begins anew.
 """
 
 import functools
@@ -32,10 +32,10 @@ from . import module_of, registry
 from .stages import STATE_NAME, Stages
 
 FLAGS = flags.FLAGS
-# One of so many pairs or labelled texts is held out, at most this number, and none if they are
-# fewer than the least.
+# One of _HELD_OUT_SHARE pairs or labelled texts is held out, at most _MOST_HELD_OUT of them, and
+# none if they would be fewer than _LEAST_HELD_OUT.
 _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
-# Most times that the training sees a pair; more would be learnt by heart.
+# Most times that the training sees a pair; it would learn pairs by heart if it saw them more.
 _MOST_EPOCHS = 4
 _RECIPE = "recipes/pairs"
 
@@ -83,7 +83,7 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
     A hash of the first text decides, so a second call does the same.
 
     Raises:
-      UserError: as `text_files.read_columns`; or a cell that is not a text.
+      UserError: as `text_files.read_columns` does; or for a cell that is not a text.
     """
     from official_cmlm.text_files import open_file, read_columns
 
@@ -117,7 +117,7 @@ def fit_to_few(folder: Path) -> Path:
     """Writes a smaller batch and fewer steps than those of `recipes/pairs` where pairs are few.
 
     Returns:
-      A file of settings in `folder`; it may have none.
+      A file in `folder` with these settings; without any if pairs are many.
     """
     from official_cmlm.records.manifest import load_manifest
 
@@ -156,8 +156,9 @@ def average(start: Path, trained: Path, output: Path) -> None:
 def train_classifier(start: Path, table: Path, held_out: list[list[str]], output: Path) -> None:
     """Trains the encoder with a classifier, saves both, and prints the gain.
 
-    The classifier begins as a logistic regression on the vectors of the start, so that few examples
-    are not spent on finding it (Kumar et al. 2022, "Fine-tuning can distort pretrained features").
+    The classifier begins as a logistic regression on the starting encoder's vectors, so that few
+    examples need not be spent on finding it (Kumar et al. 2022, "Fine-tuning can distort pretrained
+    features").
     """
     cli.quiet_tensorflow()
     import numpy as np

@@ -153,8 +153,8 @@ def is_finished(folder: Path, trainer: Any) -> bool:
 
     Args:
       folder: the model directory.
-      trainer: a `SentenceEncoderTrainerConfig`. The steps of its `train_epochs` are those that the
-        training has counted, in the folder's `params.yaml`.
+      trainer: a `SentenceEncoderTrainerConfig`. With `train_epochs`, the training has counted the
+        steps and written them to the folder's `params.yaml`.
     """
     import tensorflow as tf
 
@@ -175,7 +175,7 @@ def is_finished(folder: Path, trainer: Any) -> bool:
 
 
 def length(trainer: Any) -> str:
-    """Returns the length of a training in words, as its configuration has it."""
+    """Returns the length of a training in words, in steps or epochs as its configuration has it."""
     epochs = trainer.train_epochs
     return f"{epochs} epoch{'s' * (epochs > 1)}" if epochs else f"{trainer.train_steps} steps"
 
@@ -242,7 +242,7 @@ def run_experiment(
 
 
 def concerning(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
-    """Returns the overrides of all stages that apply to one of them.
+    """Returns the part of the common overrides that applies to one stage.
 
     Setting a field of an objective also adds the objective to the experiment. Common values below
     `task.objectives.X` therefore apply only to stages that have X by their experiment, their files
@@ -270,7 +270,7 @@ def check_common(stages: list[Stage], common: dict[str, Any], what: str = "stage
 
 
 def merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Returns nested mappings as one; where both have a value, that of `over`."""
+    """Returns two nested mappings merged; where both have a value, the value of `over` wins."""
     pairs = {key: (values.get(key), value) for key, value in over.items()}
     both = {key: merged(*p) for key, p in pairs.items() if all(isinstance(one, dict) for one in p)}
     return {**values, **over, **both}
@@ -279,7 +279,7 @@ def merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values below `task.objectives` whose names are objectives.
 
-    Everything else is left unchanged; the checks of the configuration report it.
+    Other names are left out here; the checks of the configuration report them.
     """
     from official_cmlm.objectives import objectives
 

@@ -1,6 +1,6 @@
-"""Finds the experiments: each YAML file below this folder is one, and its path is its name.
+"""Finds the experiments: each YAML file below this folder is an experiment named by its path.
 
-A YAML file elsewhere is one too; its name is its path with `.yaml`.
+A YAML file elsewhere is an experiment too; its name is its path with `.yaml`.
 """
 
 import difflib
@@ -14,7 +14,7 @@ from official_cmlm.errors import UserError
 _ROOT = Path(__file__).parent
 # These folders hold other YAML files than experiments.
 _OTHER = ("chains", "studies")
-# A training curve needs five points; with so many its first and last ones tell something.
+# Least summaries of a training: a curve needs five points, and with 20 its ends tell something too.
 _LEAST_SUMMARIES = 20
 
 
@@ -60,8 +60,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2`, a YAML mapping, or that mapping read.
       init_checkpoint: encoder directory to start from. Fields that describe its network are taken
-        from there, so that the weights fit; of a sentence encoder also those of its vector, but for
-        what the experiment `needs`. See `official_cmlm.training.inherited_fields`.
+        from there, so that the weights fit; from a sentence encoder also the fields of its vector,
+        except for those that the experiment `needs`. See `official_cmlm.training.inherited_fields`.
       notes: lines about these fields are appended to it, one for each that differs.
       data: folder of the records to train on, `task.train_data.input_path`.
 
@@ -110,7 +110,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
     if config.trainer.train_epochs is not None:
-        # The training counts them.
+        # The training counts the steps of its epochs.
         config.trainer.train_steps = 0
     if notes is not None:
         notes += _start_notes(config, start, experiment, needed)
@@ -121,8 +121,9 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
 def _apply(config: Any, values: dict, where: str) -> None:
     """Overrides `config` by the values of one source.
 
-    A source that chooses one of Model Garden's learning rates, and no schedule, puts it in the
-    place of the schedule of the sources before; so do steps in the place of epochs.
+    If a source chooses one of Model Garden's learning rates and no schedule, it replaces the
+    schedule of earlier sources. If it sets steps and no epochs, they replace the epochs of earlier
+    sources.
     """
     from official_cmlm.configs.yaml_loading import override
 
@@ -148,7 +149,7 @@ def _report_often(trainer: Any, loop_is_given: bool) -> None:
 
 
 def _drop_long_buckets(node: Any, values: Any, where: str = "") -> None:
-    """Ends the buckets of data with its `seq_length`, where one source sets that alone."""
+    """Ends buckets at `seq_length` where a source sets it without `bucket_boundaries`."""
     if node is None or not isinstance(values, dict):
         return
     for name, value in values.items():
@@ -164,7 +165,7 @@ def _drop_long_buckets(node: Any, values: Any, where: str = "") -> None:
 
 
 def _known(name: str, files: Iterable[str]) -> str:
-    """Returns which experiments there are, for a message about another name."""
+    """Returns similar names and how to list all, for a message about an unknown experiment."""
     near = difflib.get_close_matches(name[:80], files, n=3, cutoff=0.4)
     hint = f"did you mean {', '.join(near)}? " if near else ""
     return (
@@ -184,7 +185,8 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
     """Reads an experiment's file and those of the experiments that it is based on.
 
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
-    ablation says only what it changes. A user's own file is named by its path from there.
+    ablation says only what it changes. A user's own file is named by its path relative to the file
+    that names it.
 
     Returns:
       (values, file), each after the file that it is based on.
@@ -227,7 +229,8 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
     """Returns the fields of `task.encoder` that a start from another encoder must not change.
 
     A shipped file lists them under `needs` if they belong to the method, as in an ablation of the
-    pooling. In a user's own file these are all fields of the sentence vector that it sets.
+    pooling. In a user's own file without `needs`, all fields of the sentence vector that it sets
+    are needed.
     """
     from official_cmlm.training.inherited_fields import VECTOR_FIELDS
 
@@ -243,7 +246,7 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
 
 
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
-    """Describes the fields that a training takes from its starting encoder, and the others."""
+    """Describes the fields in which a training, its experiment and its starting encoder differ."""
     from official_cmlm.training.config import chosen_objectives
     from official_cmlm.training.inherited_fields import read_starting_encoder
 

@@ -1,4 +1,4 @@
-"""Runs the project's binaries one after the other, and skips what is made already."""
+"""Runs the project's binaries in order, and skips those whose output is up to date."""
 
 import hashlib
 import shutil
@@ -16,7 +16,7 @@ STATE_NAME = "stages.json"
 
 
 class Stages:
-    """Runs stages, remembers what they were made from, and skips those that are up to date."""
+    """Stages that run in order; the state tells what each was made from, and which to skip."""
 
     def __init__(self, folder: Path, seconds: Sequence[int]) -> None:
         """Reads the state of an earlier run.
@@ -37,8 +37,9 @@ class Stages:
 
         Args:
           title: name of the stage; its state is remembered under it.
-          output: file or folder that it makes; removed first if it made it differently. An
-            interrupted stage is given its own output back, to go on from. None: always run.
+          output: file or folder that the stage makes. It is removed first if another command or
+            other inputs made it; an interrupted stage goes on from its own output. None: the stage
+            always runs.
           *command: arguments of the Python interpreter.
 
         Raises:

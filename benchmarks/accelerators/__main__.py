@@ -1,12 +1,12 @@
 """Memory of published trainings on a TPU, without one: `python -m benchmarks.accelerators`.
 
-The whole training step of each experiment (forward and backward pass, clipping, optimizer, metrics)
-at one accelerator's share of the published batch, with bfloat16 and with what saves memory where
-`cases.CASES` says so, goes to the TPU's own compiler, which libtpu brings; nothing is run. The
-compiler's account of memory, operations and bytes is printed. Lowering and compiling are processes
-of their own. Results that --work_dir holds for the same flags are not computed again: use a new
-folder after a change of the code or of an experiment. --table prints a model of a step's memory
-instead: the batches that fit other accelerators.
+For each experiment, the whole training step (forward and backward pass, clipping, optimizer,
+metrics) at one accelerator's share of the published batch is compiled by the TPU's own compiler,
+which is a part of libtpu; nothing is run. The step computes in bfloat16 and with the settings of
+`cases.CASES` that save memory. The compiler's account of memory, operations and bytes is printed.
+Lowering and compiling run in processes of their own. Results that --work_dir holds for the same
+flags are not computed again: use a new folder after a change of the code or of an experiment.
+--table prints a model of a step's memory instead: the batches that fit other accelerators.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     if FLAGS.table:
         print(table())
         return
-    # Processes that are started have it too.
+    # Processes that this one starts inherit these variables.
     os.environ.update(ENVIRONMENT)
     cases = [case_of(experiment) for experiment in FLAGS.experiments]
     # A missing package is reported before the long work.
@@ -66,7 +66,8 @@ def main(argv: list[str]) -> None:
         for case in cases:
             output, step = folder / f"{case.name}-{digest}.json", Path(temporary) / "step"
             if not output.exists():
-                # A process of its own: the weights leave memory before the compiler needs it.
+                # Lowering runs in a process of its own, so that its weights are freed before the
+                # compiler needs the memory.
                 found = in_new_process(_lowered, case, step, FLAGS.params_override)
                 found |= in_new_process(compile_step, step, FLAGS.topology)
                 found = {"settings": " ".join([case.experiment, *settings]), **found}
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> None:
             needed = result["total"] if "total" in result else result["wanted"]
             lines.append(f"figure {chip}_gib_{case.name} {needed / _GIB:.2f}")
             if case.experiment in CASES:
-                # The pairs of all objectives are as many.
+                # All objectives have the same number of pairs.
                 examples, _ = next(iter(result["batch"].values()))
                 block = result["vocabulary_block_size"]
                 modelled = training_of(case.experiment).bytes_of(examples, result["remat"], block)

@@ -23,11 +23,11 @@ class Case:
     Attributes:
       experiment: name of the experiment.
       cores: number of accelerators that the published batch is divided by.
-      remedies: settings that save memory there: `remat` and `vocabulary_block_size`.
-      sequences: (how many an example, their length) that are encoded.
+      remedies: settings that save memory: `remat` and `vocabulary_block_size`.
+      sequences: (number of sequences an example, their length in tokens) of all that is encoded.
       predictions: positions of an example that logits are computed for.
-      beside: number of further blocks beside the encoder's, with weights of their own, and the
-        length of the one sequence an example that they read.
+      beside: (number of blocks with weights of their own besides the encoder's, length of the one
+        sequence an example that these blocks read).
     """
 
     experiment: str
@@ -45,7 +45,7 @@ class Case:
 
 _BLOCKS = {"remat": "blocks"}
 _BOTH = {**_BLOCKS, "vocabulary_block_size": 8192}
-# s1, and the masked s2 with its 15 projected vectors.
+# The sequences are s1, and the masked s2 with its 15 projected vectors.
 _CMLM = ((1, 256), (1, 271))
 CASES = {
     case.experiment: case
@@ -56,7 +56,7 @@ CASES = {
         Case("bitext/s3", _CORES, _BOTH, (*_CMLM, (2, 128)), 80),
         # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs"; anchors and positives.
         Case("declutr/base", 4, {}, ((6, 512),), 2 * 0.15 * 512),
-        # Batches of one GPU; both copies of a sentence.
+        # These batches are for one GPU; an example has both copies of a sentence.
         Case("cmlm_cse/bert_base", 1, {}, ((2, 32),), 0.15 * 32, (11, 32)),
         Case("mirror_bert/sentence_bert", 1, {}, ((2, 50),)),
     )
@@ -83,7 +83,7 @@ def overrides(params: Any, case: Case, folder: Path) -> dict[str, Any]:
 
     Args:
       params: the experiment.
-      case: says by how many accelerators its batch is divided, and what saves memory there.
+      case: says how many accelerators share the batch, and which settings save memory.
       folder: where records are written, one folder for each field of data.
     """
     task: dict[str, Any] = {"init_checkpoint": "", "sts_file": "", "objectives": {}}
@@ -123,8 +123,8 @@ def write_records(params: Any, folder: Path) -> None:
     for name, where, data in _training_data(params):
         if (folder / where).exists():
             continue
-        # A packed segment is cut from a document that has more than two of them; DeCLUTR's four
-        # spans, each of the whole length, want more.
+        # A document must be longer than two packed segments; DeCLUTR's four spans, each of the
+        # whole length, need more text.
         length = 6 * data.seq_length
         count = math.ceil(1.5 * data.global_batch_size) + 8
         text = _texts(words[:1000], length, count, data.seq_length)

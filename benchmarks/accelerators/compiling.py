@@ -1,4 +1,4 @@
-"""Compiles a training step for a TPU that is not here: the half that needs JAX and libtpu."""
+"""Compiles a training step for a TPU that this machine need not have, by JAX and libtpu."""
 
 import re
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 from official_cmlm.errors import UserError
 
-# To be set before JAX is imported.
+# Environment variables that must be set before JAX is imported.
 ENVIRONMENT = {
     # No TPU is looked for on this machine, nor at a cloud's metadata server.
     "JAX_PLATFORMS": "cpu",
@@ -21,7 +21,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def topology_device(topology: str) -> Any:
-    """Returns the first device of a kind of TPU that is not here.
+    """Returns the first device of a TPU topology, which this machine need not have.
 
     Args:
       topology: as libtpu calls it, e.g. `v5e:2x2`.
@@ -46,7 +46,7 @@ def topology_device(topology: str) -> Any:
 
 
 def compile_step(step: Path, topology: str) -> dict[str, Any]:
-    """Compiles a file of `jax_loop.portable_step`; returns the compiler's account of it.
+    """Compiles a step that `jax_loop.portable_step` made; returns the compiler's account of it.
 
     Returns:
       `arguments`, `temporaries`, `total` (bytes; arguments are donated, so that new weights take
@@ -88,7 +88,7 @@ def compile_step(step: Path, topology: str) -> dict[str, Any]:
 
 
 def out_of_memory(message: str) -> dict[str, float]:
-    """Reads the bytes that the compiler wanted and had; empty if the message is about other things.
+    """Returns the bytes `wanted` and `available` in a compiler's message; {} for other messages.
 
     >>> out_of_memory("RESOURCE_EXHAUSTED: ... Used 26.40G of 15.75G hbm. Exceeded ...")["wanted"]
     28346784153.6

@@ -1,4 +1,4 @@
-"""An experiment's training step as a file that JAX compiles: the half that needs TensorFlow."""
+"""Writes an experiment's training step, built by TensorFlow, into a file that JAX compiles."""
 
 import json
 import tempfile
@@ -22,10 +22,10 @@ def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]
     Args:
       case: the training to build.
       output: the file, see `jax_loop.portable_step`.
-      params_override: further fields, as of `experiments.train`.
+      params_override: further fields, as in `experiments.train`.
 
     Returns:
-      `weights`, the number of trained ones; `batch`, name of a sequence -> shape of its tokens;
+      `weights`, the number of trained weights; `batch`, name of a sequence -> shape of its tokens;
       `remat`, `vocabulary_block_size` and `dtype`.
     """
     with tempfile.TemporaryDirectory() as folder:

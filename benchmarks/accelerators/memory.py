@@ -1,7 +1,8 @@
 """A model of a step's memory for other batches and accelerators, printed by `--table`.
 
-Float32 weights, two slots and gradients, and what blocks and logits keep for the backward pass,
-two bytes a value of a block. A compiled step is printed beside it.
+The model counts float32 weights, their two optimizer slots and gradients, and the values that
+blocks and logits keep for the backward pass, at two bytes a value of a block. Without `--table` its
+result is printed after that of the compiler.
 """
 
 import dataclasses
@@ -46,10 +47,10 @@ class Training:
         hidden, inner, entries = encoder.hidden_size, encoder.intermediate_size, encoder.vocab_size
         sequences = [(count * examples, length) for count, length in self.case.sequences]
         weights = encoder.replace(num_layers=layers).num_weights()
-        # The head is a dense layer and a norm, and a bias of the table's entries.
+        # The head has a dense layer, a norm, and a bias for each entry of the embedding table.
         head = hidden * (hidden + 3) + entries
-        # A compiled step holds these twice, fitted to compiled steps: the blocks' kernels in
-        # bfloat16 and, where the table is tied to a head, its gradient by the head.
+        # Compiled steps hold copies of the blocks' kernels in bfloat16 and, where the embedding
+        # table is tied to a head, of the table's gradient; this term was fitted to compiled steps.
         copies = _BFLOAT * layers * (4 * hidden**2 + 2 * hidden * inner)
         copies += _FLOAT * entries * hidden if self.case.predictions else 0
         # Logits and their gradient.
@@ -76,7 +77,7 @@ def block_bytes(
     Args:
       encoder: sizes of the blocks.
       layers: number of the blocks.
-      sequences: (how many, their length) of everything that they read.
+      sequences: (number of sequences, their length) of everything that the blocks read.
       remat: `encoder.remat`; the part that is computed again is in memory for one block at a time.
     """
     sequences = list(sequences)
@@ -84,7 +85,7 @@ def block_bytes(
     scores = sum(count * length**2 for count, length in sequences)
     inputs = encoder.hidden_size * tokens * _BFLOAT
     rows, attention = 17 * inputs, 2.5 * encoder.num_attention_heads * scores * _BFLOAT
-    # Bytes that each block keeps, and those of the one that is computed again.
+    # Bytes that each block keeps, and bytes of the block that is being computed again.
     kept, again = {
         "none": (rows + attention, 0),
         "blocks": (inputs, rows + attention),
@@ -124,7 +125,7 @@ def table() -> str:
 
 
 def _batches(training: Training, memory: int) -> str:
-    """Returns `8; 128 with both`: the largest batches without and with remedies."""
+    """Returns, e.g., `8; 128 with both`: the largest batches without and with remedies."""
     plain = largest_batch(training, memory)
     text = str(plain) if plain else "none"
     if plain == training.published:

@@ -17,8 +17,8 @@ from ..stages import SentenceCutter, batches
 from ..stages.exclusion import Cutter, Exclusion
 from ..stages.quality_classifier import SentenceClassifier
 
-# Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
-# to stay out of the memory figures.
+# Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough to
+# need little memory.
 _BATCH_SENTENCES = 8192
 
 
@@ -46,9 +46,9 @@ class RecordOptions:
 
 
 class _Sentence(NamedTuple):
-    """A sentence with its ids, and those that replace the first ones of them after a space.
+    """A sentence with its ids; after a space, `after_space` replaces the first `replaced` ids.
 
-    Vocabularies that need none have `after_space` None.
+    `after_space` is None if the vocabulary has the same ids after a space.
     """
 
     text: str
@@ -76,8 +76,8 @@ def document_records(
     """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
     Sentences of `exclusion`, and those that `classifier` does not keep, are taken out, and the
-    documents are cut there. `tokenizer` is the vocabulary's, if it was built already, which takes
-    seconds. `counts` is updated as records are yielded.
+    documents are cut there. `tokenizer` is the vocabulary's, if the caller has built it, as that
+    takes seconds. `counts` is updated as records are yielded.
     """
     tokenizer = tokenizer or build_tokenizer(vocabulary)
     cutters: list[SentenceCutter] = [classifier] if classifier else []
@@ -91,7 +91,7 @@ def document_records(
         number += not piece.document.continues
         return number
 
-    # The pieces of a document come together, and are not held.
+    # The pieces of a document follow each other; they are passed on one by one.
     for _, document in itertools.groupby(pieces, document_number):
         last: list[_Sentence] = []
         for piece in _long_enough(document, options, counts):
@@ -192,7 +192,7 @@ def _count(piece: _Piece, counts: Counts) -> None:
 def _cut(
     document: Document, sentences: list[_Sentence], options: RecordOptions, repeats_last: bool
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields records of at most `max_sentences`; neighbours share one, so no pair is lost."""
+    """Yields records of at most `max_sentences`; consecutive ones overlap, so no pair is lost."""
     for start in range(0, max(1, len(sentences) - 1), options.max_sentences - 1):
         texts, ids, after, replaced = zip(*sentences[start : start + options.max_sentences])
         after_space = None

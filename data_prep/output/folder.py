@@ -15,7 +15,7 @@ from official_cmlm.files import check_writable, locked, replace_folder, sha256, 
 from official_cmlm.input_files import is_remote
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
-# The plan of the document pipeline, in its folder from the start.
+# File of the document pipeline's plan, which is in the folder from the start.
 PLAN_FILE = "prepare.json"
 
 
@@ -70,7 +70,8 @@ def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
     """Checks a folder that is to be written as `check_place` does.
 
     Raises:
-      UserError: as there, and if `path` is a folder of records and `overwrite` is false.
+      UserError: as `check_place` does, and if `path` is a folder of records and `overwrite` is
+        false.
     """
     path, partial = check_place(path)
     if (path / FILE_NAME).exists() and not overwrite:
@@ -145,7 +146,7 @@ def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def filled_folder(path: Path, overwrite: bool) -> Iterator[Path]:
-    """Gives a folder to fill, under another name; it is renamed to `path` when it is complete.
+    """Yields a folder to fill, under another name; it is renamed to `path` when it is complete.
 
     On an exception the partial folder is removed and the final name stays as it was. Another
     process that wants to write the same folder meanwhile is refused.
@@ -177,7 +178,7 @@ def shard_name(prefix: str, number: int) -> str:
 
 
 class ShardWriter:
-    """Writes serialised records to `<prefix>-00000.tfrecord`, … in a folder.
+    """A writer of serialised records to `<prefix>-00000.tfrecord`, … in a folder.
 
     Each language has shards of its own, so that a training can read some languages more often than
     others without reading what it does not use. A new shard begins after `max_bytes`.

@@ -16,7 +16,7 @@ from ..stages.letters import analyse, byte_keys, letter_keys
 REPEATED = ("keep", "pair", "either")
 # Columns by which lengths may always differ, as short texts have wild ratios.
 _LENGTH_SLACK = 15
-# A text counts as one in another language only if `detect` is at least so sure, 0 to 1.
+# Least confidence of `detect`, 0 to 1, at which a text counts as one in another language.
 _MIN_CONFIDENCE = 0.5
 # Codes of an unknown language.
 _UNKNOWN = ("", "un", "und")
@@ -36,7 +36,7 @@ def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
 
 
 class PairFilter:
-    """Filters the rows of one run, in their order; remembers what it has seen."""
+    """A filter of the rows of one run, in their order; it remembers what it has seen."""
 
     def __init__(
         self,
@@ -48,19 +48,19 @@ class PairFilter:
         """Sets the filters, by default none; the flags check the values.
 
         Args:
-          max_length_ratio: the longer text may have so many times the columns of the shorter one;
-            0: any number. A Chinese character has 2 columns, so that translations are about as long
+          max_length_ratio: the longer text may have this many times the columns of the shorter one;
+            0: no limit. A Chinese character has 2 columns, so that translations are about as long
             as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of NLI
             differ in length by nature.
-          detect: names a text's language; None: languages are believed.
+          detect: names a text's language; None: the declared languages are believed.
           repeated: `keep` every row; `pair`: leave out a row if both texts occurred together
             before, with the same hard negative or both times without; `either`: also if one of them
             occurred on its side before. Texts are compared by 64-bit hashes of their letters
             (`stages.letters`), hard negatives without letters by hashes of the texts. The hashes
             take 8 bytes a row in memory, with `either` 24; while they grow, up to twice as much.
-          exclusion: sentences that may not be trained on. A row goes if one of its texts is such a
-            sentence, or holds one. Hard negatives count here and for `detect` as the other texts
-            do, but they may have any length.
+          exclusion: sentences that may not be trained on. A row is left out if one of its texts is
+            such a sentence, or holds one. Hard negatives count here and for `detect` as the other
+            texts do, but they may have any length.
         """
         self._max_length_ratio, self._detect = max_length_ratio, detect
         self._repeated, self._exclusion = repeated, exclusion
@@ -70,8 +70,8 @@ class PairFilter:
     def __call__(self, rows: Sequence[Row], counters: DropCounter) -> list[Row]:
         """Returns the rows that stay.
 
-        A row of translations goes whole, if any of its pairs is bad; whether it is a repetition
-        is decided by its first pair.
+        A row of translations is left out as a whole if any of its pairs is bad; its first pair
+        decides whether it is a repetition.
 
         Args:
           rows: the next rows.
@@ -96,7 +96,7 @@ class PairFilter:
         marks = iter(self._exclusion.keep_whole(texts).tolist())
         kept = []
         for row in rows:
-            # A list, so that each mark is taken whatever the others say.
+            # A list takes the mark of every text; a generator would stop at the first false one.
             if all([next(marks) for pair in row for _ in pair.all_texts]):
                 kept.append(row)
             else:
@@ -121,7 +121,7 @@ class PairFilter:
         return ""
 
     def _not_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
-        """Returns the rows that repeat no row before; texts without letters repeat nothing."""
+        """Returns the rows that repeat no earlier one; texts without letters repeat nothing."""
         sides = letter_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
         both = mix(first ^ mix(second + np.uint64(1)))
@@ -194,6 +194,6 @@ class KeySet:
         run = np.sort(keys)
         while self._runs and len(self._runs[-1]) < 2 * len(run):
             run = np.concatenate([self._runs.pop(), run])
-            # Stable, as that sort merges what is sorted already.
+            # A stable sort is fast here, as it merges arrays that are sorted already.
             run.sort(kind="stable")
         self._runs.append(run)

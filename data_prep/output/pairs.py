@@ -17,7 +17,7 @@ from .pair_filters import PairFilter, Row, drop_row
 _BATCH_ROWS = 2048
 # The label of data sets for rows on which their annotators did not agree.
 _NO_GOLD_LABEL = "-"
-# The name that XNLI's training files have for it.
+# Labels of XNLI's training files -> the names that are used here.
 _SYNONYMS = {"contradictory": "contradiction"}
 
 

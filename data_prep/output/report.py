@@ -19,7 +19,7 @@ from official_cmlm.records.manifest import Manifest
 from ..counts import Counts, is_loss, unit
 
 TABLE, FIGURE = "balance.md", "balance.svg"
-# CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.
+# CMLM §4.4 smooths the vocabulary with this exponent, and gives none for the training mixture.
 DEFAULT_EXPONENT = 0.3
 # Largest number of bars in the figure; the table has all languages.
 _MAX_BARS = 40
@@ -66,7 +66,7 @@ def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share
 
 
 def shown(name: str) -> str:
-    """Returns a name of a manifest, which may come from anyone, short and without controls."""
+    """Returns a name of a manifest, which may come from anyone, cut, without control characters."""
     name = one_line(name)
     return name if len(name) <= _MOST_CHARACTERS else f"{name[: _MOST_CHARACTERS - 1]}…"
 
@@ -105,7 +105,7 @@ def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
 
 
 def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
-    """Returns a table of counters; empty without any."""
+    """Returns the lines of a table of counters; no lines without counters."""
     if not names:
         return []
     lines = ["| reason | count | unit | languages |", "| --- | ---: | --- | --- |"]
@@ -206,7 +206,7 @@ class Summary:
         files: int,
         resumed: bool = False,
     ) -> int:
-        """Prints warnings, the documents written from so many files, their speed and the losses.
+        """Prints warnings, the documents written from `files` files, their speed and the losses.
 
         Returns the exit status. `resumed`: an earlier run did a part, so no speed can be shown.
         """
@@ -231,7 +231,7 @@ class Summary:
         return exit_status(manifest.counters)
 
     def show_pairs(self, output: str, manifest: Manifest, counts: Counts, files: int) -> int:
-        """Prints and returns the same for pairs."""
+        """Does the same for pairs, without speed and memory."""
         negatives = f" ({manifest.negatives} with a hard negative)" if manifest.negatives else ""
         kept = (
             f"{output}: {manifest.documents} rows, {manifest.records} pairs{negatives}, "

@@ -1,4 +1,4 @@
-"""Runs phases on Apache Beam, an optional extra: in this process, on Dask or any runner of it."""
+"""Runs phases on Apache Beam, an optional extra: in this process, on Dask or on another runner."""
 
 import argparse
 import contextlib
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineRunner
 
 IN_PROCESS = "inprocess"
-# Beam's own names of that runner, under which it would first try one that downloads a binary.
+# Beam's own names of the runner in this process; for these Beam would first try a runner that
+# downloads a binary.
 _DIRECT = ("direct", "bundlebaseddirect")
 # Flags of remote runners cannot be validated locally.
 _PORTABLE = ("dataflow", "flink", "spark", "portable")
@@ -64,7 +65,7 @@ class BeamRunner(contextlib.AbstractContextManager):
             path.unlink()
         try:
             with _watched(work, numbers, progress):
-                # Beam would parse this program's own arguments otherwise.
+                # Without arguments Beam would parse those of this program.
                 options = PipelineOptions(self._arguments)
                 with beam.Pipeline(self._runner(), options) as pipeline:
                     elements = pipeline | beam.Create(list(numbers))
@@ -89,7 +90,7 @@ class BeamRunner(contextlib.AbstractContextManager):
             from apache_beam.runners.runner import create_runner
 
             if self._name == IN_PROCESS:
-                # Beam's DirectRunner would first try one that downloads a binary.
+                # Beam's DirectRunner would first try a runner that downloads a binary.
                 return BundleBasedDirectRunner()
             return create_runner(_DASK if self._name == "dask" else self._name)
         except ImportError as error:

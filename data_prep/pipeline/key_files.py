@@ -15,7 +15,7 @@ from official_cmlm.files import atomic_write, write_array
 
 from ..stages.duplicates import DuplicateOptions, Losses, MinHash, Units, near_losses
 
-# `row` is the row of the unit's signature; -1 for exact keys. 24 bytes.
+# A member takes 24 bytes. `row` is the row of the unit's signature; -1 for exact keys.
 _MEMBER = np.dtype(
     [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
 )
@@ -29,7 +29,7 @@ _REASONS = (
     "duplicates/near_document",
     "duplicates/near_paragraph",
 )
-# Units that are compared: the numbers of their reasons, exact and near.
+# Kind of the units that are compared -> indices in `_REASONS`, exact and near.
 _KINDS = {"documents": (0, 2), "paragraphs": (1, 3)}
 
 
@@ -55,12 +55,12 @@ class KeyFiles:
         for kind in compared:
             with atomic_write(self._path("signatures", kind, element)) as file:
                 write_array(file, keys[kind].signatures)
-            # Documents that are lost take their paragraphs with them.
+            # Keys of paragraphs are not final yet: a removed document takes its paragraphs with it.
             name = "keys" if kind == compared[0] else "all-keys"
             self._save_members(name, kind, element, _members_of(element, keys[kind]))
 
     def save_losses(self, kind: str, partition: int) -> None:
-        """Finds and writes the losses by the keys of a partition, "documents" or "paragraphs"."""
+        """Finds and writes the lost "documents" or "paragraphs" among a partition's keys."""
         exact_reason, near_reason = _KINDS[kind]
         exact = _losses(_later(self._repeated_members(kind, 0, partition)), exact_reason)
         near = self._near_losses(kind, self._repeated_members(kind, 1, partition))
@@ -71,8 +71,8 @@ class KeyFiles:
     def save_lost(self, kind: str, elements: range) -> None:
         """Writes the losses of each of these elements, collected from all partitions.
 
-        With documents, the keys of the paragraphs of those that stay are written too: a paragraph
-        is never removed in favour of one in a document that is removed itself.
+        For documents, the keys of the paragraphs of documents that stay are written too: a
+        paragraph is never removed in favour of one in a document that is removed itself.
         """
         found = [
             _load_slots(self._path("losses", kind, partition), elements.start, elements.stop)
@@ -113,7 +113,8 @@ class KeyFiles:
         ]
         members = np.concatenate([np.zeros(0, _MEMBER), *parts])
         del parts
-        # Elements come in order, and the units of each, so a stable sort leaves places in order.
+        # Elements come in order, and so do the units of each; so a stable sort keeps places in
+        # order.
         order = np.argsort(members["key"], kind="stable")
         keys = members["key"][order]
         same = keys[1:] == keys[:-1]
@@ -142,7 +143,7 @@ class KeyFiles:
         return found
 
     def _path(self, name: str, kind: str, number: int) -> Path:
-        """Returns a file of an element, or for losses of a partition."""
+        """Returns a file of an element, or, for "losses", of a partition."""
         return self.folder / f"{name}-{kind}-{number:05d}.npy"
 
 
@@ -182,9 +183,9 @@ def _first_reasons(losses: np.ndarray) -> np.ndarray:
 
 
 def _save_by_slot(path: Path, rows: np.ndarray, slots: np.ndarray, count: int) -> None:
-    """Writes rows by their slots, of which there are `count`, and beside them where each begins.
+    """Writes rows in the order of their slots, and a second file with the start of each slot.
 
-    Rows of a slot keep their order.
+    Rows of a slot keep their order. There are `count` slots.
     """
     order = np.argsort(slots, kind="stable")
     starts = np.searchsorted(slots[order], np.arange(count + 1))
@@ -194,10 +195,10 @@ def _save_by_slot(path: Path, rows: np.ndarray, slots: np.ndarray, count: int) -
 
 
 def _load_slots(path: Path, first: int, stop: int) -> np.ndarray:
-    """Reads the rows of the slots from `first` on, up to but without `stop`."""
+    """Reads the rows of the slots `first` … `stop` − 1."""
     starts = np.load(_starts_path(path), "r", allow_pickle=False)
     rows = np.load(path, "r", allow_pickle=False)
-    # A copy, so that the file does not stay open.
+    # The rows are copied, so that the file does not stay open.
     return np.array(rows[starts[first] : starts[stop]])
 
 

@@ -42,8 +42,8 @@ _MAX_PARTITIONS = 1024
 class Options:
     """The options that decide what is written.
 
-    All but these are the flags of `prepare` of the same name, which say meaning, unit and range and
-    check the values; without them nothing is changed or dropped.
+    Fields that are not described here are flags of `prepare` of the same name, which say meaning,
+    unit and range and check the values. By default nothing is changed or dropped.
 
     Attributes:
       reading: how files are read.
@@ -52,8 +52,8 @@ class Options:
         "near", see `DuplicateOptions`.
       records: how documents become records.
       shard_bytes: size after which a new shard begins; default 16 MB.
-      element_bytes: files are bundled up to so many bytes as stored; default 64 MB. More bytes give
-        fewer and larger shards, fewer bytes lose less work when a run is stopped.
+      element_bytes: files are bundled up to this many bytes, as stored; default 64 MB. More bytes
+        give fewer and larger shards, fewer bytes lose less work when a run is stopped.
     """
 
     reader: str = "auto"
@@ -86,7 +86,7 @@ class Options:
             yield QualityClassifier(self.quality_model, self.quality_threshold, self.quality_level)
 
     def sentence_classifier(self) -> SentenceClassifier | None:
-        """Returns the judge of single sentences, if any; a new one for each element."""
+        """Returns the classifier of single sentences, if any; a new one for each element."""
         if self.quality_model and self.quality_level == "sentence":
             return SentenceClassifier(self.quality_model, self.quality_threshold)
         return None
@@ -127,7 +127,7 @@ class Plan:
       inputs: what is read, in order.
       vocabulary: hash of the vocabulary, which is saved in the folder.
       exclude: names of files whose sentences are left out.
-      files: name -> SHA-256 of the files that the options name.
+      files: name -> SHA-256 of the files of `exclude` and of the quality model.
     """
 
     options: Options
@@ -165,8 +165,9 @@ class Plan:
     def elements(self) -> tuple[tuple[tuple[str, Part | None], ...], ...]:
         """The elements in order, each a bundle of (path, part of the file or None).
 
-        Consecutive files are bundled up to `element_bytes`. A larger one is read in parts of that
-        size and more, each an element, where that can be done, else it is an element of its own.
+        Consecutive files are bundled up to `element_bytes`. A larger file is read in parts of at
+        least that size, each an element, if its reader can do so; else the file is an element of
+        its own.
         """
         wanted = self.options.element_bytes
         bundles: list[list[tuple[str, Part | None]]] = []
@@ -191,7 +192,7 @@ class Plan:
         return {given.path: given.language for given in self.inputs}
 
     def sizes(self, phase: str) -> list[int]:
-        """Returns the progress of each number of a phase: bytes of input, or 1."""
+        """Returns the part of each number of a phase in its progress bar: bytes of input, or 1."""
         if phase not in ("read", "write"):
             return [1] * dict(self.phases())[phase]
         stored = {given.path: given for given in self.inputs}
@@ -287,7 +288,7 @@ class Plan:
 
 
 def result_path(folder: Path, phase: str, number: int) -> Path:
-    """Returns the result file of a phase for a number; it exists when that is done."""
+    """Returns the result file of a phase for a number, which exists when that number is done."""
     return folder / WORK / f"{phase}-{number:05d}.json"
 
 

@@ -64,10 +64,10 @@ REMEDY = "make room and give the same command again, which resumes this run"
 
 
 class PhaseProgress:
-    """The progress bar of a phase, moved within an element where the runner sees that far."""
+    """The progress bar of a phase; it moves within an element if the runner reports that."""
 
     def __init__(self, bar: Any, sizes: Sequence[int]) -> None:
-        """Shows nothing yet; `sizes[number]` is the part of the bar of a number."""
+        """Shows nothing yet; `sizes[number]` is the length of a number's part of the bar."""
         self._bar, self._sizes = bar, sizes
         self._shown = [0] * len(sizes)
 
@@ -83,26 +83,27 @@ class PhaseProgress:
 
 
 class Work(NamedTuple):
-    """A phase, a name of `PHASES`, of an unfinished folder, whose plan has this digest."""
+    """A phase by its name in `PHASES`, the unfinished folder, and the digest of its plan."""
 
     phase: str
     folder: str
     digest: str
 
 
-# Computes a phase for all these numbers of elements, partitions or groups, and tells the progress
-# about each that is done. It raises `UserError` as a phase does, or if a worker has died.
+# A runner computes a phase for all these numbers of elements, partitions or groups, and reports
+# each one that is done to the progress. It raises `UserError` as a phase does, or if a worker has
+# died.
 Runner = Callable[[Work, Sequence[int], PhaseProgress], None]
 
 
 class LocalRunner(contextlib.AbstractContextManager):
-    """A loop, or with several workers a pool of processes, which must be closed: a context."""
+    """A runner on this machine: a loop, or a pool of worker processes that the context closes."""
 
     def __init__(self, workers: int = 1) -> None:
         """Starts nothing yet; `workers` is the number of processes."""
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         if workers > 1:
-            # Spawned, not forked: a fork would lack TensorFlow's threads.
+            # Processes are spawned, as a fork would lack TensorFlow's threads.
             context = multiprocessing.get_context("spawn")
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 workers, context, initializer=end_with_parent
@@ -159,7 +160,7 @@ def write_documents(
       UserError: a fault of the input, no usable text, a full disk, the output may not be written or
         was begun with another plan.
     """
-    # They are needed at the end, when it would be late to say that one is missing.
+    # Some packages are needed only at the end, but a missing one is reported before the work.
     check_extra("data", "matplotlib", "sentencex", "zstandard")
     summary = Summary()
     folder, partial = check_place(output)
@@ -221,7 +222,7 @@ def _with_directory(options: Options, files: Sequence[TextFile]) -> Options:
 def _run_plan(
     plan: Plan, vocabulary: Vocabulary, output: Path, partial: Path, runner: Runner
 ) -> tuple[Manifest, Counts]:
-    """Computes the rest of a plan, and renames `partial`, where it is resumed, to `output`.
+    """Computes the rest of a plan in `partial`, and renames that folder to `output`.
 
     Returns the manifest, and the counts, which are zero if only the rename was missing.
     """
@@ -253,7 +254,7 @@ def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
         if plan != before:
             plan.save(partial)
         return
-    # No result is lost if the folder is begun again.
+    # The folder has no results, so nothing is lost if it is begun again.
     exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
     discard_partial(partial)
     (partial / WORK).mkdir(parents=True)
@@ -415,7 +416,7 @@ def _read(context: Context, element: int) -> None:
     import zstandard
 
     counts = context.new_counts()
-    # Fast: the file is read once and deleted.
+    # A fast level suits a file that is read once and deleted.
     packed = zstandard.ZstdCompressor(level=1, write_checksum=True)
     with (
         atomic_write(_kept_path(context, element)) as stored,
@@ -451,8 +452,9 @@ def write(context: Context, element: int) -> None:
     else:
         kept = _read_back(_kept_path(context, element))
         documents = drop(kept, context.key_files.losses(element), counts.counters)
-    # A folder of its own: a cluster may compute an element twice at once, e.g. by a worker that was
-    # given up but still writes. Files left in it are removed with the work folder.
+    # Each call has a folder of its own, as a cluster may compute an element twice at once, e.g. by
+    # a worker that was given up but still writes. Files that are left there are removed with the
+    # work folder.
     with tempfile.TemporaryDirectory(dir=context.work, ignore_cleanup_errors=True) as unfinished:
         # The shards get their final numbers when all elements are written.
         writer = ShardWriter(Path(unfinished), f"element-{element:05d}", options.shard_bytes)

@@ -16,8 +16,8 @@ from . import crawl_files, docstrings, jsonl, plain_text, tfds
 from .document import Document, Part, ReadOptions
 from .lines import is_plain
 
-# Called with (path, options, counts), and readers of parts with a part too. Documents come in the
-# order of the file, which is the same each time.
+# A reader is called with (path, options, counts), and with a part too if it can read parts. It
+# yields the documents in the order of the file, the same each time.
 Reader = Callable[..., Iterator[Document]]
 
 _READERS: dict[str, Reader] = {
@@ -152,8 +152,8 @@ def read_file(
 ) -> Iterator[Document]:
     """Yields the documents of one of several files; raises as `read_documents` does with "fail".
 
-    With `part` it yields those of the part, in the units of `measure`; the parts of a file together
-    give the documents of the whole file. `language` overrides that of the options.
+    With `part`, in the units of `measure`, it yields the documents of that part; the parts of a
+    file together give the documents of the whole file. `language` overrides the options' language.
     """
     if language:
         options = dataclasses.replace(options, language=language)

@@ -29,7 +29,7 @@ def records(
     A record of more than `options.max_expanded_bytes` is a fault, reported before it is read.
 
     Args:
-      path: plain, gzip or zstd; whole or by the record.
+      path: plain, gzip or zstd, compressed as a whole or record by record.
       kind: the type of record to yield; others are passed over.
       options: `max_expanded_bytes`, and `on_error` for such a record.
       counts: counts the file, its bytes and its faults.
@@ -122,7 +122,7 @@ def main_text(content: bytes, charset: str | None = None) -> tuple[str, str | No
     from resiliparse.parse.html import HTMLParserException, HTMLTree
 
     encoding = next((name for mark, name in _BOMS.items() if content.startswith(mark)), None)
-    # Mapped, as else a page could ask for any of Python's codecs.
+    # The charset is mapped to one of HTML5; otherwise a page could ask for any of Python's codecs.
     encoding = encoding or (charset and map_encoding_to_html5(charset, fallback_utf8=False))
     encoding = encoding or detect_encoding(content, from_html_meta=True)
     try:

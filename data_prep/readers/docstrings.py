@@ -16,7 +16,7 @@ from .document import Document, ReadOptions
 from .lines import CountedFile
 
 MIN_CHARACTERS, _MIN_WORDS = 80, 4
-_MIN_LETTERS = 0.85  # of the characters that are not white space
+_MIN_LETTERS = 0.85  # least share of letters among the characters that are not white space
 _SECTIONS = (
     r"(other |keyword )?(arg(ument)?s?|param(eter)?s?)|kwargs|returns?|yields?|raises?|warns"
     r"|receives|attributes?|methods?|see also|references?|examples?|usage( example)?|example usage"
@@ -36,8 +36,8 @@ _SENTENCE_END = re.compile(r"[.!?:](?=\s|$)")
 def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each docstring of a source file with enough prose, in English.
 
-    Its id is `path:NAME`. Nothing is executed. Docstrings that repeat each other are all yielded:
-    a file knows nothing of the others.
+    Its id is `path:NAME`. Nothing is executed. Docstrings that repeat each other are all yielded,
+    as each file is read alone.
 
     Raises:
       UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is not Python.
@@ -74,13 +74,14 @@ def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
     Raises:
       UNPARSABLE: the source is not Python.
     """
-    # Strings without any docstring's quotes make up a good part of all files.
+    # A good part of all files has no triple quotes, and so no long docstring.
     if b'"""' not in source and b"'''" not in source:
         return []
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(source)
     found = []
-    # Only statements that may hold definitions: to walk every node would double the time.
+    # Only statements that may hold definitions are visited; walking every node would double the
+    # time.
     queue = deque([(tree, "")])
     while queue:
         node, qualname = queue.popleft()

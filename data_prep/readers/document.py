@@ -52,11 +52,11 @@ class ReadOptions:
         paragraph) or "sentences" (a line is exactly one sentence, kept as its own paragraph).
       language: the language tag of documents that do not name their own.
       max_line_bytes: a longer line is an error, in bytes.
-      max_document_bytes: plain text without a document's end for so many bytes of UTF-8 is
+      max_document_bytes: plain text without a document's end for this many bytes of UTF-8 is
         yielded in pieces; bounds the memory.
       max_expanded_bytes: a larger record of a crawl file (as stored or decompressed) is a fault,
-        and so is a compressed file that gives more than this and a hundred times its own size.
-        A page of HTML takes up to 150 times its size in memory.
+        and so is a compressed file that expands to more than this and to a hundred times its own
+        size. A page of HTML takes up to 150 times its size in memory.
       on_error: what a fault does: "fail" ends the run, "skip" leaves out the rest of the file, or
         the record where the file can be read on.
       tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.

@@ -21,9 +21,11 @@ def read(
     `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
     strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`, where the
     line begins. Other keys are ignored, as are blank lines. A plain file may be read by `part`,
-    bytes (start, stop): the lines that begin in it, and those that continue the last one.
+    bytes (start, stop): the lines that begin in it, and the lines that continue the document of the
+    last of them.
 
-    A `lang` that is not a language tag is a fault of its record, with the rest of its document.
+    A `lang` that is not a language tag is a fault of its record; the pieces that continue its
+    document are left out too.
 
     Raises:
       UserError: as `lines.iter_blocks` does; invalid JSON, or a value of the wrong type.
@@ -52,7 +54,7 @@ def read(
 
 
 def to_line(document: Document) -> bytes:
-    """Returns the line that `read` gives as the document; its pieces are marked by `continues`."""
+    """Returns the line that `read` turns into the document again; `continues` marks its pieces."""
     text = "\n\n".join(document.paragraphs)
     record: dict[str, object] = {"id": document.id, "lang": document.language, "text": text}
     if document.continues:
@@ -102,7 +104,7 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
 
 
 def mended(text: str, path: str, counts: Counts) -> str:
-    """Returns the text as `encodable` does; counts what is replaced."""
+    """Returns the text as `encodable` does; counts the characters that are replaced."""
     whole = encodable(text)
     if whole is not text:
         counts.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))

@@ -44,9 +44,9 @@ def is_plain(path: str) -> bool:
 
 
 class CountedFile(ExpandedFile):
-    """The bytes of a file, expanded and counted; of a part, from the byte before `start` on.
+    """The bytes of a file, expanded and counted; with `start`, from the byte before it on.
 
-    The file is counted with its part at 0.
+    Of the parts of a file, only the part that starts at 0 counts as a file.
     """
 
     bomb_remedy = "leave it out, or raise --max_expanded_mb if it is to be trusted"
@@ -81,7 +81,7 @@ class Block:
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
-        """The byte of the file at which each line begins, and at the end the one after them."""
+        """The byte of the file at which each line begins, and then the byte after the last line."""
         data = np.frombuffer(self.data, np.uint8)
         ends = data == ord("\n")
         if b"\r" in self.data:
@@ -178,7 +178,7 @@ def iter_blocks(
 
 
 class _LineTooLongError(Exception):
-    """An error that `iter_blocks`, which knows the line's number, makes a `UserError`."""
+    """An error that `iter_blocks`, which knows the line's number, turns into a `UserError`."""
 
 
 def _whole_lines(
@@ -186,8 +186,8 @@ def _whole_lines(
 ) -> Iterator[tuple[int, bytes]]:
     """Yields (offset, run of whole lines) of the chunks of a file; the first begins at `offset`.
 
-    If `skip_before` is not 0, all up to the end of the first line is left out, and all if that end
-    is not before this byte.
+    If `skip_before` is not 0, all up to the end of the first line is left out, and all of the file
+    if no line has ended by that byte.
     """
     pending: list[bytes] = []
     pending_bytes = 0
@@ -236,7 +236,7 @@ def _whole_lines(
 def _lines_of_part(
     runs: Iterator[tuple[int, bytes]], part: Part, is_border: Callable[[bytes], bool]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields the runs of lines that belong to a part, of all those from its start on."""
+    """Yields the runs of lines that belong to a part; `runs` begin at the part's start."""
 
     def border(data: bytes, begin: int) -> int | None:
         """Returns where the first border line at `begin` or after it begins in `data`."""
@@ -297,5 +297,5 @@ def _utf8_or_latin1(line: bytes) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        # TREC's questions are Latin-1, which any bytes are.
+        # TREC's questions are Latin-1; any bytes can be read as that.
         return line.decode("latin-1")

@@ -52,7 +52,7 @@ class PairInput:
         return ",".join(self.paths)
 
     def read(self, counts: Counts, header: bool, options: ReadOptions) -> Iterator[Pair]:
-        """Yields the pairs in order; with `header` not the first line of a table without names.
+        """Yields the pairs in order; `header` leaves out the first line of "tsv" and "triples".
 
         Raises:
           UserError: for files of different lengths, a row without its columns, and as `tmx.read`,
@@ -106,8 +106,9 @@ class PairInput:
         """Yields (place, cells) of a file of lines: two texts, perhaps a label or a hard negative.
 
         Tables have tabs between their cells, and no quotes. The first line of NLI names its
-        columns, in any order and among others. NLI and triples may be JSON lines, told by the first
-        line with text, which starts with {; triples whose first text does so have a tab in it.
+        columns, in any order and among others. NLI and triples may be JSON lines: then the first
+        line with text starts with {. A table of triples whose first text starts so is recognised by
+        a tab in that line.
         """
         (path,) = self.paths
         names = {"nli": _NLI, "triples": _TRIPLE}.get(self.form, ())
@@ -175,7 +176,7 @@ def inputs_of(
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` and `tmx` `en-de`.
       form: one of `FORMATS`.
-      columns: those of `table`, as in `PairInput`.
+      columns: the columns of `table`, as in `PairInput`.
 
     Raises:
       UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.

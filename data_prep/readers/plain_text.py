@@ -12,12 +12,13 @@ def read(
 ) -> Iterator[Document]:
     """Yields the documents of a text file, in order, with ids `path#BYTE`, where they begin.
 
-    A document longer than `options.max_document_bytes` comes in pieces, each marked as
-    continuing the one before, `path#BYTE+1` and so on; cut between paragraphs where it can be, else
-    between lines.
+    A document longer than `options.max_document_bytes` comes in pieces with ids `path#BYTE+1` and
+    so on, each marked as continuing the one before. It is cut between paragraphs where that is
+    possible, else between lines.
 
     A plain file whose documents end at blank lines may be read by `part`, bytes (start, stop): the
-    documents after the blank lines that begin in it, and for 0 the one that the file begins with.
+    documents after the blank lines that begin in it and, if start is 0, the first document of the
+    file.
 
     Raises:
       UserError: as `lines.iter_blocks` does.
@@ -32,7 +33,7 @@ def read(
 def split_paragraphs(text: str, lines: str) -> list[str]:
     """Returns the paragraphs of a text in memory; `lines` as in `ReadOptions`."""
     assembler = _Assembler(lines == "wrapped")
-    # Not `str.splitlines`, which also splits at form feeds and at U+2028.
+    # `str.splitlines` would also split at form feeds and at U+2028.
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         assembler.add(line.strip())
     return assembler.take_all()
@@ -44,7 +45,7 @@ def normalise_space(texts: Iterable[str]) -> list[str]:
 
 
 class _Assembler:
-    """Collects lines into paragraphs."""
+    """A collector of lines into paragraphs."""
 
     def __init__(self, wrapped: bool) -> None:
         self._wrapped = wrapped
@@ -61,8 +62,8 @@ class _Assembler:
             if self._wrapped:
                 return
         if self._open:
-            # White space is normalised once a paragraph; once a line takes twice as long. Most
-            # have single spaces already, and to look costs less than to split.
+            # White space is normalised once a paragraph; once a line would take twice as long. Most
+            # paragraphs have single spaces already, and looking costs less than splitting.
             text = self._open[0] if len(self._open) == 1 else " ".join(self._open)
             if "  " in text or not text.isprintable():
                 text = one_space(text)
@@ -76,7 +77,7 @@ class _Assembler:
                 self.add(line)
             return
         self._open.append(text)
-        # Without the spaces, so that it does not matter where runs are divided.
+        # The spaces are not counted, so that it does not matter where runs are divided.
         self._count((len(text) if text.isascii() else len(text.encode())) - len(lines) + 1)
 
     def take_all(self) -> list[str]:
@@ -123,12 +124,12 @@ def _pieces(
         if by_blank_line and not inside:
             begin, inside = int(block.starts[at]), True
         text = " ".join(run)
-        # Cheap, and never too small: a character has four bytes at most.
+        # This estimate is cheap and never too small: a character has four bytes at most.
         if assembler.bytes + 4 * len(text) <= max_bytes:
             assembler.add_run(run, text)
             continue
         for line in run:
-            # More than once, as the rest of an open paragraph may be too long on its own.
+            # This may repeat, as the rest of an open paragraph may be too long on its own.
             while assembler.bytes and assembler.bytes + len(line.encode()) > max_bytes:
                 yield begin, assembler.take_some(), continues
                 continues = True
@@ -143,7 +144,7 @@ def _runs(
     """Yields (block, index of the first line, run of lines); the run of an empty line is [].
 
     Lines are stripped. They come as runs, as a step of Python for each line would take longer than
-    to read it.
+    reading it.
     """
     for block in iter_blocks(path, counts, options, part=part, is_border=_is_blank):
         lines = [*map(str.strip, block.lines), ""]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A path with this prefix names a data set.
 PREFIX = "tfds:"
-# Names have no namespace of tfds, which would be a server.
+# Names with a namespace of tfds are not matched, as tfds would look for these on a server.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
 _WHOLE_SPLIT = re.compile(r"\w+")
 # The end of a configuration's name that is a language: 20230601.zh-min-nan, en.
@@ -99,7 +99,7 @@ def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
         raise UserError(f"--tfds={name}: not a name such as wikipedia/20230601.en or imdb_reviews")
     try:
         return tfds.builder(name, data_dir=data_dir, try_gcs=False)
-    # tfds raises either for names, versions and configurations that it does not know.
+    # tfds raises either of these for names, versions and configurations that it does not know.
     except (ValueError, AssertionError) as error:
         raise _unknown(name, data_dir, error) from None
 
@@ -113,7 +113,7 @@ def _examples(
     split = options.tfds_split
     if part:
         split += f"[{part[0]}:{part[1]}]"
-    # One file at a time, and never shuffled: the same order each time.
+    # Files are read one at a time and never shuffled, so that the order is always the same.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     try:
         return builder.as_dataset(split=split, shuffle_files=False, read_config=config)

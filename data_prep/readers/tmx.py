@@ -23,8 +23,8 @@ def read(
 ) -> Iterator[Pair]:
     """Yields a pair for each translation unit that has a text in both languages.
 
-    Units without one are counted as `read/without_both_languages`. A variant is of language `en` if
-    its tag is `en` or begins with `en-`, in any case; the first of several counts. A malformed tag
+    Other units are counted as `read/without_both_languages`. A variant is of language `en` if its
+    tag is `en` or begins with `en-`, in any case; of several, the first is taken. A malformed tag
     is a fault of its unit.
 
     Args:
@@ -50,7 +50,7 @@ def read(
 
 
 class _Parser:
-    """Collects the pairs of the chunks it is fed."""
+    """A parser that collects the pairs of the chunks that it is fed."""
 
     def __init__(
         self, path: str, languages: tuple[str, str], options: ReadOptions, counts: Counts

@@ -27,7 +27,7 @@ _Item = TypeVar("_Item")
 def batches(
     items: Iterable[_Item], size: Callable[[_Item], int], most: int
 ) -> Iterator[list[_Item]]:
-    """Yields runs of items, each ended by the item with which their sizes add up to `most`."""
+    """Yields runs of items; the last item of each brings the sum of their sizes to `most`."""
     batch: list[_Item] = []
     held = 0
     for item in items:
@@ -41,7 +41,7 @@ def batches(
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
-    """Returns the document with these paragraphs; itself if it has no others."""
+    """Returns the document with these paragraphs; the same object if nothing changes."""
     if paragraphs == document.paragraphs:
         return document
     return dataclasses.replace(document, paragraphs=paragraphs)
@@ -52,7 +52,7 @@ def run_stages(
 ) -> Iterator[Document]:
     """Yields the documents that no stage drops; they come in the order of their file.
 
-    A piece of a long document no longer continues the one before if that is dropped.
+    A piece of a long document no longer continues the previous piece if that was dropped.
     """
     dropped = False
     for document in documents:
@@ -68,11 +68,11 @@ def run_stages(
 
 
 class SentenceCutter(abc.ABC):
-    """Decides which sentences of the documents of a file stay; the documents come in order.
+    """The decision about which sentences of a file's documents stay; documents come in order.
 
     Where a sentence is taken out, the document is cut into pieces named by `cut_id`: the sentences
     on both sides of it are not neighbours, and training takes neighbours for consecutive text. A
-    piece does not continue the one before whose last sentence was taken out.
+    piece does not continue the previous piece if the last sentence of that was taken out.
 
     Attributes:
       stage: the name that `cut_id` gives to pieces.

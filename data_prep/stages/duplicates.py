@@ -118,7 +118,7 @@ def similarities(signature: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def near_losses(rows: np.ndarray, threshold: float) -> np.ndarray:
-    """Returns which texts with one band key are similar to an earlier one that stays.
+    """Returns which of the texts with the same band key resemble an earlier one that stays.
 
     The earlier text may be removed by another key, but only because of a still earlier similar one,
     so one of several similar texts always stays.
@@ -144,9 +144,9 @@ class DuplicateOptions:
     """The definition of a duplicate.
 
     Attributes:
-      documents: which documents are removed: none ("off"), those of the same bytes as an earlier
-        one ("exact"), of the same letters ("normalised", see `letters`), or also similar ones
-        ("near", default).
+      documents: which documents are removed: none ("off"), documents with the same bytes as an
+        earlier one ("exact"), with the same letters ("normalised", see `letters`), or also similar
+        ones ("near", default).
       paragraphs: the same for paragraphs that occurred anywhere before. Default "normalised": a
         signature and its bands take 320 bytes in the first pass, as much as a short paragraph.
       minhash: how similar texts are found.
@@ -173,7 +173,7 @@ class Units:
     Attributes:
       places: document number and paragraph number (or `WHOLE`), [units, 2], int64.
       exact: exact keys, [units], uint64; 0: never a duplicate.
-      signed: which units have a signature, [signed], int64.
+      signed: indices of the units that have a signature, [signed], int64.
       bands: their band keys, [signed, bands], uint64.
       signatures: [signed, permutations], uint8.
     """
@@ -186,7 +186,7 @@ class Units:
 
 
 def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[str, Units]:
-    """Finds the keys of the "documents" and "paragraphs" of a file, in memory bounded but for them.
+    """Finds the keys of the "documents" and "paragraphs" of a file; all else takes bounded memory.
 
     Args:
       documents: all of the file, each numbered by its position from 0; a piece of a long document
@@ -262,8 +262,8 @@ def drop(
     """Yields the documents of a file without what is removed.
 
     Where paragraphs are removed, the document is cut into pieces named by `cut_id`, so that
-    sentences that were not adjacent do not become so; a piece after a removed one does not
-    continue it.
+    sentences that were not adjacent do not become so; a piece after a removed one does not continue
+    anything.
 
     Args:
       documents: all of the file, as `file_keys` saw them.

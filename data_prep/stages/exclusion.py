@@ -27,7 +27,7 @@ _KEYS_FILE, _FAULTS_FILE = "exclusion.npy", "exclusion.faults"
 _CLASS = re.compile(r"(?:\d|[A-Z]+:\w+)\s+(?=\S)")
 # Brackets as the Penn Treebank, and SST after it, write them.
 _BRACKETS = re.compile(r"-[LR][RCS]B-", re.IGNORECASE)
-# All of these take a time that is linear in the length of any text.
+# All of these patterns take time that is linear in the length of any text.
 _END_MARK = re.compile(rf"[{re.escape(SENTENCE_END_MARKS)}]")
 _WORD = re.compile(r"\w")
 _UP_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
@@ -62,7 +62,7 @@ class Exclusion:
         Args:
           paths: the files.
           options: the limits of lines and of decompression; and `on_error`, for a file that cannot
-            be read: "fail" (default), as else a leak would be silent, or "skip".
+            be read: "fail" (default), as otherwise a leak would go unnoticed, or "skip".
 
         Raises:
           UserError: a file cannot be read, or no file holds a sentence.
@@ -117,7 +117,7 @@ class Exclusion:
 
 
 class Cutter(SentenceCutter):
-    """Takes excluded sentences out of the documents of a file."""
+    """A cutter that takes excluded sentences out of the documents of a file."""
 
     stage = "exclude"
     reason = "exclude/sentence"
@@ -141,9 +141,10 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     """Yields each text of an evaluation file that may be a sentence, some of them more than once.
 
     Candidates are every line; every cell of a line between tabs, of `.csv` between commas; every
-    string of JSON, in files that are named so and in lines that begin like it, at any depth; each
-    also without a class in front, and each sentence of those with several. A candidate has two
-    words, or a script without spaces, or ends as sentences do.
+    string of JSON, at any depth, in files with such a name and in lines that begin with a bracket.
+    Each of these is also taken without a class in front, and each sentence of a text with several
+    sentences. A candidate has two words or more, or four characters of a script without spaces, or
+    ends as sentences do.
 
     Args:
       path: plain, gzip or Zstandard; UTF-8, or UTF-16 with a byte order mark. A line that is
@@ -173,7 +174,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
 
 
 def several_sentences(text: str, language: str) -> list[str]:
-    """Returns the sentences of a text with a sentence's mark before its last word, else none.
+    """Returns the sentences of a text that has an end mark before its last word, else none.
 
     The text is split by the rules of the language, and also at each mark that ends nothing but
     sentences, as the text's true language may have other rules.
@@ -182,7 +183,7 @@ def several_sentences(text: str, language: str) -> list[str]:
     if mark is None or not _WORD.search(text, mark.end()):
         return []
     pieces = segment(text, language)
-    # The language of the file may be wrong, so sentences as French text is split are added.
+    # The language of the file may be wrong, so the sentences by French rules are added.
     return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
 
 

@@ -14,7 +14,7 @@ from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
 UNKNOWN = "und"
-# A long document is judged by so many slices of so many characters, evenly spread over it.
+# A long document is judged by _SLICES slices of _SLICE_CHARACTERS, evenly spread over it.
 _SLICES, _SLICE_CHARACTERS = 32, 512
 
 # Deprecated codes, languages that have a code as part of a larger one, and what the detector calls
@@ -116,8 +116,8 @@ def canonical_language(tag: str) -> str:
     """Returns the language subtag of a BCP-47 tag, one for all codes of the same language.
 
     Script and region are left out ("zh-Hant" and "zh-TW" are "zh"), deprecated codes replaced
-    ("iw" is "he", "jw" is "jv"), as are those of languages within a larger one that alone has a
-    two-letter code in common use ("nb" is "no", "arb" is "ar").
+    ("iw" is "he", "jw" is "jv"), and so are codes of languages within a larger language that alone
+    has a common two-letter code ("nb" is "no", "arb" is "ar").
     """
     primary = tag.replace("_", "-").partition("-")[0].lower()
     return _SAME.get(primary, primary)

@@ -1,4 +1,4 @@
-"""Keys of duplicates: bytes of a text as written, letters of it normalised, words for near ones.
+"""Keys of duplicates: hashes of a text's bytes, of its normalised letters, of its words (near).
 
 Case, white space, punctuation and Unicode's ways to write the same character do not count: "Don't!"
 and "do n't" have the same letters. Whole batches of texts are computed at once with NumPy.
@@ -35,7 +35,7 @@ class Letters:
     """Texts normalised for the comparison of duplicates.
 
     Attributes:
-      letters: letters, digits and marks of all texts, normalised, code points; uint32.
+      letters: code points of the letters, digits and marks of all normalised texts; uint32.
       letter_splits: text i has `letters[letter_splits[i] : letter_splits[i + 1]]`; int64.
       words: 64-bit hashes of the words of all texts in order; a character of a script without
         spaces is a word. uint64.
@@ -106,7 +106,7 @@ def shingles(
     """
     bounds = found.word_splits if splits is None else found.word_splits[splits]
     hashes = ngram_hashes(found.words, size)
-    # Leave out runs that would reach into the next text.
+    # Runs that would reach into the next text are left out.
     lengths = np.maximum(0, np.diff(bounds) - size + 1)
     new_bounds = _splits([lengths])
     starts = np.repeat(bounds[:-1] - new_bounds[:-1], lengths)
@@ -142,7 +142,7 @@ def _analyse(texts: Sequence[str]) -> Letters:
 
 
 def _word_hashes(letters: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns polynomials of each word's letters, modulo 2^64, scattered."""
+    """Returns a hash of each word: a polynomial of its letters, modulo 2^64, mixed."""
     if not len(starts):
         return np.zeros(0, np.uint64)
     lengths = np.diff(np.append(starts, len(letters)))
@@ -162,7 +162,7 @@ def _scattered() -> np.ndarray:
 
 @functools.cache
 def _kinds() -> np.ndarray:
-    """Returns the kind of each code point up to the last letter, and of all others; uint8."""
+    """Returns the kind of each code point up to the last letter, then that of all others; uint8."""
     kinds = np.zeros(_LAST_LETTER + 2, np.uint8)
     # Letters, marks and numbers: without its marks "की" would equal "का".
     kinds[:-1] = [

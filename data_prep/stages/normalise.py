@@ -40,9 +40,9 @@ _soft_broken = re.compile(r"\xad\s+")
 # The patterns begin with the hyphen, which is rare, so that the search is fast.
 _cut_at_line = re.compile(rf"-(?<={_LETTER}-)[^\S\n]*\n\s*(?={_LETTER})")
 _cut_at_space = re.compile(rf"-(?<={_LETTER}-)\s+(?={_LETTER})")
-# A whole word, such as "re- con- struct", has the group. Others, such as "re- con-", are matched
-# too, without the group: searching for a word in each of their ends would take the square of the
-# time, hours for a line of hyphens.
+# A match that is a whole word, such as "re- con- struct", has the group. Parts of words, such as
+# "re- con-", are matched too, without the group: otherwise the search would begin again inside of
+# them and take quadratic time, hours for a line of hyphens.
 _WHOLE = r"(?:(?P<whole>)(?![\w-])|)"
 _lines_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-[^\S\n]*\n\s*{_LETTER}+)+{_WHOLE}")
 _spaced_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-\s+{_LETTER}+)+{_WHOLE}")
@@ -86,7 +86,7 @@ def normalise(text: str) -> str:
     """Returns the text in normal form C, with single spaces, without characters that are not text.
 
     C1 controls become what Windows-1252 has in their place, as HTML's numeric references do; half
-    surrogate pairs become U+FFFD. Normalising twice is normalising once.
+    surrogate pairs become U+FFFD. Normalising a second time changes nothing.
     """
     # Printable ASCII is text, and so is most of other scripts.
     if not text.isprintable():
@@ -102,10 +102,10 @@ def normalise(text: str) -> str:
 def mend_hyphens(paragraphs: list[str], counters: DropCounter) -> list[str]:
     """Joins words that were cut in two at a line's end.
 
-    Where the line's end is still there the hyphen goes, unless the document has the word with its
-    hyphen elsewhere, as in "well-known"; a soft hyphen always goes. Where a reader has made the
-    line's end a space, words are joined only if the document has the joined word elsewhere, so that
-    "Vor- und Nachteile" stays. Counts `normalise/hyphens_mended`.
+    Where the line's end is still there the hyphen is removed, unless the document has the word with
+    its hyphen elsewhere, as in "well-known"; a soft hyphen is always removed. Where a reader has
+    made the line's end a space, words are joined only if the document has the joined word
+    elsewhere, so that "Vor- und Nachteile" stays. Counts `normalise/hyphens_mended`.
     """
     if any("\xad" in text for text in paragraphs):
         paragraphs = [_soft_broken.sub("", text) for text in paragraphs]
@@ -120,7 +120,7 @@ def _mend(
     word: re.Pattern[str],
     counters: DropCounter,
 ) -> list[str]:
-    """Joins the words that `word` matches as the document has them elsewhere, with hyphens or not.
+    """Joins the words that `word` matches, with hyphens if the document has them so elsewhere.
 
     Words that were cut at a line's end and occur nowhere else are joined without hyphens. Only
     paragraphs with `hint` and then `cut`, which are found faster, are searched for words.

@@ -61,7 +61,8 @@ class Features:
         hashed += [words.character_hashes(n) for n in self.character_ngrams]
         found = []
         for kind, hashes in enumerate(hashed):
-            # The kinds differ, so a word and the same characters have weights of their own.
+            # Each kind is hashed differently, so a word and the same characters have different
+            # weights.
             mixed = (hashes ^ (hashes >> np.uint64(31))) * (np.uint64(MIX_1) + np.uint64(2 * kind))
             found.append(mixed >> np.uint64(64 - self.bits))
         return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
@@ -124,7 +125,7 @@ class QualityModel:
 
     @property
     def level(self) -> str:
-        """The kind of text that it learned to judge: "document", paragraphs too, or "sentence"."""
+        """The kind of text that it learned to judge: "document" (paragraphs too) or "sentence"."""
         level = self.report.get("level") if isinstance(self.report, dict) else None
         return "sentence" if level == "sentence" else "document"
 

@@ -1,7 +1,7 @@
 """Stage "quality filter" by published rules: C4's for lines and pages, Gopher's for pages.
 
-C4: Raffel et al. (2020), section 2.2. Gopher: Rae et al. (2021), appendix A.1.1. Their lines are
-our paragraphs: what a reader yields has no others.
+C4: Raffel et al. (2020), section 2.2. Gopher: Rae et al. (2021), appendix A.1.1. Rules about lines
+are applied to paragraphs, as readers yield no lines.
 """
 
 import math
@@ -33,11 +33,13 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class QualityRules:
-    """The stage and its thresholds; a value at the threshold passes. Paragraphs go first, as in C4.
+    """The stage and its thresholds; a value at the threshold passes.
 
-    Rules about words are left out for languages written without spaces, rules about end marks for
-    languages without them, rules about stop words for languages without a list. A piece that
-    continues a long document need not have `min_words` nor `min_sentences`.
+    `lorem_ipsum` and `curly_bracket` are applied to the whole text, then the rules for paragraphs,
+    as in C4, then all other rules to the paragraphs that are left. Rules about words are left out
+    for languages written without spaces, rules about end marks for languages without them, rules
+    about stop words for languages without a list. A piece that continues a long document need not
+    have `min_words` nor `min_sentences`.
 
     Attributes:
       end_mark: remove paragraphs that do not end like a sentence (C4).
@@ -57,7 +59,7 @@ class QualityRules:
       min_alphabetic: share of words with a letter (Gopher).
       min_stop_words: different function words of the language; 0 for none (Gopher).
       max_duplicate_paragraphs: share of paragraphs equal to one before (Gopher, table A1).
-      max_duplicate_characters: share of characters in those (Gopher, table A1).
+      max_duplicate_characters: share of characters in such paragraphs (Gopher, table A1).
       max_top_ngrams: share of characters in the most frequent n-gram, n = 2, 3, 4 (Gopher, table
         A1); empty for none.
       max_duplicate_ngrams: share of characters in n-grams that occurred before, n = 5 … 10
@@ -101,7 +103,7 @@ class QualityRules:
         if self.curly_bracket and "{" in page:
             drop_document(counters, "quality/curly_bracket", document)
             return None
-        # One search of the page spares one of each paragraph.
+        # Words that are nowhere on the page are not looked for in each paragraph.
         unwanted = ("javascript",) * self.javascript + _POLICY * self.policy
         unwanted = [word for word in unwanted if word in page]
         kept = []

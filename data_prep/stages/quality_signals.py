@@ -21,7 +21,8 @@ UNSPACED = frozenset("zh yue wuu ja th lo km my bo dz".split())
 UNMARKED = frozenset(("th", "lo"))
 
 # Function words that hardly any running text of a language lacks. English: Rae et al. (2021),
-# A.1.1; the others are our own, articles, conjunctions, prepositions and forms of "to be" alike.
+# A.1.1; the lists of other languages are our own: articles, conjunctions, prepositions and forms of
+# "to be".
 STOP_WORDS = {
     "en": frozenset("the be to of and that have with".split()),
     "de": frozenset("der die das und zu von mit nicht ist ein".split()),
@@ -54,8 +55,8 @@ _SPACE = 32
 class Words:
     """The words of a text, which white space divides, measured without splitting it.
 
-    Hashes are polynomials of code points modulo 2^64 with differences of one cumulative sum, so
-    that the hash of an n-gram of any length is one subtraction.
+    Hashes are polynomials of code points modulo 2^64. They are differences of one cumulative sum,
+    so that the hash of an n-gram of any length is one subtraction.
 
     Attributes:
       text: the paragraphs, with one space between words.
@@ -97,7 +98,7 @@ class Words:
         return np.count_nonzero(letters) / len(self)
 
     def has(self, some: frozenset[str], least: int) -> bool:
-        """Whether `least` of `some` or more occur as words, in any case, punctuation aside."""
+        """Whether at least `least` of `some` occur as words, in any case, punctuation aside."""
         # Most texts have enough of them as they are, and searching is faster than splitting.
         if sum(f" {word} " in self.text for word in some) >= least:
             return True
@@ -105,15 +106,16 @@ class Words:
         return len(some & words) >= least
 
     def share(self, some: frozenset[str]) -> float:
-        """Returns about the share of the words that are in `some`: those between two spaces."""
+        """Returns about the share of the words in `some`; words with punctuation do not count."""
         text = f" {self.text.lower()} "
         return sum(text.count(f" {word} ") for word in some) / max(len(self), 1)
 
     def top(self, n: int) -> float:
         """Returns the share of the characters in the most frequent n-gram; Rae et al., A.1.1.
 
-        That is its characters times its occurrences, for the longest of equally frequent ones; 0 if
-        none occurs twice. It is above 1 where an n-gram overlaps itself.
+        The share is the n-gram's characters times its occurrences over all characters, for the
+        longest of equally frequent n-grams; 0 if none occurs twice. It may be above 1 where an
+        n-gram overlaps itself.
         """
         order, same = self._equal(n)
         if not same.any():
@@ -140,7 +142,7 @@ class Words:
         return int((self.ends - self.starts)[covered].sum()) / self.characters
 
     def top_at_most(self, n: int) -> float:
-        """Returns a fast bound on `top` of 2 … n: no n-gram occurs more often than a 2-gram."""
+        """Returns a fast bound on `top` of 2 … n; a 2-gram is at least as frequent as an n-gram."""
         # A text of fewer words has no n-gram, but may have shorter ones.
         sizes = self._sizes(min(n, len(self)))
         return self._most_pairs * int(sizes.max()) / self.characters if len(sizes) else 0.0
@@ -160,7 +162,7 @@ class Words:
         return sums, inverses[self.starts]
 
     def _equal(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the n-grams' places, equal ones together, and which one equals the one before.
+        """Returns the n-grams' numbers, equal n-grams together, and which equals the one before.
 
         Both are empty if no n-gram occurs twice.
         """
@@ -229,8 +231,8 @@ class Lines:
 
     Attributes:
       bullet: share of the paragraphs that begin with a bullet.
-      ellipsis: share of those that end with an ellipsis.
-      duplicate: share of those that are equal to one before.
+      ellipsis: share of the paragraphs that end with an ellipsis.
+      duplicate: share of the paragraphs that equal an earlier one.
       duplicate_characters: share of the characters that are in duplicates.
     """
 

@@ -21,11 +21,11 @@ _BATCH = 4096
 def differences(
     vocabulary: WordPieceVocabulary, texts: Sequence[str], normalization: str = "bert"
 ) -> list[str]:
-    """Returns a message for each text whose ids differ by tensorflow_text and by `tokenizers`.
+    """Returns a message for each text to which tensorflow_text and `tokenizers` give different ids.
 
     Both normalise as BERT's first release does, so that ids must be equal. With
     `normalization="tensorflow_text"`, the project's default, the differences are those of the two
-    normalisers. `tokenizers` counts characters of a long word, not bytes.
+    normalisers. `tokenizers` measures long words in characters, not in bytes.
 
     Raises:
       UserError: the vocabulary, written to a file, reads as another one.

@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-# (bytes of text, most entries that it gave), measured cased on text of ten languages with S = 0.3
-# and pairs that are seen twice. Fewer languages have fewer words, so they reach less.
+# (bytes of text, most entries that it gave), measured with cased vocabularies on text of ten
+# languages with a smoothing of 0.3 and a least frequency of 2. Fewer languages have fewer words, so
+# they give fewer entries.
 _REACHED = ((5e6, 90_040), (20e6, 201_030), (60e6, 376_557), (150e6, 466_327))
 # A line through memory and time of the smallest and the largest run: MiB, and CPU-seconds.
 _BASE_MIB, _MIB_A_MB = 175, 9.5
@@ -13,19 +14,19 @@ _BASE_SECONDS, _SECONDS_A_MB = 13, 0.72
 
 
 def entries_in_reach(text_bytes: float) -> float:
-    """Returns about the most entries of a text, by powers of its size between measurements."""
+    """Returns about the most entries that so much text gives, interpolated between measurements."""
     return _between(max(text_bytes, 1.0), 0, 1)
 
 
 def text_for(entries: float) -> float:
-    """Returns about the fewest bytes of text that give so many entries."""
+    """Returns about the fewest bytes of text that give this many entries."""
     return _between(entries, 1, 0)
 
 
 def _between(value: float, known: int, wanted: int) -> float:
     """Returns one column of `_REACHED` at a value of the other, on lines of the logarithms."""
     x, y = (np.log([row[column] for row in _REACHED]) for column in (known, wanted))
-    # The two measurements on both sides, or the last two on one.
+    # The line goes through the measurements on both sides of the value, or through the two nearest.
     at = min(max(int(np.searchsorted(x, math.log(value))), 1), len(x) - 1)
     slope = (y[at] - y[at - 1]) / (x[at] - x[at - 1])
     return math.exp(y[at] + slope * (math.log(value) - x[at]))
@@ -41,7 +42,7 @@ def cost(text_bytes: float) -> tuple[float, float]:
 
 
 def size_warning(vocab_size: int, text_bytes: float, max_bytes: float) -> str:
-    """Returns a warning if the text will hardly give so many entries, or an empty string.
+    """Returns a warning if the text will hardly give this many entries, or an empty string.
 
     Args:
       vocab_size: entries asked for.

@@ -53,8 +53,9 @@ def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[s
 def times(paragraph: str, coefficient: float) -> int:
     """Returns how often a paragraph is used so that its language counts `coefficient` times.
 
-    That is the coefficient's whole part, and once more for a share of the paragraphs, the fraction,
-    chosen by a hash of the text: the same for any order and in every run.
+    Every paragraph is used as often as the coefficient's whole part says; a share of them, its
+    fraction, is used once more. A hash of the text chooses these, so they are the same in any order
+    and in every run.
     """
     whole = math.floor(coefficient)
     return whole + (text_hash(paragraph) < (coefficient - whole) * 2**64)
@@ -65,8 +66,8 @@ def sample_paragraphs(
 ) -> Iterator[tuple[str, str]]:
     """Yields (language, paragraph) spread evenly over all text, `max_bytes` of UTF-8 at most.
 
-    Which ones depends on the text alone. `size` is about how much there is, in bytes: of compressed
-    files that is not known, so that their sample may be smaller.
+    Which ones depends on the text alone. `size` is about how much there is, in bytes: for
+    compressed files it is an estimate, so their sample may be smaller.
 
     Raises:
       UserError: as the readers do.
@@ -87,8 +88,8 @@ def smoothed_paragraphs(
 ) -> Iterator[tuple[str, str]]:
     """Yields (language, paragraph) so that languages have smoothed shares; reads the text twice.
 
-    Paragraphs of rare languages come several times in a row, of frequent ones some are left out;
-    about as much as there is, or `max_bytes` of UTF-8, if that is less.
+    Paragraphs of rare languages come several times in a row; of frequent languages some are left
+    out. In total, about as much text comes as there is, or `max_bytes` of UTF-8, if that is less.
 
     Raises:
       UserError: as the readers do.

@@ -8,7 +8,7 @@ from typing import IO
 from official_cmlm.errors import UserError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Paragraphs wait on disk between the two passes beyond this size, in bytes.
+# Paragraphs of more than this size in total, in bytes, wait on disk between the two passes.
 _SPOOL_BYTES = 64 << 20
 
 
@@ -19,8 +19,8 @@ def learn_wordpiece(
 
     Args:
       paragraphs: the text; read once.
-      vocab_size: entries wanted, the special tokens included. There are fewer if the text does
-        not have so many pieces of `min_frequency`.
+      vocab_size: entries wanted, the special tokens included. There are fewer if the text does not
+        have that many pieces of `min_frequency`.
       lower_case: whether to lower-case and to strip accents, before all else.
       min_frequency: a pair of pieces seen less often in the text is not joined.
 
@@ -77,7 +77,7 @@ def _train(
         min_frequency=min_frequency,
         special_tokens=list(first),
         continuing_subword_prefix="##",
-        # The library's own bars, for the part that only it can see; it draws on terminals alone.
+        # The library draws its own bars, for the part that only it can see, on terminals alone.
         show_progress=sys.stderr.isatty(),
     )
     tokenizer.train_from_iterator(lines, trainer=trainer)

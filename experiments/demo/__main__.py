@@ -3,8 +3,8 @@
 First the encoder that ships searches the text. Then the project's own binaries run one after the
 other: text → records → training → TF-Hub modules → a program that knows only TF-Hub. The training
 goes on from the encoder of `--start`; from random weights it learns a vocabulary of the text first.
-Each stage is skipped if what it makes is there already and its command, the text and the experiment
-are the same as then.
+Each stage is skipped if its output is there already and was made by the same command from the same
+text and experiment.
 """
 
 import hashlib
@@ -33,10 +33,11 @@ HELD_OUT_SHARE = 0.05
 SECONDS = (20, 1, 12, 2, 5, 8, 6, 210, 16, 20, 14)
 # The same from an encoder of the size of mini-en.
 _START_SECONDS = (*SECONDS[:7], 265, 25, 20, 19)
-# The stages that only the docstrings have, and the one that only random weights have.
+# Numbers of the stages that only run with the docstrings, and of the one that only runs with random
+# weights.
 _DOCSTRINGS_ALONE, _RANDOM_ALONE = {0, 2, 3}, {4}
 RANDOM = "random"
-# The encoder that ships answers it first; a person sees at once if it is right.
+# The encoder that ships answers this query first; a person sees at once if the answer is right.
 _QUERY = "stop a running process"
 # Seconds of the training without its steps: TensorFlow's import, compilation, validation.
 TRAINING_START_SECONDS = 50
@@ -83,7 +84,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the demo."""
     del argv
-    # The stages would say so too, one after the other.
+    # Each stage would report only what it misses itself, one after the other.
     check_extra("demo", "matplotlib", "sentencex", "tensorflow_hub", "zstandard")
     check_writable(FLAGS.work_dir, is_folder=True)
     started = time.monotonic()
@@ -175,10 +176,11 @@ def main(argv: list[str]) -> None:
         "TF-Hub modules",
         folder / "tfhub",
         *("-m", module_of("export.export_tfhub"), f"--model_dir={model}"),
-        # As in the training; the modules pad each text to it.
+        # The modules pad each text to this length, which is that of the training.
         *(f"--export_dir={folder / 'tfhub'}", "--overwrite", "--seq_length=32"),
     )
-    # A file, not a module: the program must not see the checkout, as it is one of a TF-Hub user.
+    # The program runs as a file, not as a module: like a TF-Hub user's, it must not see the
+    # checkout.
     stages.run(
         "semantic search through hub.KerasLayer",
         None,

@@ -1,8 +1,8 @@
 """The demo's number and figure: `python -m experiments.demo.report`.
 
-How often is the sentence that really follows found among the successors of all held-out pairs, by
-the trained encoder, by the encoder that it started from, by the same encoder with random weights,
-and by TF-IDF?
+The number is how often the sentence that really follows is found first among the second sentences
+of all held-out pairs: by the trained encoder, by the encoder that it started from, by the same
+encoder with random weights, and by TF-IDF.
 """
 
 import itertools
@@ -83,7 +83,7 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
 
 
 def draw(recalls: dict[str, float], pairs: int, output: Path) -> None:
-    """Draws the held-out recalls as bars: all are among the same candidates."""
+    """Draws the held-out recalls as bars; all encoders have the same candidates."""
     from official_cmlm.evaluation.report import figures
 
     values = [100 * recall for recall in recalls.values()]

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
 
 
 def _path(flag: str) -> Path:
-    # The trainings get paths, and have a working directory of their own choice.
+    # The path is made absolute, as trainings may have another working directory.
     return Path(flag).expanduser().resolve()
 
 

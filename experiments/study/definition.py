@@ -40,7 +40,7 @@ Settings = dict[str, dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class DataStep:
-    """One run of a binary of `data_prep`; `$name` is its output in what follows.
+    """One run of a binary of `data_prep`; later steps and arms name its output `$name`.
 
     Attributes:
       name: letters, digits and underscores.
@@ -98,12 +98,12 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """Its name in table and figure."""
+        """The arm's name in table and figure."""
         return self.label or self.name
 
     @property
     def stage(self) -> chains.Stage:
-        """The arm as `chains` takes trainings."""
+        """The arm as a stage of a chain, for the functions of `chains`."""
         return chains.Stage(self.name, self.experiment, params_override=self.params_override)
 
 
@@ -142,7 +142,7 @@ class Scores:
     Attributes:
       columns: what table and figure show; everything else stays in `results.json`.
       suites: suites of `experiments.evaluate`.
-      set: their options, as its `--set`.
+      set: the suites' options, as for its `--set`.
       validation: whether trainings validate at their end, for columns `validation/…`. Default
         false.
     """

@@ -18,11 +18,11 @@ RESULTS_NAME = "results.json"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """An arm's scores with one seed, and all that is known of how they came about.
+    """An arm's scores with one seed, and all that is known about how they were made.
 
     Attributes:
-      settings: see `Study.settings`; those of the training have the contents of records, start and
-        the experiment's files too.
+      settings: see `Study.settings`; "training" also has digests of the records and of the start,
+        and the values of the experiment's files.
       steps, examples, tokens, seconds: costs of the training; None where a killed run has left
         no counts.
       devices, versions: devices and packages of the training.
@@ -66,7 +66,7 @@ def read_results(study: Study, work_dir: Path) -> dict[tuple[str, int], Result]:
 
 
 def check_same(where: str, before: Settings, now: Settings) -> None:
-    """Raises `UserError` if any setting of `now` was another one before."""
+    """Raises `UserError` if any setting of `now` had another value before."""
     for part, values in now.items():
         old = {key: before.get(part, {}).get(key) for key in values}
         if differing := _first_difference(old, values):

@@ -22,9 +22,9 @@ from .. import chains, module_of, registry
 from .definition import OUTPUTS, VALIDATION, Arm, Settings, Study, expand, identifiers
 from .results import RESULTS_NAME, Result, add_result, check_same, read_results
 
-# In an arm's model directory: the settings of its training.
+# File in an arm's model directory with the settings of its training.
 _SETTINGS_NAME = "study_arm.json"
-# The file of a step of data until the step is complete: its folder is this program's.
+# Content of a data step's file until the step is complete; it tells that its folder was made here.
 _UNFINISHED = {"unfinished": True}
 
 
@@ -35,7 +35,7 @@ class Run:
     Attributes:
       folder: its model directory.
       start: encoder directory that it starts from; None: random weights.
-      overrides: all overrides of the experiment, which `config` has.
+      overrides: all overrides of the experiment, which `config` includes.
       settings: see `Result`.
     """
 
@@ -55,7 +55,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """Carries out a study in a folder.
+    """A study that is carried out in a folder.
 
     Attributes:
       work_dir: the folder for everything that it makes.
@@ -85,7 +85,7 @@ class Runner:
         self.execute(self.plan(wanted))
 
     def check_settings(self) -> None:
-        """Raises `UserError` for experiments, fields and values that are invalid on any records."""
+        """Raises `UserError` for experiments, fields and values that no records make valid."""
         for arm in self.study.arms:
             with within(f"arm {arm.name}"):
                 is_first = self.study.arm(arm.starts_from) is None
@@ -103,7 +103,7 @@ class Runner:
             chains.check_common([arm.stage for arm in self.study.arms], self.study.common, "arm")
 
     def check_evaluation(self) -> None:
-        """Raises `UserError` if files of a column are missing, found without any encoder."""
+        """Raises `UserError` if files that a column needs are missing; needs no encoder."""
         from official_cmlm.evaluation.report.driver import check_data, parse_options
 
         scores = self.study.scores
@@ -148,7 +148,7 @@ class Runner:
             flags = {flag: str(folder / name) for flag, name in outputs.items()}
             flags |= expand(step.flags, self.names)
             status = self._run(f"data_prep.{step.run}", *map(_flag, flags, flags.values()))
-            # A step that was asked to skip unreadable input says what it left out.
+            # A step that may skip unreadable input has reported what it left out.
             if status not in (0, cli.EXIT_SKIPPED):
                 raise UserError(f"data {step.name}: {step.run} ended with status {status}")
             write_json(path, recipe)
@@ -170,8 +170,8 @@ class Runner:
           wanted: names of arms; the arms that they start from come along. Empty: all.
 
         Raises:
-          UserError: if one cannot work, or if results or trainings are there that another version
-            of the study has made.
+          UserError: if an arm cannot work, or if results or trainings are there that another
+            version of the study has made.
         """
         chosen = set(wanted or [arm.name for arm in self.study.arms])
         for arm in reversed(self.study.arms):
@@ -288,7 +288,7 @@ class Runner:
         is_validated = not validated or last.get("train_steps") in evaluated_steps(run.folder)
         if not (last.get("completed") and is_validated):
             if last:
-                # The next run writes its own.
+                # The next run writes its own summary; this one is kept.
                 number = len(list(run.folder.glob("train_summary.*.json")))
                 summary.rename(summary.with_suffix(f".{number}.json"))
             stage = chains.Stage(run.name, run.arm.experiment, self._mode, (), run.overrides)
@@ -319,7 +319,7 @@ class Runner:
             # Tasks that no column needs may fail without their files.
             if set(found) != set(wanted.suites):
                 raise UserError(f"its evaluation ended with status {status}; see above")
-            # The vectors are as large as the texts are many.
+            # The embeddings of so many texts take much space.
             shutil.rmtree(folder / "embeddings", ignore_errors=True)
         scores = {
             f"{name}/{score['task']}/{score['metric']}": score["value"]
@@ -343,7 +343,7 @@ class Runner:
 
 
 def _check_method(task: Any) -> None:
-    """Raises `UserError` if an arm's data make an objective another method."""
+    """Raises `UserError` if settings of an arm's data turn an objective into another method."""
     for name, where, data in task.used_data():
         for field, value in getattr(task.objectives, name).method_data().items():
             if getattr(data, field) != value:
@@ -366,7 +366,7 @@ def write_untrained(run: Run) -> tuple[dict[str, Any], dict[str, float]]:
     model = task.build_model()
     task.initialize(model)
     describe_run(run.config, task, "train", str(run.folder))
-    # With the objectives, because CMLM's projection gives another sentence vector.
+    # The objectives are saved too, because CMLM's projection gives another sentence vector.
     tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(run.folder / "ckpt"))
     counts = {"steps": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
     return {**counts, "devices": [], "versions": versions()}, {}
@@ -379,7 +379,7 @@ def _flag(name: str, value: Any) -> str:
 
 
 def _content(folder: Path) -> str:
-    """Returns a digest of a data step's output; a manifest names all contents of its records."""
+    """Returns a digest of a data step's output; the manifest of records has their checksums."""
     manifest, digest = folder / "dataset.json", hashlib.sha256()
     for path in [manifest] if manifest.is_file() else sorted(folder.rglob("*")):
         if path.is_file():

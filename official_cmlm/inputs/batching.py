@@ -1,9 +1,9 @@
 """Groups examples into batches of one length bucket each, a whole shard block at a time.
 
-Which batches a block's examples complete is computed for all of them at once; examples that
-complete none wait for the next block. `tf.data.Dataset.bucket_by_sequence_length` gives the same
-batches as `complete_batches`, but handles one example after the other, which costs more than all
-else in a pipeline.
+The batches that a block's examples complete are computed all at once; the other examples wait for
+the next block. `tf.data.Dataset.bucket_by_sequence_length` gives the same batches as
+`complete_batches`, but handles one example after the other, which costs more than all else in a
+pipeline.
 
 In this file, *waiting* examples have been read but are in no batch yet, and the *pool* is the
 waiting examples followed by those of a new block. Trainings of several streams take their batches
@@ -29,8 +29,8 @@ BucketOf = Callable[[Examples], tf.Tensor]
 def training_batches(plan: Plan) -> tf.data.Dataset:
     """Makes endless batches of all records, not padded yet, each with its data `position`.
 
-    With buckets, examples that complete no batch in their epoch wait for the next one. Without, an
-    epoch ends with an incomplete batch.
+    With buckets, examples that complete no batch in their epoch wait for the next one. Without
+    buckets, an epoch ends with an incomplete batch, unless the plan drops it.
     """
     reader, bucket_of, sizes = Reader(plan), bucket_function(plan), plan.batch_sizes
     (start,) = plan.starts
@@ -59,7 +59,7 @@ def training_batches(plan: Plan) -> tf.data.Dataset:
         return of_epoch(positioned(reader.epoch(epoch), (), first))
 
     if not start.block and not any(start.skip):
-        # The epoch from its beginning is a whole one; building it separately takes a second.
+        # A whole epoch needs no dataset for the rest of one, which takes a second to build.
         return tf.data.Dataset.counter(start.epoch).flat_map(whole)
     rest = positioned(reader.rest_of_epoch(start), start.skip, start.first_block)
     return of_epoch(rest).concatenate(tf.data.Dataset.counter(start.epoch + 1).flat_map(whole))
@@ -91,7 +91,7 @@ def in_order(blocks: tf.data.Dataset, bucket_of: BucketOf, sizes: Sequence[int])
 
     Args:
       blocks: (whether incomplete batches follow those of this block, the block's examples). If the
-        examples have a `position` each, a batch has that of its last.
+        examples have a `position` each, a batch has the position of its last example.
       bucket_of: examples -> their buckets.
       sizes: examples of a batch of each bucket.
 
@@ -158,7 +158,7 @@ def complete_batches(
     all_batches = tf.reduce_sum(batches)
     bucket_of = tf.repeat(tf.range(len(sizes), dtype=tf.int64), batches)
     size_of = tf.math.unsorted_segment_sum(tf.ones_like(index), number, all_batches)
-    # A batch's place is that of the example that completes it.
+    # A batch has the place of the example that completes it.
     turn = tf.math.unsorted_segment_max(index, number, all_batches)
     turn = tf.where(size_of < tf.gather(size, bucket_of), count + bucket_of, turn)
     in_turn = tf.argsort(turn)
@@ -180,7 +180,7 @@ def no_examples(spec: dict[str, tf.TypeSpec]) -> Examples:
 
 
 def flattened(examples: Examples) -> tuple[tf.Tensor, ...]:
-    """Returns dense tensors, in the order of the names: the state of a scan has no ragged ones."""
+    """Returns dense tensors, in the order of the names: the state of a scan cannot be ragged."""
     return tuple(tf.nest.flatten(examples, expand_composites=True))
 
 
@@ -251,6 +251,6 @@ def _first_examples(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:
 
 
 def _ending(blocks: tf.data.Dataset, flush: bool) -> tf.data.Dataset:
-    """Adds an empty block after which incomplete batches follow, as `in_order` takes them."""
+    """Adds an empty block for `in_order`; incomplete batches follow it if `flush` is true."""
     nothing = tf.data.Dataset.from_tensors((flush, no_examples(blocks.element_spec)))
     return blocks.map(lambda examples: (False, examples)).concatenate(nothing)

@@ -15,7 +15,7 @@ from official_cmlm.tokenization import Vocabulary
 
 @tf.autograph.experimental.do_not_convert
 def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
-    """Checks that the records give examples of a view: of training, a batch of them in an epoch.
+    """Checks that the records give an example of a view, or for training a batch in an epoch.
 
     With fewer, training would read epoch after epoch, hold all examples and get no whole batch.
 
@@ -47,8 +47,8 @@ def check_running_text(
     """Checks that a view that joins sentences gets the ids of their running text.
 
     Raises:
-      UserError: if the records lack the ids of sentences after a space, as those of older releases
-        do.
+      UserError: if the records lack the ids of sentences after a space, as records of older
+        releases do.
     """
     if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
         raise UserError(
@@ -94,7 +94,7 @@ def check_rows(config: DataConfig, manifest: Manifest) -> None:
                 )
 
 
-# Most records that are counted before a training, and of how many shards: a sample of the folder.
+# Most records that are counted before a training, a sample, and most shards that it is taken from.
 _MOST_COUNTED = 200_000
 _MOST_SHARDS_COUNTED = 64
 

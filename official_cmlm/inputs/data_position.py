@@ -3,7 +3,7 @@
 When a batch is complete, examples of other lengths still wait in their buckets. A data position
 therefore consists of the shard block in which the oldest waiting example was read and, for each
 bucket, the number of examples from that block on that are in batches already. A resumed training
-reads from that block on and leaves out so many examples of each bucket. How much is read twice
+reads from that block on and leaves out that many examples of each bucket. How much is read twice
 depends on how long the rarest bucket takes to fill, not on the step.
 
 A checkpoint stores a data position as int64 `[SIZE]`: the fingerprint, the block's number, a count
@@ -87,23 +87,24 @@ def fingerprint(
 ) -> int:
     """Returns a hash of all that decides which examples are in which batch; not negative."""
     settings = config.as_dict()
-    # The folders may be moved. Of a single one nothing is added to what earlier releases hashed.
+    # The folders may be moved. For a single folder, the hash is that of earlier releases.
     del settings["input_path"], settings["sources"]
     if isinstance(manifest, MergedManifest):
         weights = [source.weight for source in config.sources]
         sizes = [len(part.shards) for _, part in manifest.parts]
         settings["sources"] = list(zip(sizes, weights, strict=True))
-    # The number in use decides.
+    # The number of streams in use counts, not the setting.
     del settings["streams"]
     if streams > 1:
-        # Another way to divide records or to fill batches is another number.
+        # The version changes with the way in which records are divided and batches filled.
         settings["streams"] = [streams, _STREAMS_VERSION]
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
     if config.segment == "packed" and view.pairs_segments:
         # Earlier releases had a setting for records that fit one segment.
         settings["short_documents"] = fields["short_documents"] = "split"
     if not config.bucket_boundaries:
-        # Earlier releases padded these to `seq_length`, and let batches go on in the next epoch.
+        # Earlier releases padded random batches to `seq_length`, and let them go on in the next
+        # epoch.
         settings["batches_end_with_the_epoch"] = True
     for name, earlier in _NEWER_FIELDS.items():
         if fields.get(name) == earlier:
@@ -151,7 +152,7 @@ def padded(position: tf.Tensor) -> tf.Tensor:
 
 
 class Tracker:
-    """Computes the position after each example, block by block, in a `tf.data.Dataset.scan`.
+    """The computation of the position after each example, block by block, in a dataset's scan.
 
     The state holds, for each bucket: the number of examples read since the start; the block of the
     oldest waiting example; and the numbers of examples, of every bucket, that had been read when
@@ -207,7 +208,8 @@ class Tracker:
         totals, first, before = state
         count = len(self._sizes)
         members = tf.one_hot(bucket, count, dtype=tf.int64)
-        # Row i of the following tensors, `[examples + 1, buckets]`: after i examples of the block.
+        # Row i of the following tensors, `[examples + 1, buckets]`, is the state after i examples
+        # of the block.
         read = totals + tf.pad(tf.cumsum(members), [[1, 0], [0, 0]])
         batched = read - tf.maximum(read - self._skip, 0) % self._sizes
         # Whether an example of an earlier block waits.
@@ -255,7 +257,7 @@ class DataPositions:
         self.by_stream = {
             group: variable(f"{_STREAMS}/{group}", MAX_STREAMS, SIZE) for group in groups
         }
-        # Not an attribute of the model, whose variables would count as weights.
+        # This is not an attribute of the model, as its variables would count as weights.
         streams = tf.train.Checkpoint(**self.by_stream)
         self.variables = tf.train.Checkpoint(**self.by_group, **{_STREAMS: streams})
 

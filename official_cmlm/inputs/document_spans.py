@@ -15,7 +15,7 @@ SAMPLINGS = ("all", "adjacent", "subsuming")
 
 @dataclasses.dataclass(frozen=True)
 class Spans(View):
-    """Samples A anchors, and P positives of each anchor, from every document that is long enough.
+    """A view of A anchors, and P positives of each anchor, of every document that is long enough.
 
     Spans are sampled from one record; `create_documents --max_sentences` bounds its length. Records
     of fewer than `min_record_tokens` tokens give no example. Sequences are named `anchor_0`, … and
@@ -136,8 +136,9 @@ class Spans(View):
         """
         counts, start = counts[:, tf.newaxis], anchors[:, tf.newaxis]
         end = start + anchor_lengths[:, tf.newaxis]
-        # A positive inside its anchor is drawn no longer than that, as in the reference code. Drawn
-        # up to ℓmax and then cut, a tenth of them would be the anchor itself.
+        # A positive inside its anchor is drawn no longer than the anchor, as in the reference code.
+        # If lengths were drawn up to ℓmax and then cut, a tenth of the positives would be the
+        # anchor itself.
         longest = end - start if self.sampling == "subsuming" else self.max_span_length - 2
         lengths = self._lengths(
             keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, self.positive_beta, longest

@@ -90,7 +90,7 @@ def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
 def row_identity(word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Hashes each text to 48 bits, as two numbers: equal texts share them, others hardly ever.
 
-    Floats, so that they go wherever vectors go; 24 bits are exact in float32.
+    The numbers are floats, so that they go wherever vectors go; 24 bits are exact in float32.
 
     Args:
       word_ids: integers `[rows, seq]`.

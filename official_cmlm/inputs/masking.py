@@ -12,7 +12,7 @@ Batch = dict[str, dict[str, tf.Tensor] | tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class MaskTokens:
-    """Adds a masked copy of one sequence to a padded batch; the original is kept.
+    """A function that adds a masked copy of a sequence to a padded batch; the original is kept.
 
     In each sequence, round(rate · length) real tokens are chosen, at least one and at most
     `max_predictions`. The length counts `[CLS]` and `[SEP]`, as in BERT's release, so that a rate
@@ -24,12 +24,12 @@ class MaskTokens:
 
     With `bernoulli`, each token is chosen with probability `rate`, independently of the others, as
     in Hugging Face's collator, which DeCLUTR's and DiffCSE's code took over: a sequence may have no
-    prediction, and of more than `max_predictions` a random part is kept.
+    prediction, and if there are more than `max_predictions`, a random part of them is kept.
 
     Attributes:
       source: name of the sequence to copy, e.g. `second`.
       target: name of the masked copy in the batch.
-      rate: predictions of a sequence by its length in tokens, special ones included.
+      rate: share of a sequence's tokens, special ones included, that are predicted.
       max_predictions: most predictions per sequence.
       special: ids of the special tokens.
       stream: number of a random stream; masked copies of one example need different streams to
@@ -46,7 +46,10 @@ class MaskTokens:
     bernoulli: bool = False
 
     def __call__(self, batch: Batch) -> Batch:
-        """Args: `batch[source]` with `input_word_ids` int32 `[batch, seq]`, `batch["key"]` int64.
+        """Adds the masked copy.
+
+        Args:
+          batch: has `source` with `input_word_ids`, int32 `[batch, seq]`, and `key`, int64.
 
         Returns:
           The batch with `target` added: `input_word_ids`, `input_mask`, `input_type_ids` int32

@@ -36,7 +36,7 @@ AUGMENTATIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class Mirrored(View):
-    """Every segment as `first`, and again as `second` after one augmentation.
+    """A view of every segment as `first`, and again as `second` after one augmentation.
 
     Attributes:
       segment, seq_length: see `configs.data.DataConfig`; `span_mask` takes sentences only.
@@ -82,7 +82,7 @@ class Mirrored(View):
         if self.augmentation == "span_mask":
             second = self._span_mask(first, block.text.flat_values, keys)
         elif self.augmentation == "token_mask":
-            # Each word has one token.
+            # Each token counts as a word.
             words = first.with_values(tf.RaggedTensor.from_uniform_row_length(first.values, 1))
             second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
         elif self.augmentation == "whole_word_mask":
@@ -169,7 +169,7 @@ def words_of(tokens: tf.RaggedTensor, continues: tf.Tensor) -> tf.RaggedTensor:
     Args:
       tokens: int32 `[rows, (tokens)]`.
       continues: bool `[all tokens]`: whether a token belongs to the word of the one before it. The
-        first of a row begins a word in any case.
+        first token of a row always begins a word.
 
     Returns:
       int32 `[rows, (words), (tokens)]`.
@@ -222,7 +222,8 @@ def reorder_words(
     longest = tf.shape(chosen)[1]
     places = tf.range(longest, dtype=tf.float32)[tf.newaxis]
     draws = hashing.uniform(keys, longest, hashing.SALT_REORDER)
-    # The chosen words first, by place and by chance; then the others, which stay.
+    # Both orders begin with the chosen words, by place or by chance; the other words follow and
+    # stay in their places.
     by_place = tf.argsort(tf.where(chosen, -1.0, places), axis=1, stable=True)
     by_chance = tf.argsort(tf.where(chosen, draws - 2.0, places), axis=1, stable=True)
     source = tf.gather(by_chance, tf.argsort(by_place, axis=1, stable=True), batch_dims=1)

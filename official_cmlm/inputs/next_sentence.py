@@ -92,10 +92,10 @@ class NextSentencePairs(View):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentTypes:
-    """Gives the tokens of each pair's B type 1; those of A, and padding, have type 0."""
+    """A function that gives the tokens of B type 1; the tokens of A, and padding, have type 0."""
 
     def __call__(self, batch: dict) -> dict:
-        """Args: a padded batch of `NextSentencePairs`."""
+        """Sets `input_type_ids` in a padded batch of `NextSentencePairs`."""
         pair = batch["pair"]
         places = tf.range(tf.shape(pair["input_mask"])[1])[tf.newaxis]
         types = tf.cast(places >= batch["first_length"][:, tf.newaxis], tf.int32)
@@ -104,7 +104,7 @@ class SegmentTypes:
 
 @dataclasses.dataclass(frozen=True)
 class FirstTokenBeforeSlots:
-    """Adds `output_positions` to a masked copy: the first token, then the prediction slots.
+    """A function that adds `output_positions` to a masked copy: the first token, then the slots.
 
     Attributes:
       masked: name of the copy that `MaskTokens` made.

@@ -40,7 +40,7 @@ class TextPairs(PairView):
       seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
       special: ids of the special tokens.
       negatives: whether the pair's hard negative is read too, as `negative`; `has_negative` is 1
-        where there is one, else 0, and `negative` is then without words.
+        where there is one; else it is 0, and `negative` has special tokens only.
       vector_size: components of the teacher's vectors, which are read too, float16 `first_vector`
         and `second_vector`; 0 (default): they are not.
     """

@@ -96,11 +96,12 @@ def build_dataset(
             batches = batches.map(lambda batch: _own_rows(batch, replicas))
         batches = batches.flat_map(lambda batch: _shares(batch, replicas.count))
     if config.is_training:
-        # Else strategies look for the last batch at each step, and lose the number of rows.
+        # Otherwise strategies would look for the last batch at each step, and lose the static
+        # number of rows.
         batches = batches.apply(tf.data.experimental.assert_cardinality(_ENDLESS))
     options = tf.data.Options()
     options.deterministic = True
-    # A host reads the streams of its replicas; TensorFlow is not to divide them once more.
+    # A host reads the streams of its replicas; TensorFlow must not divide them once more.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(4).with_options(options)
 
@@ -134,7 +135,8 @@ def padded(
       batch: its sequences are ragged.
       length: padded length in tokens, int32 scalar. None: sequences that are encoded in one pass
         are padded to the longest of them.
-      known: the known dimensions, for the compilers of steps.
+      known: static `[rows, length]` of the sequences, for compiled steps; None where it is not
+        known.
     """
     batch = dict(batch)
     for names in view.encoded_together:
@@ -153,7 +155,7 @@ def features_of(
 ) -> dict:
     """Returns the encoder's three inputs for each sequence, and what the augments add.
 
-    A batch of fewer than `complete` examples ends an epoch; None: none does.
+    A batch of fewer than `complete` examples ends an epoch; None: no batch does.
     """
     features: dict = {name: batch[name] for name in ("key", *view.scalars)}
     if "position" in batch:
@@ -199,7 +201,7 @@ def _shares(batch: dict, count: int) -> tf.data.Dataset:
     reached = batch.pop("position", None)
     shares = tf.nest.map_structure(split, batch)
     if reached is not None:
-        # Positions of streams are summed over the replicas.
+        # Positions of streams are summed over the replicas, so the other shares have zeros.
         other = reached if reached.shape.rank == 1 else tf.zeros_like(reached)
         shares["position"] = tf.stack([reached, *[other] * (count - 1)])
     return tf.data.Dataset.from_tensor_slices(shares)

@@ -18,7 +18,8 @@ from official_cmlm.records.manifest import Manifest, parts_of
 
 # Shards that each stream needs.
 _SHARDS_PER_STREAM = 4
-# Share by which streams may differ in records, and batches be smaller for their sake.
+# Share by which a stream may have more records than the mean, and by which batches may become
+# smaller so that streams divide them.
 _TOLERANCE = 0.05
 
 
@@ -104,7 +105,7 @@ class Plan:
         return self.config.drop_remainder or self.static_shapes
 
     def steps(self, epochs: int, num_replicas: int) -> int:
-        """Returns the number of batches of so many epochs of random batches.
+        """Returns the number of batches in `epochs` epochs of random batches.
 
         Raises:
           UserError: the manifest does not tell how many examples an epoch has, or batches do not
@@ -128,7 +129,7 @@ class Plan:
         examples = sum(counts[name] for name in self.config.languages or counts)
         (size,) = self.batch_sizes
         if self.streams > 1:
-            # Their batches go on in the next epoch.
+            # Batches of several streams go on in the next epoch.
             return -(-epochs * examples // size)
         whole, rest = divmod(examples, size)
         return epochs * (whole + (not self.drop_remainder and rest >= num_replicas))
@@ -172,7 +173,7 @@ def shard_repetitions(config: DataConfig, manifest: Manifest) -> list[float]:
 
 
 def _sentences_by_language(config: DataConfig, folder: str, manifest: Manifest) -> dict[str, int]:
-    """Returns the sentences of each language of a folder that is read; of pairs, the pairs.
+    """Returns the number of sentences, or of pairs, in each language of a folder that is read.
 
     Where languages are not told apart, the one key is "".
     """
@@ -226,7 +227,7 @@ def num_streams(
         rounded = [size for _, size in config.buckets(multiple)]
         if any(less < (1 - _TOLERANCE) * size for less, size in zip(rounded, whole)):
             return False
-        # The records of each stream in an epoch, as expected.
+        # These are the expected numbers of records of each stream in an epoch.
         sums = np.bincount(dealt(np.arange(len(sizes)), count), sizes, count)
         return sums.max() <= (1 + _TOLERANCE) * sums.mean()
 

@@ -26,9 +26,9 @@ _CYCLE_LENGTH = 16
 _LEAST_CYCLE = 4
 _BLOCK_LENGTH = 8
 # Bytes of a shard that are read at once. A request to an object store takes about as long as the
-# transfer of so many bytes.
+# transfer of this many bytes.
 READ_BYTES = 4 << 20
-# Blocks that are built at the same time; each holds about as much as the next.
+# Blocks that are built at the same time, all of about the same size.
 _PARALLEL_BLOCKS = 4
 
 Block = documents.DocumentBlock | pairs.PairBlock
@@ -88,7 +88,7 @@ class Blocks:
         self._counts = np.array([shard.records for shard in manifest.shards], np.int64)
         is_read = np.array(repetitions) > 0
         self._num_read, self._records_read = int(is_read.sum()), int(self._counts[is_read].sum())
-        # Made once, outside of the graphs of datasets, each of which would hold a copy.
+        # These are made once, outside of the graphs of datasets, each of which would hold a copy.
         with tf.init_scope(), tf.device("CPU:0"):
             self._repetitions = tf.constant(repetitions, tf.float32)
             self._records = tf.constant(self._counts)
@@ -152,7 +152,7 @@ class Blocks:
         if self._config.is_training:
             shard_keys = hashing.fold(epoch_key, shards)
             extra = hashing.uniform(shard_keys, 1, hashing.SALT_REPETITIONS)[:, 0]
-            # The sum of a whole number and almost 1 would be rounded up.
+            # In float32, the sum of a whole number and almost 1 would be rounded up.
             times = tf.where(times == tf.floor(times), times, tf.floor(times + extra))
         times = tf.cast(tf.math.ceil(times), tf.int32)
         order = tf.repeat(shards, times)
@@ -162,7 +162,7 @@ class Blocks:
             permutation = hashing.permutation(keys, hashing.SALT_SHARDS)
             order, repetition = tf.gather(order, permutation), tf.gather(repetition, permutation)
         if self._streams > 1:
-            # The largest first; the order of equal ones is that of this epoch.
+            # The largest shards come first; shards of equal size keep their order in this epoch.
             by_size = tf.argsort(-tf.gather(self._records, order), stable=True)
             place = tf.argsort(by_size)
             # The streams take turns in getting the largest shards.
@@ -203,9 +203,9 @@ def shard_paths(config: DataConfig, manifest: Manifest) -> list[str]:
 class Reader:
     """The examples of a view, block by block: (`block_number`, examples in random order).
 
-    Examples of a view that `keeps_order` stay in that of the records. Validation permutes the
-    others too: neighbouring pairs of a document share a sentence, and in one batch that sentence
-    would be an anchor and find itself among the candidates.
+    Examples of a view that `keeps_order` stay in the order of the records. All other examples are
+    permuted, in validation too: neighbouring pairs of a document share a sentence, and in one batch
+    that sentence would be an anchor and find itself among the candidates.
     """
 
     def __init__(self, plan: Plan, block_sentences: int | None = None, streams: int = 1) -> None:
@@ -323,7 +323,7 @@ def resume_interleave(
             if slot is not None:
                 slot.offset += rounds * block_length
         done += rounds * block_length * len(left)
-        # One round in single steps: inputs may end and others be opened.
+        # One round is made in single steps, as inputs may end and others be opened.
         for _ in range(cycle_length):
             if slots[at] is None and opened < len(sizes):
                 slots[at] = _Slot(opened, 0)

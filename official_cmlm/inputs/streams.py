@@ -38,12 +38,13 @@ _PERIOD = 4096
 _SAMPLE = 65536
 # Fewest sentences of a stream's block.
 _LEAST_SENTENCES = 8192
-# Examples of a bucket that all streams hold together, if blocks have no more: some dozens of MiB.
+# Most examples of a bucket that wait in all streams together, unless blocks are larger: some dozens
+# of MiB.
 _MOST_WAITING = 1 << 15
 
 
 def stream_batches(plan: Plan, used: Sequence[int]) -> tf.data.Dataset:
-    """Makes the parts of each training batch that some streams give, endlessly; never incomplete.
+    """Makes the parts of each training batch that some streams give; endless, all batches complete.
 
     Args:
       plan: of a training with several streams.
@@ -190,7 +191,7 @@ def scheduled_batches(
     count = tf.size(bucket, tf.int64)
     members = tf.one_hot(bucket, num_buckets, dtype=tf.int64)
     total = tf.reduce_sum(members, axis=0)
-    # Longer than the pool can reach.
+    # No pool has examples for more batches than this.
     window = count // min(sizes) + 1
     wanted = tf.gather(tf.constant(steps), (first + tf.range(window)) % len(steps))
     demand = tf.cumsum(tf.one_hot(wanted, num_buckets, dtype=tf.int64) * size)
@@ -210,7 +211,7 @@ def scheduled_batches(
     before = tf.reduce_sum(tf.cumsum(members, exclusive=True) * members, axis=1)
     is_used = before < tf.gather(used, bucket)
     index, waiting = tf.where(is_used)[:, 0], tf.where(~is_used)[:, 0]
-    # Both sorted by bucket, the longest first, example i fits place i.
+    # If both are sorted by bucket, the longest first, example i fits place i.
     index = tf.gather(index, tf.argsort(-tf.gather(bucket, index), stable=True))
     rows = tf.gather(size, wanted)
     places = tf.argsort(-tf.repeat(wanted, rows), stable=True)
@@ -249,7 +250,7 @@ def in_schedule(
     """Makes batches of the buckets that a schedule says, each with its data `position`.
 
     Which examples fill up a batch depends on all examples of the block that completes it. So a
-    position names, beside where reading starts, the block from which batches are made again, and
+    position names, besides where reading starts, the block from which batches are made again, and
     how many of these are left out.
 
     Examples that wait are bounded: of a bucket at most `most_waiting`, or as many examples as a
@@ -290,7 +291,7 @@ def in_schedule(
             "block": tf.fill([rows], number),
             "before": tf.tile(read[tf.newaxis], [rows, 1]),
         }
-        # The others were in batches before the start.
+        # The examples that are left out were in batches before the start.
         new = taken(examples, tf.where(own > tf.gather(start.skip, bucket))[:, 0])
         pool = joined(waiting, new)
         batches = scheduled_batches(
@@ -300,7 +301,8 @@ def in_schedule(
         positions = tf.tile(at[tf.newaxis], [tf.size(done), 1])
         positions = tf.ensure_shape(tf.concat([positions, done], axis=1), [None, count + 5])
         waiting = taken(pool, batches.waiting)
-        # Earlier blocks are read for what waited then; a smaller one of them drops nothing.
+        # Blocks before `batched_from` are read only for their waiting examples, of which none is
+        # dropped.
         most = tf.where(number >= start.batched_from, tf.maximum(most_waiting, rows), tf.int32.max)
         kept = newest_of_each_bucket(bucket_of(waiting), count, most)
         before, lost = lost, lost + tf.size(batches.waiting) - tf.size(kept)

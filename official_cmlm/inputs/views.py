@@ -46,7 +46,7 @@ class SpecialIds:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFacts:
-    """Facts about the records that a view reads; a view may depend on them beside its settings.
+    """Facts about the records that a view reads; a view may depend on them besides its settings.
 
     Attributes:
       vocabulary: the vocabulary of the token ids.
@@ -212,11 +212,11 @@ class TaughtSentences(View):
 
 @dataclasses.dataclass(frozen=True)
 class SegmentRuns(View):
-    """The segments of documents of two or more, in the order of the text.
+    """The segments of documents that have two or more, in the order of the text.
 
     So a random batch is a run of consecutive segments, which goes on from one document to the next.
     Segments are neighbours if they have the same `record` and `place` differs by 1; where a long
-    document was cut into two records, those at the cut are not.
+    document was cut into two records, the segments at the cut are not neighbours.
     """
 
     segment: str
@@ -254,7 +254,7 @@ def segments(
         its text, the sentences joined by single spaces.
       limit: most tokens of a segment, special tokens not counted. Longer segments are truncated.
       split_short: whether a record of several sentences that all fit one packed segment becomes two
-        of about as many tokens each.
+        segments of about equal length.
 
     Returns:
       int32 ragged `[records, (segments), (tokens)]`, every segment 1 to `limit` tokens long.
@@ -287,13 +287,13 @@ def segment_starts(
     Args:
       alone: int64 ragged `[records, (sentences)]`, tokens of each sentence as the first of a
         segment.
-      running: the same, where it follows another sentence.
+      running: the same for each sentence where it follows another one.
       limit, split_short: see `segments`.
 
     Returns:
-      bool ragged `[records, (sentences)]`; true for the first one of each record.
+      bool ragged `[records, (sentences)]`; true for the first sentence of each record.
     """
-    # [records, longest record], zeros after the last sentence.
+    # The shape is [2, records, longest record], with zeros after the last sentence.
     lengths = tf.stack([alone.to_tensor(), running.to_tensor()])
     if_empty = tf.shape(lengths)[2] == 0
     # A block of empty records has no column to scan; a column of zeros changes nothing.
@@ -317,7 +317,7 @@ def segment_starts(
 def _split_short(
     starts: tf.RaggedTensor, alone: tf.RaggedTensor, running: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Lets a second segment begin in records of one, where the two differ least in tokens.
+    """Splits records of one segment into two, where these differ least in tokens.
 
     The first of equal differences is taken. A record of one sentence stays as it is. Arguments and
     result are those of `segment_starts`.
@@ -328,13 +328,13 @@ def _split_short(
     before, record = tf.cumsum(lengths, exclusive=True), starts.value_rowids()
     before -= tf.gather(before, tf.gather(starts.row_starts(), record))
     total = tf.gather(tf.reduce_sum(starts.with_values(lengths), axis=1), record)
-    # The second segment's first sentence follows no other.
+    # The first sentence of the second segment has the tokens of a sentence alone.
     after = total - before - lengths + alone.values
     # A second segment cannot begin at the first sentence.
     never = tf.int64.max
     differences = tf.where(before > 0, tf.abs(after - before), never)
     differences = starts.with_values(differences).to_tensor(never)
-    # A column more, so that a block of empty records has one.
+    # One column is added, so that a block of empty records has a column.
     best = tf.argmin(tf.pad(differences, [[0, 0], [0, 1]], constant_values=never), axis=1)
     places = tf.boolean_mask(starts.row_starts() + best, short)
     flags = tf.tensor_scatter_nd_update(

@@ -23,15 +23,16 @@ def additive_margin_softmax(
     negative_texts: tf.Tensor | None = None,
     negative_weight: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Cross-entropy of finding each anchor's candidate among all, in one direction.
+    r"""Computes the cross-entropy of finding each anchor's candidate among all, in one direction.
 
     With φ the inner product (cosine if `normalize`), s the scale and m the margin:
 
         p_i = exp(s(φ(a_i, c_i) − m))        n_i = Σ_{j≠i} exp(s·φ(a_i, c_j))
         ℓ_i = −log( p_i / (p_i + n_i) )
 
-    CMLM §4.2, after Yang et al. 2019b; CMLM's formula omits the logarithm, theirs has it. With hard
-    negatives h of all anchors, n_i also has, of those that are there, with w the weight,
+    CMLM §4.2, after Yang et al. 2019b; CMLM's formula omits the logarithm, that of Yang et al. has
+    it. With hard negatives h of all anchors, n_i also contains, for the negatives that are present
+    and with w the weight,
 
         Σ_j exp(s·φ(a_i, h_j) + w·[i = j])
 

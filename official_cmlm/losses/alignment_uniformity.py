@@ -1,8 +1,8 @@
 """Alignment and uniformity of sentence vectors on the unit sphere.
 
 Wang and Isola 2020, "Understanding Contrastive Representation Learning through Alignment and
-Uniformity on the Hypersphere", §4.1, with their exponents α = 2 and t = 2. Good vectors are low in
-both; the paper's experiments (§5) train encoders by weighted sums of the two.
+Uniformity on the Hypersphere", §4.1, with their exponents α = 2 and t = 2. Good vectors have low
+values of both; the paper's experiments (§5) train encoders by weighted sums of the two.
 """
 
 import tensorflow as tf
@@ -23,10 +23,10 @@ def alignment_and_uniformity(
       reduction: sums over the examples; it need not compute gradients.
 
     Returns:
-      Metrics as of `ObjectiveOutput`: `alignment`, the mean squared distance of an example's views;
+      Metrics as in `ObjectiveOutput`: `alignment`, the mean squared distance of an example's views;
       `uniformity`, the logarithm of the mean over pairs of different examples of exp(-2 d²), d the
-      distance of their first views; `alignment_uniformity`, the sum. Those of pairs have weight 0
-      if the global batch has one example.
+      distance of their first views; `alignment_uniformity`, the sum. The last two have weight 0 if
+      the global batch has one example.
     """
     first, second = (
         tf.stop_gradient(tf.math.l2_normalize(tf.cast(x, tf.float32), axis=-1))
@@ -39,13 +39,13 @@ def alignment_and_uniformity(
         itself = tf.one_hot(rows, tf.shape(others)[0], on_value=True, off_value=False)
         squares = 2.0 - 2.0 * tf.matmul(part, others, transpose_b=True)
         found = tf.where(itself, 0.0, tf.exp(-_POTENTIAL * squares))
-        # `sum_in_blocks` would compute the gradient of every similarity.
+        # Otherwise `sum_in_blocks` would compute the gradient of every similarity.
         sums = tf.stop_gradient(tf.reduce_sum(found, axis=1))
         return sums, tf.zeros_like(rows, tf.float32)
 
     count = tf.cast(tf.shape(first)[0], tf.float32)
     total, _ = reduction(potentials, first, (everything,))
-    # One row a replica.
+    # `totals` has one row for each replica.
     totals, _ = gather(tf.stop_gradient(total)[tf.newaxis])
     examples = tf.cast(tf.shape(everything)[0], tf.float32)
     pairs = examples * (examples - 1.0)

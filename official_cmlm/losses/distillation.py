@@ -1,9 +1,9 @@
 """The losses of a student whose sentence vectors follow a frozen teacher's.
 
 Reimers and Gurevych 2020, "Making Monolingual Sentence Embeddings Multilingual using Knowledge
-Distillation", Eq. 1, minimise the distance of both vectors; of vectors of length 1 that is
-2 · (1 − cosine). Beside it the student's similarities of the batch follow the teacher's: Tung and
-Mori 2019, "Similarity-Preserving Knowledge Distillation", Eq. 4, with cosines.
+Distillation", Eq. 1, minimise the squared distance of both vectors, which is 2 · (1 − cosine) for
+vectors of length 1. By a second loss the student's similarities within a batch follow the
+teacher's: Tung and Mori 2019, "Similarity-Preserving Knowledge Distillation", Eq. 4, with cosines.
 """
 
 import tensorflow as tf

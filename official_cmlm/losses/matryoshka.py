@@ -18,7 +18,8 @@ def with_shorter_vectors(reduction: Reduction, weights: dict[int, float]) -> Red
 
     Args:
       reduction: sums the losses of vectors of one size.
-      weights: number of first components -> weight; that of whole vectors is 1 unless it is named.
+      weights: number of first components -> weight; whole vectors have weight 1 unless they are
+        named.
 
     Returns:
       A function whose sum of losses is the weighted one over all sizes; its sum of hits is that of
@@ -28,7 +29,8 @@ def with_shorter_vectors(reduction: Reduction, weights: dict[int, float]) -> Red
     def nested(
         losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        # Here, and not in `reduction`: the gradients of all sizes must be added in float32.
+        # Vectors are cast here, and not in `reduction`, as the gradients of all sizes must be added
+        # in float32.
         anchors, *others = (tf.cast(vectors, tf.float32) for vectors in (anchors, *others))
         whole = anchors.shape[-1]
         total, hits = reduction(losses, anchors, tuple(others))

@@ -20,22 +20,22 @@ def multi_similarity(
     mining_margin: float,
     texts: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Pushes mined pairs to their side of a similarity, the more the further they are off.
+    r"""Computes a loss that moves mined pairs to the right side of a similarity.
 
     With s the cosine, p_i the anchor's other view and λ the base (Wang et al. 2019, Eq. 16):
 
         ℓ_i = log(1 + exp(−α(s(a_i, p_i) − λ))) / α
             + log(1 + Σ_{n ∈ N_i} exp(β(s(a_i, n) − λ))) / β
 
-    N_i are the other vectors of both views that are less further from the anchor than its positive
-    than the margin: the hard triplets of Liu et al. 2021 (SapBERT), by the Euclidean distance of
-    vectors of length 1. An anchor without one has the loss 0.
+    N_i are the other vectors of both views whose distance from the anchor is at most that of its
+    positive plus the margin: the hard triplets of Liu et al. 2021 (SapBERT), by the Euclidean
+    distance of vectors of length 1. An anchor without any has the loss 0.
 
     Args:
       anchors, own_view, other_view, offset, texts: see `losses.nt_xent`.
       alpha, beta: factors of the similarities of positives and of negatives.
-      base: λ, the cosine between alike and not alike.
-      mining_margin: least difference of the two distances at which a triplet is not mined.
+      base: λ, the cosine that divides positives from negatives.
+      mining_margin: largest difference of the two distances at which a triplet is mined.
 
     Returns:
       float32 `[batch]` losses; and float32 `[batch]`, 1 where the positive is the nearest of all.

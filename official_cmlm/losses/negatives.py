@@ -16,8 +16,8 @@ def not_negatives(
     Args:
       itself: bool `[batch, all]`, true where candidate j is anchor i's positive.
       anchor_texts, candidate_texts: float32 `[all, 2]`, equal rows for equal texts, see
-        `inputs.hashing.row_identity`; row j is of candidate j's anchor, and of candidate j. None:
-        texts are not compared.
+        `inputs.hashing.row_identity`; row j is the text of candidate j's anchor, and of candidate
+        j. None: texts are not compared.
 
     Returns:
       bool `[batch, all]`.
@@ -66,7 +66,8 @@ def not_hard_negatives(
         count, step = tf.shape(anchor_texts)[0], tf.shape(itself)[0]
 
         def more(start: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            # Rows beyond the last one are the last one again: XLA needs equally many each time.
+            # Beyond the last row, that row is repeated: XLA needs the same number of rows each
+            # time.
             rows = tf.minimum(start + tf.range(step), count - 1)
             same = tf.cast(_equal(own_anchor, tf.gather(anchor_texts, rows)), tf.float32)
             right = _equal(tf.gather(candidate_texts, rows), negative_texts)

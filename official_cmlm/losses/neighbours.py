@@ -1,4 +1,4 @@
-"""QuickThought's loss: among the sentences of a batch, which are the neighbours of each?"""
+"""QuickThought's loss, which classifies each sentence's neighbours among those of the batch."""
 
 import tensorflow as tf
 
@@ -13,14 +13,14 @@ def neighbour_cross_entropy(
     logit_scale: float,
     normalize: bool,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Cross-entropy of each anchor's candidates with the even distribution over its neighbours.
+    r"""Computes the cross-entropy of candidates with the even distribution over the neighbours.
 
     With φ the inner product (cosine if `normalize`), s the scale and T_i the neighbours of i:
 
         ℓ_i = −1/|T_i| Σ_{t ∈ T_i} log( exp s φ(a_i, c_t) / (1 + Σ_{j ≠ i} exp s φ(a_i, c_j)) )
 
-    as Logeswaran and Lee 2018 trained (github.com/lajanugen/S2V, `src/s2v_model.py`). The score of
-    the sentence itself is set to 0 there, which is the 1 of the sum: it has no gradient.
+    as Logeswaran and Lee 2018 trained (github.com/lajanugen/S2V, `src/s2v_model.py`). Their code
+    sets the score of the sentence itself to 0, which gives the 1 in the sum and has no gradient.
 
     Args:
       anchors: float `[batch, dim]`, sentences by the one encoder.

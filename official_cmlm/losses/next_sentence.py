@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def next_sentence_loss(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cross-entropy of each pair's class.
+    """Computes the cross-entropy of each pair's class.
 
     Args:
       logits: float `[batch, 2]`.

@@ -10,7 +10,7 @@ def nli_features(premise: tf.Tensor, hypothesis: tf.Tensor) -> tf.Tensor:
 
 
 def nli_loss(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cross-entropy of each pair's label.
+    """Computes the cross-entropy of each pair's label.
 
     Args:
       logits: float `[batch, classes]`.

@@ -20,7 +20,7 @@ def nt_xent(
     positive_in_denominator: bool = True,
     texts: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Cross-entropy of finding each anchor's other view, in one direction.
+    r"""Computes the cross-entropy of finding each anchor's other view, in one direction.
 
     With s the cosine over the temperature and N_i the negatives of anchor i:
 

@@ -111,7 +111,7 @@ def _statistics(
         del index
         block = logits(first, size)
         best = tf.reduce_max(block, axis=1)
-        # Only a larger one: of equal logits the first counts, as in `tf.argmax`.
+        # Only a larger logit counts: of equal logits the first is taken, as in `tf.argmax`.
         likely = tf.where(
             best > top, first + tf.argmax(block, axis=1, output_type=tf.int32), likely
         )

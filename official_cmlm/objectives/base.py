@@ -23,7 +23,7 @@ HIGHER, LOWER = "higher", "lower"
 
 
 class Encode(Protocol):
-    """Calls the encoder; caches its outputs.
+    """A function that calls the encoder and caches its outputs.
 
     Each call has a name, and its dropout masks are a function of the name. They do not depend on
     earlier calls.
@@ -49,8 +49,8 @@ class Encode(Protocol):
 
         Args:
           inputs: a batch, or several of one padded length that are encoded as one, end to end.
-          name: of the call.
-          views, shared_masks: see there.
+          name: name of the call.
+          views, shared_masks: see `SentenceEncoderModel.call`.
           with_tokens: whether the outputs of all tokens are returned too.
           always_dropout: whether dropout is on in validation too.
         """
@@ -65,7 +65,8 @@ class ObjectiveConfig(base_config.Config):
 
     Attributes:
       record_kind: kind of the records that it reads, `documents` or `pairs`; a class variable.
-      prediction_weight: factor of the mean over predictions in the loss, which fields may set.
+      prediction_weight: factor of the mean over predictions in the loss; a class variable, or in
+        subclasses a property of fields.
       weight: factor of its loss in the task's sum; finite and above 0.
       train_data, validation_data: the objective's own records; null (default): the task's.
     """
@@ -115,11 +116,11 @@ class ObjectiveConfig(base_config.Config):
         return {}
 
     def min_batch_size(self) -> int:
-        """Returns the smallest global batch that gives a loss: 2 if examples are negatives."""
+        """Returns the smallest global batch with a loss: 2 if examples are mutual negatives."""
         return 1
 
     def extra_positions(self) -> int:
-        """Returns how many position ids it needs beside those of the longest sequence."""
+        """Returns how many position ids it needs besides those of the longest sequence."""
         return 0
 
 
@@ -143,7 +144,7 @@ class Prediction:
     Attributes:
       total: float32 scalar, the sum of losses.
       weight: float32 scalar, the number of predictions.
-      metrics: as of `ObjectiveOutput`.
+      metrics: as in `ObjectiveOutput`.
     """
 
     total: tf.Tensor
@@ -170,9 +171,9 @@ class Objective(tf_keras.layers.Layer):
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
         value is better.
-      in_batch_metrics: those of them that are measured among the examples of a batch, and so depend
+      in_batch_metrics: the metrics that are measured among the examples of a batch, and so depend
         on its size.
-      is_language_model: whether it trains no sentence vector.
+      is_language_model: whether it trains a language model, and no sentence vector.
       head: the language-model head that all objectives share; None unless this one needs it.
       static_shapes: whether no shape may depend on values, as XLA requires.
     """
@@ -189,10 +190,11 @@ class Objective(tf_keras.layers.Layer):
         head: tf_keras.layers.Layer | None,
         static_shapes: bool = False,
     ) -> None:
-        # Float features are weights and counts: never cast to a half-precision policy.
+        # Float features are weights and counts, which must not be cast under a half-precision
+        # policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
         self.config = config
-        # Keras saves every layer that is an attribute: a head that is not used stays out.
+        # Keras saves every layer that is an attribute, so a head that is not used is not set.
         self.head = head if config.needs_language_model_head() else None
         self.static_shapes = static_shapes
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
@@ -268,7 +270,7 @@ _OBJECTIVES: dict[str, type[Objective]] = {}
 
 
 def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
-    """Class decorator: registers an objective under the name that YAML files use.
+    """Returns a class decorator that registers an objective under the name that YAML files use.
 
     Raises:
       UserError: if another class has the name, or if the loss could not be computed in chunks.

@@ -27,7 +27,7 @@ from official_cmlm.validation import between
 
 @dataclasses.dataclass
 class BitextRetrievalConfig(RetrievalConfig):
-    """Settings of `bitext_retrieval`: those of every retrieval, whose defaults are §4.2's, and
+    """Settings of `bitext_retrieval`, besides those of every retrieval, whose defaults are §4.2's.
 
     Attributes:
       one_language: whether both texts of all pairs may be in one language, as questions and answers
@@ -36,8 +36,8 @@ class BitextRetrievalConfig(RetrievalConfig):
         anchors of the global batch, first → second. Default true.
       hard_negative_weight: log α of Gao et al. 2021, appendix B: added to the logit of an anchor's
         own hard negative, in nats, so that it counts as α candidates. From -100 to 100, beyond
-        which it would drown all similarities. Default 0, as in SimCSE's code; others need records
-        with hard negatives.
+        which it would drown all similarities. Default 0, as in SimCSE's code; other values need
+        records with hard negatives.
     """
 
     one_language: bool = False
@@ -75,7 +75,7 @@ class BitextRetrievalConfig(RetrievalConfig):
 
 @register("bitext_retrieval")
 class BitextRetrieval(Objective):
-    """Finds translations among the candidates of the whole global batch."""
+    """The loss of finding translations among the candidates of the whole global batch."""
 
     config_class = BitextRetrievalConfig
     metric_directions = METRIC_DIRECTIONS

@@ -40,20 +40,20 @@ ARCHITECTURES = ("concat", "skip")
 
 @dataclasses.dataclass
 class CmlmConfig(MaskingConfig):
-    """Settings of `cmlm`; those of masking are of s2, and
+    """Settings of `cmlm`, besides those of masking, which apply to s2.
 
     Attributes:
       num_projections: N, the identity included. Default 15 (§3; Table 7 tries 1, 5, 10, 15, 20).
       projection_depth: layers of each projection; 1 is a linear map. Default 3 (appendix C, which
-        also tried none between and more).
-      projection_width: width of the layers between, as a multiple of the hidden size. Default 2
-        (appendix C, which also tried others).
+        also tried linear maps and more layers).
+      projection_width: width of the intermediate layers, as a multiple of the hidden size. Default
+        2 (appendix C, which also tried others).
       architecture: `concat` (default), the projected vectors join s2's token embeddings; `skip`,
         they are also concatenated with each output that a masked token is predicted from, and a
-        linear layer brings these back to the hidden size (§5.1, Table 7 "skip"; the paper does
+        linear layer brings the result back to the hidden size (§5.1, Table 7 "skip"; the paper does
         not print the layer).
-      masking_rate: predictions by the length of s2, special tokens included. Default 0.3125: 80 of
-        256 (§3; Table 10).
+      masking_rate: share of s2's tokens, special ones included, that are predicted. Default 0.3125:
+        80 of 256 (§3; Table 10).
       max_predictions: most predictions a sequence. Default 80 (§3).
     """
 
@@ -136,7 +136,7 @@ class Cmlm(Objective):
         return num_masked(features["second_masked"])
 
     def _with_skip(self, outputs: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
-        """`[batch, slots, hidden]` from each output beside all N projected vectors."""
+        """Returns `[batch, slots, hidden]`, made of each output and all N projected vectors."""
         shape = tf.shape(projected)
         size = self.projection.num_projections * projected.shape[-1]
         flat = tf.reshape(projected, [shape[0], 1, size])

@@ -25,13 +25,13 @@ from official_cmlm.objectives.masked_prediction import (
 )
 from official_cmlm.validation import OneOf, at_least, between
 
-# The key of `Contrastive.vectors` that each names.
+# Value of `conditioning` -> the key of `Contrastive.vectors` that it names.
 CONDITIONINGS = {"projected": "first", "vector": "sentence"}
 
 
 @dataclasses.dataclass
 class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
-    """Settings of a contrastive loss beside that of an auxiliary network: those of both, and
+    """Settings of an auxiliary network, besides those of masking and of the contrastive loss.
 
     Attributes:
       lexical_layers: frozen blocks of the starting encoder that read the changed sentence. Default
@@ -39,8 +39,8 @@ class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
       fusion_layers: Transformer blocks on top of them. Default 3 (CMLM-CSE §4.1, Table 6).
       conditioning: which h the network sees: `projected` (default), the vector that the contrastive
         loss compares, after the projection head: CMLM-CSE prints one h for both, DiffCSE's code has
-        one; `vector`, the sentence vector that is exported. Without a projection head they are one.
-        It is not normalised, even if the exported vector is.
+        one too; `vector`, the sentence vector that is exported. Without a projection head both are
+        the same. It is not normalised, even if the exported vector is.
     """
 
     lexical_layers: Annotated[int, at_least(1)] = 8
@@ -57,7 +57,7 @@ class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
 
 
 class WithAuxiliary(Contrastive):
-    """The contrastive loss with its factor, for losses that have an auxiliary network beside it."""
+    """The contrastive loss with its factor, for objectives that add an auxiliary network's loss."""
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
         contrast = super().compare(vectors)

@@ -2,9 +2,9 @@
 
 Both methods train with NT-Xent: the two views of a sentence must be nearer to each other than to
 other sentences. The views differ by dropout alone (SimCSE), by dropout or drophead and a masked
-span of characters (Mirror-BERT §2.2; others in footnote 13), by repeated or deleted words (CMLM-CSE
-Table 3), or not at all. Dropout and drophead are fields of the encoder. They are on in validation
-too: equal views would only measure how far apart the sentences are.
+span of characters (Mirror-BERT §2.2; other changes in footnote 13), by repeated or deleted words
+(CMLM-CSE Table 3), or not at all. Dropout and drophead are fields of the encoder. They are on in
+validation too: equal views would only measure how far apart the sentences are.
 """
 
 import dataclasses
@@ -63,10 +63,10 @@ class ContrastiveConfig(InBatchConfig):
         named below.
       temperature: divisor of the cosines, at least 1e-4. Default 0.05 (Gao et al. 2021);
         Mirror-BERT has 0.04 for sentences and 0.2 for words (§3).
-      negatives: `other_view`, the other view of all other sentences (SimCSE); `both_views`, these
-        and the same view of them (Mirror-BERT §2.3).
-      bidirectional: also the second view finds the first (Mirror-BERT's code), or only the first
-        the second (default; SimCSE's code).
+      negatives: `other_view`, the other sentences in the view that is not the anchor's (SimCSE);
+        `both_views`, the other sentences in both views (Mirror-BERT §2.3).
+      bidirectional: whether the second view must find the first too (Mirror-BERT's code). Default
+        false: only the first view finds the second (SimCSE's code).
       positive_in_denominator: whether the softmax includes the positive. Default true, as all
         reference code; false is what Mirror-BERT prints as Eq. 1.
       multi_similarity_alpha, multi_similarity_beta, multi_similarity_base: α, β and λ (Wang et al.
@@ -80,7 +80,7 @@ class ContrastiveConfig(InBatchConfig):
         `inputs.mirrored`.
       span_characters: k raw characters that `span_mask` replaces by a mask token. Default 5; 2 for
         biomedical names (Mirror-BERT §3).
-      span_min_characters: shorter texts are not masked. Default 30, as the reference code.
+      span_min_characters: shorter texts are not masked. Default 30, as in the reference code.
       repetition_rate: share of the tokens that `word_repetition` doubles. Default 0.32 (CMLM-CSE
         §4.3.2, Table 3).
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
@@ -156,7 +156,7 @@ class Contrastive(Objective):
         Neither is normalised, even if the exported vector is: the comparison is by cosine, and the
         projection head, like other networks, needs components of about the size of a token's.
         """
-        # One pass over both: each view draws its own dropout masks unless they are controlled.
+        # One pass encodes both; each view draws its own dropout masks unless they are controlled.
         vectors = encode(
             [features["first"], features["second"]],
             "both_views",
@@ -213,7 +213,7 @@ def contrastive_output(
     bidirectional: bool,
     reduction: Reduction,
 ) -> ObjectiveOutput:
-    """Computes the mean loss over the anchors of one direction or both, and the first's recall@1.
+    """Computes the mean loss over one direction or both, and recall@1 of the first direction.
 
     Args:
       first, second: float `[batch, dim]`, the two views in the same order.

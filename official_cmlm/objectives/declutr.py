@@ -1,9 +1,9 @@
 """DeCLUTR: spans of one document must be nearer than spans of other documents; with MLM (§3).
 
 Every document gives A anchors with P positives each; an anchor's counterpart is the mean of its
-positives' vectors; NT-Xent over the 2AN vectors of N documents, in both directions, plus the masked
-language model's loss on the anchors. In training the anchors that are compared are the masked ones,
-unless `contrastive_on_masked_anchors` is false; positives are never masked.
+positives' vectors. The loss is NT-Xent over the 2AN vectors of N documents, in both directions,
+plus the masked language model's loss on the anchors. In training the anchors that are compared are
+the masked ones, unless `contrastive_on_masked_anchors` is false; positives are never masked.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from official_cmlm.validation import OneOf, at_least, between
 
 @dataclasses.dataclass
 class DeclutrConfig(TwoTermConfig):
-    """Settings of `declutr`; those of masking are of the anchors, and
+    """Settings of `declutr`, besides those of masking, which apply to the anchors.
 
     Attributes:
       temperature: divisor of the cosines. Default 0.05 (§4.1).
@@ -62,9 +62,9 @@ class DeclutrConfig(TwoTermConfig):
       contrastive_on_masked_anchors: whether the anchors of the contrastive loss are the masked ones
         of the masked-token loss, which one pass then encodes. Default true: the reference code
         masks anchors in place, and the published models were trained by it. False: anchors are
-        encoded once as they are and once masked, about half as many tokens more a step. Validation
-        always compares plain anchors (that code has no loss outside training); without a
-        masked-token loss nothing is masked.
+        encoded once as they are and once masked, which takes about half as many tokens more a step.
+        Validation always compares plain anchors (the reference code has no loss outside training);
+        without a masked-token loss nothing is masked.
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
       contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
         alone in Figure 3: spans are then not compared, and positives not encoded.

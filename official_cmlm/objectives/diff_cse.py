@@ -30,23 +30,23 @@ REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIG
 
 @dataclasses.dataclass
 class DiffCseConfig(AuxiliaryConfig):
-    """Settings of `diff_cse`: those of `contrastive` and of masking, the network's, and
+    """Settings of `diff_cse`, besides those of `contrastive`, of masking and of the network.
 
     Attributes:
-      masking_rate: as of every masking objective; default 0.3 (Chuang et al. 2022, appendix).
-      replaced_token_weight: λ of the replaced-token loss. Default 0.005, theirs for BERT base. 0
-        is SimCSE.
-      detection: `masked` (default): one masking of the first view, of which the generator fills in
-        masked places only, without dropout; the loss is a mean over real tokens but the first.
-        `reference`, as their code: both views have a masking each and are judged with their own h;
-        the generator, with dropout on, replaces all tokens but the first by its most likely ones;
-        the loss is a mean over all positions, the first and padding included, which are never
-        replaced. Random batches of several `streams` are refused unless XLA compiles the step: each
-        host would pad its share to another length.
-      lexical_layers, fusion_layers: of the network that finds replaced tokens. Theirs is a whole
-        BERT that is trained, with h in the place of `[CLS]` of its input.
-      vocabulary_block_size: as of every masking objective, but of the generator's logits, whose
-        largest alone is looked for.
+      masking_rate: as in every masking objective; default 0.3 (Chuang et al. 2022, appendix).
+      replaced_token_weight: λ of the replaced-token loss. Default 0.005, the authors' value for
+        BERT base. With 0 the objective is SimCSE.
+      detection: `masked` (default): the first view is masked, and the generator fills in the masked
+        places only, without dropout; the loss is a mean over real tokens but the first.
+        `reference`, as in the authors' code: each view is masked and is judged with its own h; the
+        generator, with dropout on, replaces all tokens but the first by its most likely ones; the
+        loss is a mean over all positions, the first and padding included, which are never replaced.
+        Random batches of several `streams` are refused unless XLA compiles the step: each host
+        would pad its share to another length.
+      lexical_layers, fusion_layers: sizes of the network that finds replaced tokens. The authors'
+        is a whole BERT that is trained, with h in the place of `[CLS]` in its input.
+      vocabulary_block_size: as in every masking objective, but for the generator's logits, of which
+        only the largest is needed.
     """
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
@@ -138,7 +138,8 @@ class DiffCse(WithAuxiliary):
         Args:
           original: the encoder's inputs, int32 `[batch, seq]`; of both views end to end.
           masked: features that `MaskTokens` made of them.
-          encode: whose dropout the generator has in training, if it has dropout.
+          encode: its dropout stream is the generator's in training, where the generator has
+            dropout.
 
         Returns:
           int32 `[batch, seq]`; no gradient flows through it.

@@ -45,12 +45,14 @@ class DistillationConfig(ObjectiveConfig):
       cosine_weight: factor of 1 − cosine to the teacher's vector (Reimers and Gurevych 2020, Eq. 1,
         for vectors of length 1). Default 1.
       similarity_weight: factor of the squared error of the batch's similarities (Tung and Mori
-        2019, Eq. 4). Default 4, with which both terms are of one size at the start of a training.
+        2019, Eq. 4). Default 4, with which both terms have about the same size at the start of a
+        training.
       matryoshka_dims: numbers of first components of the student's vector whose similarities follow
         the teacher's too, so that they serve as vectors of their own (Kusupati et al. 2022).
         Default empty: whole vectors only.
-      teacher_size: components of the teacher's vectors where they are not as many as the student's:
-        a linear layer leads from the student's to them, in training only. 0 (default): as many.
+      teacher_size: components of the teacher's vectors if the student's vectors have another
+        number: a linear layer maps the student's vectors to this size, in training only. 0
+        (default): both have the same number.
     """
 
     cosine_weight: Annotated[float, at_least(0)] = 1.0
@@ -85,7 +87,7 @@ class DistillationConfig(ObjectiveConfig):
 
 @register("distillation")
 class Distillation(Objective):
-    """Brings the vector of each sentence to its teacher's, and their similarities."""
+    """The loss that brings the vectors of sentences, and their similarities, to the teacher's."""
 
     config_class = DistillationConfig
     metric_directions = _METRICS
@@ -148,11 +150,11 @@ class Distillation(Objective):
 
 @dataclasses.dataclass
 class PairDistillationConfig(DistillationConfig):
-    """Settings of `pair_distillation`: those of `distillation`, and
+    """Settings of `pair_distillation`, besides those of `distillation`.
 
     Attributes:
-      targets: `own` (default): each text follows its own vector; `first`: both texts follow that of
-        the first, as translations do (Reimers and Gurevych 2020, Eq. 1).
+      targets: `own` (default): each text follows its own vector; `first`: both texts follow the
+        vector of the first, as translations do (Reimers and Gurevych 2020, Eq. 1).
     """
 
     targets: Annotated[str, OneOf(TARGETS)] = "own"
@@ -165,7 +167,7 @@ class PairDistillationConfig(DistillationConfig):
 
 @register("pair_distillation")
 class PairDistillation(Distillation):
-    """Brings the vectors of both texts of each pair to their teacher's."""
+    """The loss that brings the vectors of both texts of each pair to the teacher's."""
 
     config_class = PairDistillationConfig
 

@@ -29,8 +29,8 @@ class InBatchConfig(ObjectiveConfig):
         is then the sum of the same loss over them and over the whole vector (Kusupati et al. 2022,
         Eq. 1). The whole vector always counts, listed or not, as it is the one that is exported: in
         sentence-transformers, where it must be listed, a list without it leaves the other
-        components untrained. `recall_at_1` is that of whole vectors. Default empty: whole vectors
-        only.
+        components untrained. `recall_at_1` is measured with whole vectors. Default empty: whole
+        vectors only.
       matryoshka_weights: weight of each of `matryoshka_dims`; a whole vector that is not listed has
         1. Default empty: 1 each (Kusupati et al. 2022, §3).
     """
@@ -78,7 +78,7 @@ class InBatchConfig(ObjectiveConfig):
 
 
 def check_dims(dims: list[int], encoder_config: EncoderConfig, where: str) -> None:
-    """Raises `UserError` if `matryoshka_dims` are more than the sentence vector has."""
+    """Raises `UserError` if one of `matryoshka_dims` is larger than the sentence vector."""
     size = encoder_config.embedding_size
     if max(dims, default=0) > size:
         raise UserError(

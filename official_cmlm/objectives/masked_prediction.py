@@ -28,13 +28,13 @@ class MaskingConfig(ObjectiveConfig):
     """Settings of an objective that predicts masked tokens.
 
     Attributes:
-      masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15
-        (Devlin et al. 2019, §3.1).
+      masking_rate: share of a sequence's tokens, special ones included, that are predicted. Default
+        0.15 (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 77: 0.15 of 512, rounded as in
         BERT's release.
-      bernoulli_masking: choose each token with probability `masking_rate` (DeCLUTR's and DiffCSE's
-        code), not exactly so many of a sequence (default). `max_predictions` should then be well
-        above the mean.
+      bernoulli_masking: whether each token is chosen with probability `masking_rate` (DeCLUTR's and
+        DiffCSE's code). Default false: that share of each sequence, rounded, is chosen.
+        `max_predictions` should then be well above the mean.
       vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
         and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
         `[predictions, vocabulary]` are never in memory whole. The backward pass computes them
@@ -49,7 +49,7 @@ class MaskingConfig(ObjectiveConfig):
     removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
 
     def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
-        """Returns what adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
+        """Returns a function that adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
         return MaskTokens(
             sequence,
             f"{sequence}_masked",
@@ -66,11 +66,12 @@ class MaskingConfig(ObjectiveConfig):
 
 @dataclasses.dataclass
 class TwoTermConfig(MaskingConfig, InBatchConfig):
-    """Settings of a contrastive loss beside one of predicted tokens; a factor of 0 leaves it out.
+    """Settings of a contrastive loss plus a loss of predicted tokens; a factor of 0 leaves one out.
 
     Attributes:
       contrastive_weight: factor of the contrastive loss. Default 1.
-      prediction_field: name of the field with the other factor; a class variable.
+      prediction_field: name of the field with the factor of the predicted tokens' loss; a class
+        variable.
     """
 
     contrastive_weight: Annotated[float, at_least(0)] = 1.0

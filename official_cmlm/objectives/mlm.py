@@ -30,7 +30,7 @@ class MlmConfig(MaskingConfig):
 
 @register("mlm")
 class Mlm(Objective):
-    """Predicts masked tokens of a segment from the segment alone."""
+    """The loss of predicting masked tokens of a segment from the segment alone."""
 
     config_class = MlmConfig
     metric_directions = MASKED_METRICS

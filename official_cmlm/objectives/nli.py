@@ -38,8 +38,9 @@ class NliConfig(ObjectiveConfig):
 
     Attributes:
       hypothesis_language: `different` (default), the hypothesis is in another language than the
-        premise (§4.3): that of another pair of the row, or, where rows have one pair, of the pair
-        itself; `same`, in the same, as Yang et al. 2019a train.
+        premise (§4.3): it is the hypothesis of another pair of the row or, where rows have one
+        pair, of the pair itself; `same`: in the language of the premise, as Yang et al. 2019a
+        train.
     """
 
     hypothesis_language: Annotated[str, OneOf(HYPOTHESIS_LANGUAGES)] = "different"

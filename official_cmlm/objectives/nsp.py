@@ -1,4 +1,4 @@
-"""Next-sentence prediction with masked tokens: how BERT is trained, and CMLM's appendix E compares.
+"""Next-sentence prediction with masked tokens: BERT's training, which CMLM's appendix E compares.
 
 "We tried MLM (CC) with and w/o NSP and it does not make much difference on SentEval. Training NSP
 accuracy quickly converge to 95%, indicating that NSP is not a challenging task." Two segments share
@@ -47,7 +47,7 @@ from official_cmlm.validation import between
 
 @dataclasses.dataclass
 class NspConfig(MaskingConfig):
-    """Settings of `nsp`: those of masking, and
+    """Settings of `nsp`, besides those of masking.
 
     Attributes:
       random_probability: probability that the second segment is a random one. Default 0.5 (Devlin

@@ -41,13 +41,14 @@ class QuickThoughtConfig(RetrievalConfig):
     Attributes:
       encoders: `shared` (default), one encoder for both sides; `separate`, a second encoder for the
         second side, which starts from the same weights and is not exported. The published model
-        concatenates the vectors of both encoders; only f is exported here.
+        concatenates the vectors of both encoders; here only the first one is exported.
       batches: `pairs` (default): each context sentence gives an example of its own, with all
-        other examples of the batch as negatives; if two neighbours of a sentence are in one batch,
-        each is a negative for the other, and so is the sentence itself where it is another one's
-        neighbour, unless `ignore_equal_texts`. `runs`, as Logeswaran and Lee's code: a batch is a
-        run of consecutive sentences, all of which are candidates but the sentence itself; all
-        context sentences are one target, the even distribution. Neighbours are of one record.
+        other examples of the batch as negatives; if two examples of a sentence are in one batch,
+        the neighbour in each is a negative in the other, and so is the sentence itself where it is
+        the neighbour in another example; `ignore_equal_texts` excludes both. `runs`, as Logeswaran
+        and Lee's code: a batch is a run of consecutive sentences, all of which are candidates but
+        the sentence itself; all context sentences are one target, the even distribution. Neighbours
+        are in the same record.
       context_size: largest distance of a context sentence, in sentences. Default 1: the two
         neighbours (Logeswaran and Lee 2018, §3).
     """
@@ -85,7 +86,7 @@ class QuickThoughtConfig(RetrievalConfig):
 
 @register("quick_thought")
 class QuickThought(Objective):
-    """Finds each segment's neighbour among those of the whole global batch."""
+    """The loss of finding each segment's neighbour among the segments of the whole global batch."""
 
     config_class = QuickThoughtConfig
     metric_directions = METRIC_DIRECTIONS

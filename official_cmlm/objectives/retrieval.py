@@ -23,8 +23,9 @@ class RetrievalConfig(InBatchConfig):
       margin: subtracted from the right candidate's similarity. Default 0.3 (CMLM §4.4).
       logit_scale: factor of the similarities, an inverse temperature. The papers give none;
         default 100, as Model Garden's LaBSE experiment has it for normalised vectors.
-      normalize: compare cosines (default) or plain inner products.
-      bidirectional: sum the losses of both directions (default; CMLM §4.2), or first → second only.
+      normalize: whether cosines are compared (default), or plain inner products.
+      bidirectional: whether the losses of both directions are summed (default; CMLM §4.2), or there
+        is first → second only.
     """
 
     margin: Annotated[float, at_least(0)] = 0.3
@@ -40,11 +41,11 @@ def retrieval_vectors(
     config: RetrievalConfig,
     negative: tf.Tensor | None = None,
 ) -> Vectors:
-    """Returns what `retrieval_output` compares: all sides' vectors, and their texts if these count.
+    """Returns what `retrieval_output` compares: the vectors of all sides, their texts if needed.
 
     Args:
       first, second: float `[batch, dim]`.
-      features, config: of the batch, and of the objective.
+      features, config: features of the batch, settings of the objective.
       negative: float `[batch, dim]`, the hard negatives; without a meaning where `has_negative` of
         the features is 0. None: there are none.
     """
@@ -64,8 +65,8 @@ def retrieval_output(
 ) -> ObjectiveOutput:
     """Computes loss and recall@1 of finding row i of one side from row i of the other.
 
-    Candidates are those of the whole global batch; first → second, its hard negatives too. Recall
-    is that of first → second.
+    Candidates come from the whole global batch; first → second, its hard negatives are candidates
+    too. Recall is measured first → second.
 
     Args:
       vectors, config: see `retrieval_vectors`.
@@ -79,7 +80,7 @@ def retrieval_output(
         anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
         candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
         others, more = (all_candidates,), {}
-        # As in sentence-transformers and SimCSE, second → first does not compare them.
+        # As in sentence-transformers and SimCSE, second → first does not compare hard negatives.
         if hard and of_anchors == "first":
             others += (gather(vectors["negative"])[0],)
             more = {

@@ -45,7 +45,7 @@ def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _is_of_records(error: Exception, folders: Sequence[str]) -> bool:
-    """Whether an error may come from records: for another missing file not all of them are read."""
+    """Whether an error may come from records; for other missing files they are not all read."""
     if isinstance(error, tf.errors.NotFoundError):
         return any(folder in error.message for folder in folders)
     if isinstance(error, tf.errors.FailedPreconditionError):
@@ -54,14 +54,14 @@ def _is_of_records(error: Exception, folders: Sequence[str]) -> bool:
 
 
 def find_damage(folders: Sequence[str]) -> UserError | None:
-    """Reads the shards one by one up to the damage; compares their checksums, reads the records.
+    """Looks for damage: reads the shards one by one, compares their checksums, parses the records.
 
     Args:
       folders: folders of records, any of which may hold the damage.
 
     Returns:
-      An error that names the shard, if it is missing or of another size, or how many of its records
-      could be read; None if all shards are undamaged.
+      An error that names the shard and its damage, e.g. how many of its records could be read; None
+      if all shards are undamaged.
     """
     print("a record could not be read; looking for the damage", file=sys.stderr, flush=True)
     manifests = {folder: load_manifest(folder, most_checked=0) for folder in folders}

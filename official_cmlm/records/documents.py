@@ -8,7 +8,7 @@ One `tf.train.Example` holds
   id                 bytes [1]    where the text came from
   repeats_last       int64 [1]    1 if the first sentence is the last one of the record before
   text               bytes list   the sentences in UTF-8; only with `keep_text`
-  teacher_vectors    bytes list   a vector a sentence; only where they were added, see that module
+  teacher_vectors    bytes list   a vector a sentence, see `teacher_vectors`; only if added
 
 A vocabulary may have other ids for a text after a space (byte-level BPE: `The` and ` The` are two
 entries). Then the record also holds
@@ -121,8 +121,8 @@ class DocumentBlock:
         """Returns the sentences as parts of running text, with one space between two of them.
 
         Args:
-          first: bool `[sentences of the block]`, those that begin a run, which keep their ids;
-            None: the first sentence of each record.
+          first: bool `[sentences of the block]`, the sentences that begin a run, which keep their
+            ids; None: the first sentence of each record.
 
         Returns:
           int32 ragged `[records, (sentences), (tokens)]`. End to end, the ids of a run are those
@@ -204,8 +204,8 @@ def _int64_list() -> "tf.io.RaggedFeature":
 def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     """Counts the ids of each sentence that are replaced and replacing, both int64 `[sentences]`.
 
-    Records that do not hold them count zeros. Others must hold them for each sentence, replace no
-    more ids than there are, and leave one.
+    Records without such ids count zeros. Other records must have them for each sentence, replace no
+    more ids than there are, and leave at least one.
     """
     import tensorflow as tf
 
@@ -232,7 +232,8 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
 def require(holds: "tf.Tensor", message: str) -> None:
     """Asserts that bools are all true; in a graph by one operation.
 
-    Those of `tf.debugging` add conditionals, which would be a quarter of a pipeline's start-up.
+    The assertions of `tf.debugging` add conditionals, which would take a quarter of a pipeline's
+    start-up.
     """
     import tensorflow as tf
 
@@ -244,7 +245,7 @@ def require(holds: "tf.Tensor", message: str) -> None:
 
 
 def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> "tf.RaggedTensor":
-    """Parses the feature of a batch of records.
+    """Parses the teacher's vectors of a batch of records.
 
     Args:
       stored: string ragged `[records, (texts)]`.
@@ -255,8 +256,8 @@ def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> 
       float16 ragged `[records, (texts), size]`.
 
     Raises:
-      tf.errors.InvalidArgumentError: if a record has another number of vectors, or one has another
-        size.
+      tf.errors.InvalidArgumentError: if a record has another number of vectors, or a vector has
+      another size.
     """
     import tensorflow as tf
 
@@ -270,7 +271,7 @@ def parse_vectors(stored: "tf.RaggedTensor", counts: "tf.Tensor", size: int) -> 
 def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | None) -> None:
     """Asserts that records hold as many token ids as they say, and ids of the vocabulary only.
 
-    A GPU would read zeros for an id beyond the embedding table, without a word.
+    For an id beyond the embedding table, a GPU would read zeros without an error.
 
     Args:
       ids: int64 ragged `[records, (tokens)]`.

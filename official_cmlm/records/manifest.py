@@ -15,12 +15,13 @@ from official_cmlm.validation import at_least, read_dataclass
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1
-# A training checks the files of folders of so many shards before it begins. Those of larger and of
-# remote folders are checked as they are read: 100,000 questions to a file system take hours.
+# Before a training begins, it checks the files of folders of at most this many shards. Files of
+# larger and of remote folders are checked when they are read: asking a file system about 100,000
+# files takes hours.
 _MOST_CHECKED = 100
 _Count = Annotated[int, at_least(0)]
 _Counts = Annotated[dict[str, int], at_least(0)]
-# Fields of which several folders have the sum.
+# Fields that are summed over several folders.
 _TOTALS = ("documents", "records", "sentences", "tokens", "languages", "length_histogram")
 _TOTALS += ("counters", "labels", "language_tokens", "counters_by_language", "negatives")
 # Names that cannot point outside of the folder.
@@ -55,8 +56,8 @@ class Manifest:
       documents, records, sentences, tokens: totals; a sentence that a cut repeats counts once.
         Pairs count their rows as documents and their texts as sentences.
       languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
-      length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
-        more than the bound before; the last key is `inf`.
+      length_histogram: upper bound in tokens -> number of sentences of at most that many tokens and
+        more than the previous bound; the last key is `inf`.
       vocabulary: `hash`, `size`, `kind` and settings of the vocabulary of the ids;
         `after_space: true` if the records hold how the ids of sentences change after a space
         (`records.documents`).
@@ -137,14 +138,14 @@ def parts_of(folders: Sequence[str], manifest: Manifest) -> tuple[tuple[str, Man
     """Lists (folder, its manifest) of each folder that a manifest describes, in shard order.
 
     Args:
-      folders: those that the manifest was read from, see `load_folders`.
+      folders: the folders that the manifest was read from, see `load_folders`.
       manifest: of one folder or of several.
     """
     return manifest.parts if isinstance(manifest, MergedManifest) else ((folders[0], manifest),)
 
 
 def load_folders(folders: Sequence[str], kind: str = "") -> Manifest:
-    """Reads folders of records that are read as one; asks nothing of each shard of large folders.
+    """Reads the manifests of folders that are read as one; does not look at files of large folders.
 
     Returns:
       The manifest of one folder as it is, a `MergedManifest` of several.

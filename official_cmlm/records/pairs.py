@@ -6,7 +6,7 @@ One `tf.train.Example` holds
   lengths     int64 [2|3]  tokens of each text; sums to the length of `token_ids`
   languages   bytes [2]    BCP-47 tag of both texts; the third is in the second's language
   label       int64 [1]    0, 1, … where the pair has one, else -1
-  row         int64 [1]    number of the row that this pair is a translation of
+  row         int64 [1]    number of the row that this pair belongs to, see below
   text        bytes [2|3]  the texts in UTF-8; only with `keep_text`
   teacher_vectors  bytes [2]  vectors of the first and the second text; only where they were added
 

@@ -118,7 +118,8 @@ def chunked_gradients(
         vectors = _all_vectors(model, chunks, step_key)
         compared, caches = _compare(model, vectors, factor)
         totals = _num_predictions(model, chunks, list(vectors))
-        # R / global weight turns this replica's sum of losses into its part of the global mean.
+        # R / global weight, with R replicas, turns this replica's sum of losses into its part of
+        # the global mean.
         shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
         found, sums = _accumulate(model, chunks, step_key, factor, caches, shares, found)
         outputs |= {
@@ -149,7 +150,8 @@ def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tenso
             for every, part in zip(state, more)
         ]
 
-    # Room for the others before those of the last chunk, which is computed before any other.
+    # The vectors of the last chunk, which is computed first, come after room for those of the other
+    # chunks.
     every = [tf.pad(part, [[last.first_of(part), 0], [0, 0]]) for part in flat]
     every = [tf.ensure_shape(each, [None, part.shape[1]]) for each, part in zip(every, flat)]
     return tf.nest.pack_sequence_as(found, chunks.add_to_last(body, every))

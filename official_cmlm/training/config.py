@@ -16,7 +16,7 @@ from official_cmlm.validation import at_least, between, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
-    """Returns the objectives that an `ObjectivesConfig` sets, by name, without those of null."""
+    """Returns the objectives that an `ObjectivesConfig` sets, by name, but none set to null."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
     }
@@ -91,7 +91,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         default_factory=lambda: DataConfig(is_training=False)
     )
 
-    # The runtime decides them now.
+    # The runtime decides these settings now.
     removed_fields: ClassVar[dict[str, tuple]] = {
         "static_shapes": (False, True),
         "static_validation": (False, True),
@@ -161,7 +161,7 @@ PJRT = "pjrt"
 
 @dataclasses.dataclass
 class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
-    """How long is trained, and how often is reported, saved and validated: Model Garden's fields.
+    """Model Garden's fields: how long a training is, how often it reports, saves and validates.
 
     Attributes:
       train_epochs: length of the training in passes over the training records, in place of

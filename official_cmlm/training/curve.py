@@ -1,7 +1,8 @@
 """The training curve: `training_curve.png` in the model directory, drawn from `history.jsonl`.
 
-A panel shows one metric in training and in validation. A metric among the examples of a batch
-depends on the batch's size, so it has a panel for each of the two, and so has a sum that holds it.
+A panel shows one metric in training and in validation. A metric that is measured among the examples
+of a batch depends on the batch's size, so training and validation have separate panels of it, and
+of a sum that includes it.
 """
 
 import importlib.util
@@ -49,7 +50,7 @@ def comparable(metrics: Iterable[str]) -> set[str]:
 
 
 def panels(history: Sequence[Mapping[str, Any]]) -> list[Lines]:
-    """Returns the lines of each panel: a metric in training, and in validation if it compares."""
+    """Returns the lines of each panel: a metric in training, and in validation if comparable."""
     lines: Lines = {}
     for line in history:
         for name, value in line.items():
@@ -99,7 +100,7 @@ def write_curve(model_dir: str | Path) -> Path | None:
     """Writes `training_curve.png` beside a history; returns its path.
 
     Returns None without Matplotlib, which training does not need, and where there is nothing to
-    draw. A figure that cannot be drawn or written prevents nothing: a line says why.
+    draw. If a figure cannot be drawn or written, a line says why, and the training is not affected.
     """
     folder = Path(model_dir)
     if importlib.util.find_spec("matplotlib") is None or not (folder / HISTORY_NAME).is_file():

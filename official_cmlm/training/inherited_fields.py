@@ -30,7 +30,7 @@ VECTOR_FIELDS = (
 # Fields that the experiment always decides, and fields that it decides if it names them.
 _TRAINING_FIELDS = ("drophead_rate",)
 _TRAINING_FIELDS_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
-# The experiment decides it too; the result does not depend on it, so no line is printed.
+# The experiment always decides these too; results do not depend on them, so no line is printed.
 _MEMORY_FIELDS = ("remat",)
 
 
@@ -42,7 +42,7 @@ class StartingEncoder:
       folder: its encoder directory.
       encoder: its network and sentence vector.
       max_seq_length: its length for encoding, in tokens.
-      for_sentences: whether its sentence vector was made to be one; false for language models.
+      for_sentences: whether the encoder was made for sentences; false for language models.
     """
 
     folder: str
@@ -112,10 +112,10 @@ class StartingEncoder:
 
 
 def read_starting_encoder(path: str) -> StartingEncoder:
-    """Reads the starting encoder from an encoder directory, or from that of a checkpoint.
+    """Reads the starting encoder from an encoder directory, or from the directory of a checkpoint.
 
     Raises:
-      UserError: if there is none.
+      UserError: if neither is an encoder directory.
     """
     folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.
@@ -152,7 +152,7 @@ def encoding_length(start: StartingEncoder | None, longest: int) -> int:
 
 
 def is_for_sentences(start: StartingEncoder | None, trained: Collection[str]) -> bool:
-    """Returns whether an encoder that these objectives have trained is one of sentences."""
+    """Returns whether an encoder that these objectives have trained is for sentences."""
     return not set(trained) <= _language_models() or (start is not None and start.for_sentences)
 
 

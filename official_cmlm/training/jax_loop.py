@@ -84,7 +84,7 @@ class _Executable:
 
 
 class JaxLoop:
-    """Runs training steps; the variables stay on the device until `pull` copies them back.
+    """A loop of training steps, whose variables stay on the device until `pull` copies them back.
 
     Host variables, e.g. metrics, are read and reset by TensorFlow between two runs of the loop.
     They are copied to the device before a run and back after it. All other variables are copied to
@@ -191,7 +191,7 @@ class JaxLoop:
         self._newer = False
 
     def _push(self, refs: list[Any]) -> None:
-        # Copies: on a CPU the device may use the host's own memory.
+        # The values are copied, as on a CPU the device may use the host's own memory.
         values = [np.array(ref.deref().numpy()) for ref in refs]
         self._state.update(zip(refs, self._jax.device_put(values, self._device)))
 
@@ -240,16 +240,16 @@ class JaxLoop:
 def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
     """Returns the step as a compiled function that reuses the memory of updated variables.
 
-    Its arguments are three lists: values of the updated variables, of those that are only read, and
-    the tensors of the batch. It returns the updated values, and an array that becomes ready when
-    the step is done. `constants`: index in `captured` -> array.
+    Its arguments are three lists: values of the updated variables, of the variables that are only
+    read, and the tensors of the batch. It returns the updated values, and an array that becomes
+    ready when the step is done. `constants`: index in `captured` -> array.
     """
     updated, read = module.updated, module.read
 
     def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
         known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
         results = exported.call(*features, *(known[i] for i in range(len(module.captured))))
-        # A separate result: the memory of all others is donated to the next step.
+        # This result is separate, as the memory of all others is donated to the next step.
         return list(results), jax.numpy.ravel(results[0])[:1]
 
     return jax.jit(run, donate_argnums=0)
@@ -282,8 +282,8 @@ def portable_step(
 ) -> bytes:
     """Serialises a step for `jax.export.deserialize`, to be compiled for another kind of device.
 
-    It is the function that `JaxLoop` calls: its three arguments are lists of arrays, and those of
-    the first one, the variables that it updates, are to be donated.
+    It is the function that `JaxLoop` calls: its three arguments are lists of arrays. Those of the
+    first list, the variables that it updates, are to be donated.
 
     Args:
       step, batch, variables: see `step_module.lower`.
@@ -315,7 +315,8 @@ def _as_exported(
     """Returns a step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
     JAX exports a placeholder with the same arguments and results; its code is then replaced by the
-    step's. `platforms`: JAX's names of the devices that it may be compiled for; default: this one.
+    step's. `platforms`: JAX's names of the kinds of device that it may be compiled for; default:
+    this machine's.
     """
     from jax.extend import mlir
     from jax.extend.mlir.dialects import stablehlo

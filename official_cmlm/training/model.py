@@ -19,7 +19,7 @@ from official_cmlm.training.non_finite import FiniteGuard
 
 
 class MultiObjectiveModel(tf_keras.Model):
-    """Runs every objective on its features; inputs that objectives share are encoded once.
+    """A model that runs every objective on its features; shared inputs are encoded once.
 
     Attributes:
       encoder: the shared `SentenceEncoderModel`.
@@ -41,7 +41,7 @@ class MultiObjectiveModel(tf_keras.Model):
         Args:
           chosen: settings by objective name, already checked.
           static_shapes: whether no tensor shape may depend on values, as XLA requires.
-          data_positions: those of the training data. Default: none.
+          data_positions: the positions of the training data. Default: none.
           groups: group of features -> the objectives that read it. Default: each objective is a
             group of its own.
         """
@@ -190,7 +190,7 @@ class EncodeCache:
         if key not in self._known:
             stream = self.stream(name)
             if always_dropout and not self.training:
-                # The same masks in each validation.
+                # The masks are the same in each validation.
                 stream = DropoutStream(tf.constant(0, tf.int64), own_first_row(self._batch))
             joined = [row[0] if len(row) == 1 else tf.concat(row, axis=0) for row in tensors]
             outputs = self._encoder(

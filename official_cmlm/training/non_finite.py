@@ -31,7 +31,7 @@ class Failure:
 
     Attributes:
       step: counted from 1.
-      loss, gradient_norm: of the global batch; the norm is that before clipping.
+      loss, gradient_norm: of the global batch; the norm is measured before clipping.
       keys: group -> int64 `[examples]`, example keys of this host's replicas, see `inputs.hashing`.
       left_out: number of examples whose keys were not stored, see `MOST_KEYS`.
     """
@@ -44,7 +44,7 @@ class Failure:
 
 
 class FiniteGuard:
-    """Stores the first non-finite step; it is not saved in checkpoints.
+    """A store of the first non-finite step, which is not saved in checkpoints.
 
     Create it in the scope of the model's distribution strategy.
 
@@ -73,8 +73,8 @@ class FiniteGuard:
         """Returns whether this step may be applied: bool scalar, equal on all replicas.
 
         Args:
-          loss: of the global batch, float32 scalar.
-          norm: of the global batch's gradients, float32 scalar.
+          loss: loss of the global batch, float32 scalar.
+          norm: norm of the global batch's gradients, float32 scalar.
           scaled: whether the loss is scaled. Non-finite gradients are then normal, and only the
             loss is checked.
           iterations: steps before this one, int64 scalar.
@@ -96,7 +96,7 @@ class FiniteGuard:
         return tf.cond(first, remember, lambda: tf.logical_and(before, finite))
 
     def _remember_keys(self, keys: list[tf.Tensor]) -> None:
-        """Args: `keys`, int64 `[examples]` of each group."""
+        """Stores `keys`, int64 `[examples]` of each group."""
         room = MOST_KEYS // len(keys)
         parts, left_out = [], tf.constant(0, tf.int64)
         for each in keys:

@@ -1,9 +1,9 @@
 """Embeddings of validation sentences for TensorBoard's projector.
 
 In the model directory, `projector/` holds the embeddings, a row of numbers a sentence, and the
-metadata, a row of text a sentence, separated by tabs. `projector_config.pbtxt`, which names them,
-is in each folder that TensorBoard shows as a run: for all of them it lists the checkpoint's
-weights, and first the embeddings, which have metadata.
+metadata, a row of text a sentence, separated by tabs. `projector_config.pbtxt`, which names these
+files, is in each folder that TensorBoard shows as a run. For every run TensorBoard lists first the
+embeddings, as they have metadata, then the checkpoint's weights.
 """
 
 import io
@@ -60,7 +60,7 @@ def validation_folders(task: "SentenceEncoderTaskConfig") -> list[str]:
 def write_projector(
     model_dir: str | Path, folders: Sequence[str], vocabulary: Vocabulary, most: int
 ) -> Path:
-    """Writes embeddings of a sample of sentences and what describes them.
+    """Writes embeddings of a sample of sentences, their metadata and the projector's configuration.
 
     Args:
       model_dir: an encoder directory, and the folder of TensorBoard's summaries.
@@ -152,8 +152,8 @@ def spelled(ids: Sequence[int], vocabulary: Vocabulary) -> str:
 def metadata(sentences: Sequence[Sentence]) -> str:
     """Returns the rows of the metadata, below a heading: a sentence and its language.
 
-    A tab or a line break in a text would shift all that follows to other points, so that white
-    space becomes single spaces, and control characters are left out.
+    A tab or a line break in a text would shift all that follows to other points. So white space
+    becomes single spaces, and control characters are left out.
     """
     rows = [("sentence", "language"), *sentences]
     return "".join(f"{_shown(text)}\t{_shown(language)}\n" for text, language in rows)

@@ -79,7 +79,7 @@ def run(
 
     Args:
       params, mode, model_dir: see `Run`.
-      projector_sentences: at the end TensorBoard's projector gets the embeddings of so many
+      projector_sentences: at the end TensorBoard's projector gets the embeddings of this many
         validation sentences.
 
     Raises:
@@ -88,7 +88,7 @@ def run(
       Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
     stop, started = StopRequest(), time.monotonic()
-    # An evaluation may end at once: it leaves no incomplete files.
+    # A signal may end an evaluation at once, as it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         check_start(params.task.init_checkpoint)
         shown = validation_folders(params.task) if projector_sentences else []
@@ -114,7 +114,7 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
         check_writable(model_dir, is_folder=True)
     if params.runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
-    # It decides the initial weights; data and dropout are functions of the seed themselves.
+    # This decides the initial weights; data and dropout are functions of the seed anyway.
     tf_keras.utils.set_random_seed(params.task.train_data.seed)
     with strategy.scope():
         task = SentenceEncoderTask(
@@ -278,7 +278,7 @@ class Run:
             save_summary=chief,
             train_actions=[reports.on_train, trainer.check_stop] if reports else None,
             eval_actions=[reports.on_eval] if reports else None,
-            # Only the chief knows; all workers must make the same decision.
+            # Only the chief knows which evaluations are missing; all workers must decide alike.
             controller_cls=functools.partial(
                 Controller,
                 unevaluated=lambda step: trainer.any_worker(
@@ -329,7 +329,7 @@ class Run:
 
 
 def _run_until_stop(runner: train_lib.OrbitExperimentRunner, trainer: Trainer) -> bool:
-    """Runs to the end, or saves where a stop was requested; returns whether one was."""
+    """Runs to the end, or to a requested stop, where it saves; returns whether it was stopped."""
     try:
         # A stop may have been requested while everything was built.
         trainer.check_stop({})
@@ -386,7 +386,7 @@ def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: s
 
 
 def _report_changes(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
-    """Prints the changes of a run that is resumed at `step`: of its objectives, of its rate."""
+    """Prints the changes of a run resumed at `step`: of its objectives and its learning rate."""
     path, lines = Path(model_dir) / "params.yaml", []
 
     def read(config: base_config.Config, *keys: str) -> None:
@@ -395,7 +395,7 @@ def _report_changes(params: SentenceEncoderExperimentConfig, model_dir: str, ste
             values = values.get(key) if isinstance(values, dict) else None
         override(config, values, str(path))
 
-    # The lines are only remarks, so a damaged file, or one of other code, is ignored.
+    # The lines are only remarks, so a damaged file, or a file of other code, is ignored.
     with contextlib.suppress(UserError, OSError):
         read(objectives_before := ObjectivesConfig(), "task", "objectives")
         lines += objective_notes(objectives_before, params.task.objectives)
@@ -525,7 +525,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
             f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
             f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
         )
-    # Keras's name is here where `runtime.prepared` has not been called.
+    # `mixed_float16` is Keras's name, which `runtime.prepared` would have replaced.
     half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
     if half and trainer.optimizer_config.ema:
         raise UserError(

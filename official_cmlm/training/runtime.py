@@ -3,7 +3,7 @@
 Where `runtime.enable_xla` is null, XLA's choice is a function of the configuration and of the kind
 of device, never of a measured time: XLA changes the last bits of a step, and random batches are
 padded to another length with it, where dropout draws other masks. So a training that is repeated or
-resumed must choose alike: a resumed one keeps the choice in its folder.
+resumed must make the same choice; a resumed training keeps the choice that is stored in its folder.
 """
 
 import contextlib
@@ -65,9 +65,9 @@ class XlaChoice:
     """Whether XLA compiles the steps, and why.
 
     Attributes:
-      compiled: whether it does.
+      compiled: whether XLA compiles the steps.
       reason: in words.
-      possible: whether it could.
+      possible: whether XLA could compile the steps.
     """
 
     compiled: bool
@@ -85,12 +85,12 @@ def choose_xla(
     """Chooses whether XLA compiles the steps of a training whose `runtime.enable_xla` is null.
 
     Args:
-      num_gpus: GPUs of this machine that it uses.
-      model_dir: its folder; a training that goes on there keeps its choice. Empty: none.
+      num_gpus: GPUs of this machine that the training uses.
+      model_dir: the training's folder; if it is resumed there, it keeps its choice. Empty: none.
     """
     found = _choice_of_new(params, num_gpus)
     kept = _stored_choice(model_dir) if model_dir else None
-    # On other devices it may not be possible.
+    # On other devices than before, the kept choice may not be possible.
     return kept if kept and (found.possible or not kept.compiled) else found
 
 
@@ -120,7 +120,7 @@ def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> Xl
 
 
 def step_shapes(data: list[DataConfig]) -> int:
-    """Returns the most shapes that a step is compiled for: a bucket of each pipeline."""
+    """Returns the most shapes of a step: all combinations of the buckets of its pipelines."""
     different = {repr(config.as_dict()): config for config in data}
     return math.prod(max(1, len(config.bucket_boundaries)) for config in different.values())
 

@@ -18,7 +18,7 @@ _SAME_SECONDS = 1.0
 
 
 class StopRequest:
-    """Whether a stop of this process was requested."""
+    """A flag that is true once a stop of this process was requested."""
 
     def __init__(self) -> None:
         self._first: float | None = None

@@ -16,7 +16,7 @@ from official_cmlm.objectives.base import weighted_sum
 from official_cmlm.training.chunks import Gradients, chunked_gradients
 from official_cmlm.training.model import MultiObjectiveModel
 
-# Separates the random numbers of dropout from those of the data.
+# This constant separates the random numbers of dropout from those of the data.
 _DROPOUT = 0x64726F70
 
 
@@ -105,7 +105,7 @@ def clipped(gradients: Gradients, clip_norm: float) -> tuple[Gradients, tf.Tenso
     present = [g for g in gradients if g is not None]
     norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in present])
     if clip_norm > 0:
-        # The same as tf.clip_by_global_norm, which would compute the norm a second time.
+        # This equals tf.clip_by_global_norm, which would compute the norm a second time.
         scale = clip_norm / tf.maximum(norm, clip_norm)
         gradients = [None if g is None else g * tf.cast(scale, g.dtype) for g in gradients]
     return gradients, norm

@@ -21,7 +21,7 @@ class StepModule:
     Attributes:
       hlo: a serialized `HloModuleProto`. Its arguments are the tensors of the batch in the order of
         `tf.nest.flatten`, then `captured`.
-      captured: what the step reads beside the batch: variables, and constants as arrays.
+      captured: all that the step reads besides the batch: variables, and constants as arrays.
       updated: for each result of the module, the index in `captured` of the variable that it
         updates.
     """
@@ -128,7 +128,7 @@ def _remove_names(module: hlo_pb2.HloModuleProto) -> None:
         for instruction in computation.instructions:
             instruction.ClearField("metadata")
             instruction.id = instructions[instruction.id]
-            # Unique in the module.
+            # The name is unique in the module.
             instruction.name = f"i{instruction.id}.{computations[computation.id]}"
             for name, ids in (
                 ("operand_ids", instructions),

@@ -59,7 +59,7 @@ class Group:
 
     Attributes:
       objectives: their names.
-      augments: functions that add features to a batch, of all objectives, each once.
+      augments: functions of all objectives that add features to a batch, each function once.
     """
 
     objectives: tuple[str, ...]
@@ -90,7 +90,7 @@ class SentenceEncoderTask(base_task.Task):
         Args:
           params, logging_dir, name: as in the base class.
           static_shapes: whether no tensor shape of a training step may depend on values, as XLA
-            requires. Default: no logits are computed for unused prediction slots.
+            requires. Default false: no logits are computed for unused prediction slots.
           static_validation: whether the random batches of a validation are padded to `seq_length`,
             and its incomplete batches left out, as TPUs need.
 
@@ -103,7 +103,7 @@ class SentenceEncoderTask(base_task.Task):
         self._static_shapes, self._static_validation = static_shapes, static_validation
         for _, where, data in params.used_data():
             data.check(where)
-        # Folders -> their manifest: those of large folders take a second to read.
+        # Folders -> their manifest; the manifests of large folders take a second to read.
         self._manifests: dict[tuple[str, ...], Manifest] = {}
         self.vocabulary = self._open_vocabulary()
         size = params.encoder.vocab_size
@@ -184,7 +184,7 @@ class SentenceEncoderTask(base_task.Task):
         return {group.name: group.data for group in self.train_groups}
 
     def steps_of(self, epochs: int, num_replicas: int) -> int:
-        """Returns the steps of so many epochs of the training records.
+        """Returns the number of steps of `epochs` epochs of the training records.
 
         Raises:
           UserError: see `Plan.steps`; or epochs of several objectives have different lengths.
@@ -226,7 +226,7 @@ class SentenceEncoderTask(base_task.Task):
                 )
 
     def check_padding(self) -> None:
-        """Raises `UserError` if hosts would pad unlike, and an objective's loss depends on it."""
+        """Raises `UserError` if hosts would pad to different lengths, on which a loss depends."""
         for name, where, data in self.task_config.used_data():
             one_length = data.bucket_boundaries or self._static_shapes
             if not data.is_training or data.streams < 2 or one_length:
@@ -425,5 +425,5 @@ class SentenceEncoderTask(base_task.Task):
     def reduce_aggregated_logs(
         self, aggregated_logs: Callable[[], float], global_step: tf.Tensor | None = None
     ) -> dict[str, float]:
-        """Adds the score of `sts_file` to a validation; `Trainer.eval_end` hands in the scorer."""
+        """Returns the score of `sts_file`; `Trainer.eval_end` passes the scorer as the logs."""
         return {STS_METRIC: aggregated_logs()}

@@ -63,7 +63,7 @@ class Totals:
 
 
 class Stopwatch:
-    """Measures the seconds of a loop, and the part of them spent waiting for batches.
+    """A stopwatch for the seconds of a loop, and for the part of them spent waiting for batches.
 
     Create it in the scope of the distribution strategy that runs the loop.
     """
@@ -73,7 +73,7 @@ class Stopwatch:
         now: Callable[[], float] = time.monotonic,
         timestamp: Callable[[], tf.Tensor] = tf.timestamp,
     ) -> None:
-        """Args: `now` and `timestamp`, clocks of the host and of the graph: float64, in seconds."""
+        """Takes `now` and `timestamp`, clocks of the host and of the graph: float64, in seconds."""
         self._now, self._timestamp = now, timestamp
         self._waited = tf.Variable(
             0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -144,7 +144,7 @@ class StopRequested(Exception):
 
 
 class Trainer(base_trainer.Trainer):
-    """Computes the same steps as its base class, in pieces between which it can stop and report.
+    """A trainer of the same steps as its base class, which can stop and report between pieces.
 
     Attributes:
       totals: totals of this run so far.
@@ -272,7 +272,7 @@ class Trainer(base_trainer.Trainer):
                 self._first = self._since_begin(
                     {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
                 )
-            # The next piece: twice as many steps, or as many as fit into the time.
+            # The next piece has twice as many steps, or as many as fit into the time.
             fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
             self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
             self._report()
@@ -397,7 +397,7 @@ class Trainer(base_trainer.Trainer):
         if self.device_loop:
             # An evaluation may swap the weights for their average and back.
             self.device_loop.forget()
-        # The base class hands it to `task.reduce_aggregated_logs`, where it is not None.
+        # The base class passes the scorer to `task.reduce_aggregated_logs` unless it is None.
         return super().eval_end(self._sts_scorer)
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
@@ -407,16 +407,17 @@ class Trainer(base_trainer.Trainer):
             all_check = not self._several_workers or self._evaluated % _EVALUATION_STEPS == 0
             if all_check and self.any_worker(self._stop()):
                 if isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage):
-                    # During evaluation the moving average is in the place of the weights.
+                    # During evaluation the moving average replaces the weights.
                     self.optimizer.swap_weights()
                 raise StopRequested
         return super().eval_reduce(state, step_outputs)
 
 
 class Controller(orbit.Controller):
-    """Evaluates at multiples of the interval; Orbit counts the interval from a run's first step.
+    """A controller that evaluates at multiples of the interval.
 
-    In the same way, loops end at multiples of `steps_per_loop`.
+    Orbit counts the interval from a run's first step. In the same way, loops end at multiples of
+    `steps_per_loop`.
     """
 
     def __init__(
@@ -429,7 +430,7 @@ class Controller(orbit.Controller):
         """Wraps Orbit's controller.
 
         Args:
-          unevaluated: whether the evaluation of a run's first step is missing.
+          unevaluated: returns whether the evaluation of a step, a run's first one, is missing.
           before_saving: called before each checkpoint.
           **kwargs: see `orbit.Controller`.
         """
