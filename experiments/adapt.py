@@ -7,12 +7,13 @@
         --columns=body --label_column=topic --output_dir=work/mine
 
 The training needs pairs of texts that belong together. A table holds them; in running text, a
-heading or first sentence belongs to the text after it. The result is a mean of the weights before
-and after training, so that the encoder forgets less (Wortsman et al. 2022, "Robust fine-tuning of
-zero-shot models"). Some pairs are held out to compare the encoders before and after: how often does
-each find a pair's second text? With labels the encoder is trained with a classifier. The output is
-an encoder directory. The folder `OUTPUT.work` next to it has the records and the training, with
-which a second run goes on; with labels a second run begins anew.
+heading or first sentence belongs to the text after it. Two things make the encoder forget less: the
+training keeps each text's vector near the vector before, and the result is a mean of the weights
+before and after (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"). Some pairs are
+held out to compare the encoders before and after: how often does each find a pair's second text?
+With labels the encoder is trained with a classifier. The output is an encoder directory. The folder
+`OUTPUT.work` next to it has the records and the training, with which a second run goes on; with
+labels a second run begins anew.
 """
 
 import functools
@@ -20,6 +21,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import yaml
 from absl import flags
@@ -66,7 +68,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_float(
         "keep",
-        0.4,
+        0.2,
         "Share of the weights before in the mean; 0: the trained weights alone. Not for labels.",
         lower_bound=0,
         upper_bound=1,
@@ -121,8 +123,7 @@ def fit_to_few(folder: Path) -> Path:
     """
     from official_cmlm.records.manifest import load_manifest
 
-    recipe = yaml.safe_load(registry.experiment_files()[_RECIPE].read_text(encoding="utf-8"))
-    data, trainer = recipe["task"]["train_data"], recipe["trainer"]
+    data, trainer = _recipe()["task"]["train_data"], _recipe()["trainer"]
     pairs, loop = load_manifest(folder / "records").records, trainer["steps_per_loop"]
     size = min(data["global_batch_size"], pairs)
     steps = max(1, _MOST_EPOCHS * pairs // (size * loop)) * loop
@@ -132,6 +133,11 @@ def fit_to_few(folder: Path) -> Path:
         settings["trainer"] = {"train_steps": steps}
     atomic_write_text(folder / "few_pairs.yaml", yaml.safe_dump(settings))
     return folder / "few_pairs.yaml"
+
+
+@functools.cache
+def _recipe() -> dict[str, Any]:
+    return yaml.safe_load(registry.experiment_files()[_RECIPE].read_text(encoding="utf-8"))
 
 
 def average(start: Path, trained: Path, output: Path) -> None:
@@ -239,7 +245,8 @@ def main(argv: list[str]) -> None:
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.input_files import expand_inputs
 
-    start = encoder_directory_of(find_encoder(FLAGS.model)).path
+    directory = encoder_directory_of(find_encoder(FLAGS.model))
+    start = directory.path
     if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):
         raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
     folder.mkdir(parents=True, exist_ok=True)
@@ -249,7 +256,7 @@ def main(argv: list[str]) -> None:
         return
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
-    stages = Stages(folder, (30, 600) if columns else (10, 30, 600))
+    stages = Stages(folder, (30, 150, 600) if columns else (10, 30, 150, 600))
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
     if not columns:
         table, columns = str(folder / "pairs.jsonl"), ["title", "body"]
@@ -267,14 +274,23 @@ def main(argv: list[str]) -> None:
         *("-m", module_of("data_prep.create_pairs"), "--format=table", f"--input={training}"),
         *(f"--columns={','.join(columns)}", f"--languages={FLAGS.language}"),
         # A text that occurs twice would be its own negative.
-        *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
+        *(f"--vocab_file={start}", "--repeated=either", "--drop_empty", "--keep_text"),
         f"--output_dir={folder / 'records'}",
+    )
+    # The vectors are those of the tokens that the training reads.
+    length = min(_recipe()["task"]["train_data"]["seq_length"], directory.max_seq_length)
+    stages.run(
+        "vectors before",
+        folder / "taught",
+        *("-m", module_of("data_prep.add_vectors"), f"--records={folder / 'records'}"),
+        *(f"--model={start}", f"--max_seq_length={length}", "--nokeep_text"),
+        f"--output_dir={folder / 'taught'}",
     )
     stages.run(
         "training",
         folder / "training",
         *("-m", module_of("experiments.train"), f"--experiment={_RECIPE}", "--mode=train"),
-        *(f"--init_checkpoint={start}", f"--data={folder / 'records'}"),
+        *(f"--init_checkpoint={start}", f"--data={folder / 'taught'}"),
         f"--config_file={fit_to_few(folder)}",
         *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.adapt import hold_out
 from official_cmlm.classifier import Classifier
+from official_cmlm.records.manifest import load_manifest
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
@@ -54,6 +55,8 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     vectors = after.encode(texts)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert np.abs(vectors - before.encode(texts)).max() > 1e-6
+    # The training has kept the texts near the vectors before.
+    assert load_manifest(tmp_path / "out.work" / "taught").vector_size == before.dimension
     state = (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
     assert (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns == state

@@ -52,7 +52,7 @@ def _reduced(name, folders):
             values |= {"min_document_tokens": 0}
         if objective in ("cmlm_cse", "diff_cse"):
             values |= {"lexical_layers": 1}
-        if objective == "distillation":
+        if objective in ("distillation", "pair_distillation"):
             values |= {"teacher_size": TEACHER_SIZE}
         path = records_of(folders, objective)
         # Spans of characters are masked in the text itself.
