@@ -78,7 +78,7 @@ def define_flags() -> None:
         flags.DEFINE_integer(name, default, meaning, lower_bound=low, upper_bound=1_000_000)
     for name, meaning in (
         ("absolute_margin", "A negative's cosine is at most the positive's minus this."),
-        ("relative_margin", "It is at most the positive's times 1 minus this."),
+        ("relative_margin", "It is at most the positive's minus this share of its absolute value."),
     ):
         flags.DEFINE_float(name, None, f"{meaning} Default: any.", 0, 2)
     flags.DEFINE_float("min_score", None, "Least cosine of a negative. Default: any.", -1, 1)

@@ -594,7 +594,7 @@ def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[st
         if not _is_plain(field.type):
             raise UserError(
                 f"{path}: its column {field.name!r:.80} has the type {field.type!s:.60}, which"
-                " is no text, number, date or time; write it as strings, or choose another"
+                " is not text, a number, a date or a time; write it as strings, or choose another"
             )
     others = {
         chunk.path_in_schema

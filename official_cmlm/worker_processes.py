@@ -55,8 +55,8 @@ class Processes:
             return result()
         except BrokenProcessPool:
             raise UserError(
-                "a process that embeds texts has died, perhaps for want of memory; use fewer "
-                "processes"
+                "a process that embeds texts has died, perhaps because memory ran out; use "
+                "fewer processes"
             ) from None
 
     def close(self) -> None:

@@ -179,7 +179,7 @@ def test_parquet_of_other_encodings(tmp_path, encoding, kind):
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"text": pa.array([b"a"])}, "its column 'text' has the type binary, which is no text"),
+        ({"text": pa.array([b"a"])}, "its column 'text' has the type binary, which is not text"),
         ({"text": pa.array([b"a"], pa.binary(1))}, "type fixed_size_binary"),
         ({"text": pa.array([b"a"], pa.binary_view())}, "type binary_view"),
         ({"text": pa.array([["a"]])}, "type list"),

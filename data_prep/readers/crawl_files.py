@@ -67,7 +67,7 @@ def records(
             raise error.at(path, f"after record {read}") from None
         except OSError as error:
             raise UserError(
-                f"{path}: not a crawl file behind record {read} ({error}); fetch the file again,"
+                f"{path}: not a crawl file after record {read} ({error}); fetch the file again,"
                 " or choose another --reader"
             ) from None
         if not file.tell():
@@ -77,7 +77,7 @@ def records(
 
 
 def _cut_short(path: str, number: int) -> UserError:
-    return UserError(f"{path}: is cut short in or behind record {number}; fetch the file again")
+    return UserError(f"{path}: is cut short in or after record {number}; fetch the file again")
 
 
 class _Tail:

@@ -139,7 +139,7 @@ def iter_blocks(
     chunk_bytes = min(chunk_bytes, options.max_line_bytes)
 
     def line(number: int) -> str:
-        return f"{number} behind byte {start}" if start else str(number)
+        return f"{number} after byte {start}" if start else str(number)
 
     try:
         # The byte before tells whether a line begins at `start`.

@@ -223,7 +223,7 @@ class EncoderConfig:
         if self.relative_position_buckets % 4:
             raise UserError(
                 f"encoder.relative_position_buckets ({self.relative_position_buckets}) must be a "
-                "multiple of 4: half of them are for tokens behind, half of these for single steps"
+                "multiple of 4: half of them are for later tokens, half of these for single steps"
             )
         if self.relative_position_buckets and self.remat != "none":
             raise UserError(

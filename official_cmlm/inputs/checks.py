@@ -52,7 +52,7 @@ def check_running_text(
     """
     if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
         raise UserError(
-            f"{config.named_folders}: the records do not hold how ids change behind a space, so "
+            f"{config.named_folders}: the records do not hold how ids change after a space, so "
             f'{type(view).__name__} would join sentences without one ("read.The"); make them again '
             "with this release"
         )

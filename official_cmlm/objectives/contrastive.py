@@ -111,7 +111,7 @@ class ContrastiveConfig(InBatchConfig):
         super().check(encoder_config, where)
         if self.matryoshka_dims and self.projection_head != "none":
             raise UserError(
-                f"{where}.matryoshka_dims would cut vectors behind the projection head, which is "
+                f"{where}.matryoshka_dims would cut vectors after the projection head, which is "
                 f"not exported; set {where}.projection_head to none"
             )
 

@@ -215,17 +215,17 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     held = replaced.row_lengths() > 0
     wanted = tf.where(held, counts, tf.zeros_like(counts))
     for each in (replaced, replacing):
-        require(each.row_lengths() == wanted, "not every sentence has ids behind a space")
+        require(each.row_lengths() == wanted, "not every sentence has ids after a space")
     index = tf.where(tf.gather(held, lengths.value_rowids()))
     shape = tf.shape(lengths.values, tf.int64)
     replaced = tf.scatter_nd(index, replaced.values, shape)
     replacing = tf.scatter_nd(index, replacing.values, shape)
     for each in (replaced, replacing):
-        require(each >= 0, "a number of ids behind a space is negative")
+        require(each >= 0, "a number of ids after a space is negative")
     require(replaced <= lengths.values, "more ids are replaced than there are")
     # A sentence of which nothing is replaced keeps its length.
     left = lengths.values - replaced + replacing
-    require(tf.minimum(lengths.values, 1) <= left, "a sentence has no id behind a space")
+    require(tf.minimum(lengths.values, 1) <= left, "a sentence has no id after a space")
     return replaced, replacing
 
 

@@ -205,7 +205,7 @@ def _common(manifest: Manifest) -> tuple[str, ...]:
         f"{manifest.vocabulary.get('hash')} ({manifest.vocabulary.get('size')} entries)",
         "labels" if manifest.labels else "no labels",
         str(manifest.row_size),
-        "ids behind a space" if manifest.after_space else "no ids behind a space",
+        "ids after a space" if manifest.after_space else "no ids after a space",
         str(manifest.vectors or "none"),
     )
 

@@ -160,12 +160,13 @@ def groups(
       int64 `[n]`: the group of each vector, 0 for the largest group; -1 for vectors without one.
 
     Raises:
-      ValueError: for vectors of another shape or length, or `least` below 1.
+      ValueError: for vectors of another shape or length, another threshold, or `least` below 1.
     """
     from scipy.sparse import coo_array
     from sklearn.cluster import DBSCAN
 
     vectors = _checked(vectors)
+    _check_threshold(threshold)
     if least < 1:
         raise ValueError(f"least must be at least 1, got {least}")
     if not len(vectors):

@@ -120,7 +120,7 @@ def test_alberts_tokenizer(sources):
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_a_bias_by_distance_in_every_way_to_encode(tmp_path, sources, pooling):
-    """At single positions, behind padding and with dense inputs, in training and in `encode`."""
+    """At single positions, after padding and with dense inputs, in training and in `encode`."""
     config = sources["mpnet"].config.replace(pooling=pooling)
     model = build(dataclasses.replace(sources["mpnet"], config=config))[0]
     arrays = expected("mpnet")

@@ -151,8 +151,8 @@ def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
     encoder, notes = _loaded("simcse/bert_base", start)
     assert (encoder.pooling, encoder.normalize) == ("cls", False)
     assert notes == [
-        f"task.encoder.pooling: cls, the experiment's, as that is no sentence encoder; {start} has "
-        "mean",
+        f"task.encoder.pooling: cls, the experiment's, as that is not a sentence encoder; {start} "
+        "has mean",
         f"length for encoding: 40 tokens, kept from {start}; the training reads 32",
     ]
 

@@ -50,7 +50,7 @@ def test_the_first_segment_gets_the_odd_token():
 
 
 def test_shapes_are_known_where_the_length_is():
-    """As Keras layers behind it want them."""
+    """As Keras layers after it expect them."""
     tokens = tf.ragged.constant([[1], []], tf.int32)
     function = tf.function(lambda tokens: pack([tokens], 6, SPECIAL), autograph=False)
     spec = tf.RaggedTensorSpec([None, None], tf.int32)

@@ -207,7 +207,7 @@ def test_merged_counts():
         ({"row_size": 3}, "numbers of pairs a row: 1 and 3"),
         (
             {"vocabulary": {"hash": "a", "size": 9, "after_space": True}},
-            "no ids behind a space and",
+            "no ids after a space and",
         ),
     ],
 )

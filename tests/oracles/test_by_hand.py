@@ -90,7 +90,7 @@ def _exp(cosine):
 
 
 def test_mean_positives_by_hand():
-    """The p-th positive of anchor i stands p times AN rows behind the first one's."""
+    """The p-th positive of anchor i stands p times AN rows after the first one's."""
     positives = [[1.0, 0.0], [0.0, 2.0], [3.0, 2.0], [4.0, 4.0]]
     np.testing.assert_allclose(contrastive.mean_positives(positives, 2), [[2.0, 1.0], [2.0, 3.0]])
 

@@ -89,8 +89,8 @@ NONSENSE = {
     "an id beyond the vocabulary": _record(token_ids=_ids(5, 6, 7, 10**6)),
     "lengths beyond the ids": _record(sentence_lengths=_ids(2, 200)),
     "a negative length": _record(sentence_lengths=_ids(6, -2)),
-    "ids behind a space without lengths": _after_space([9], [], []),
-    "an id behind a space beyond the vocabulary": _after_space([9, 10**6], [1, 1], [1, 1]),
+    "ids after a space without lengths": _after_space([9], [], []),
+    "an id after a space beyond the vocabulary": _after_space([9, 10**6], [1, 1], [1, 1]),
 }
 MORE_NONSENSE = {
     "nothing": b"",
@@ -100,13 +100,13 @@ MORE_NONSENSE = {
     "an id of more than 32 bits": _record(token_ids=_ids(5, 6, 7, 2**40 + 5)),
     "a negative id": _record(token_ids=_ids(5, 6, 7, -1)),
     "lengths of half the ids": _record(sentence_lengths=_ids(1, 1)),
-    "ids behind a space of one sentence": _after_space([9], [1], [1]),
-    "fewer ids behind a space than lengths": _after_space([9], [1, 1], [1, 0]),
+    "ids after a space of one sentence": _after_space([9], [1], [1]),
+    "fewer ids after a space than lengths": _after_space([9], [1, 1], [1, 0]),
     "more ids replaced than there are": _after_space([9, 9], [1, 1], [1, 3]),
     "a negative number of ids replaced": _after_space([9, 9], [1, 1], [1, -1]),
-    "a negative number of ids behind a space": _after_space([9], [2, -1], [1, 1]),
-    "a sentence that is nothing behind a space": _after_space([9], [1, 0], [1, 2]),
-    "a negative id behind a space": _after_space([9, -3], [1, 1], [1, 1]),
+    "a negative number of ids after a space": _after_space([9], [2, -1], [1, 1]),
+    "a sentence that is nothing after a space": _after_space([9], [1, 0], [1, 2]),
+    "a negative id after a space": _after_space([9, -3], [1, 1], [1, 1]),
 }
 
 

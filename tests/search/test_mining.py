@@ -118,6 +118,7 @@ def test_nothing_has_no_neighbours():
         (lambda: duplicates(VECTORS[0]), r"give vectors \[n, dim\]"),
         (lambda: paraphrases(VECTORS, 1.1), "-1 to 1"),
         (lambda: duplicates(VECTORS, float("nan")), "-1 to 1"),
+        (lambda: groups(VECTORS, 5.0), "-1 to 1"),
         (lambda: paraphrases(VECTORS, most=0), "at least 1"),
         (lambda: cluster(VECTORS, 61), "1 to 60"),
         (lambda: groups(VECTORS, least=0), "at least 1"),

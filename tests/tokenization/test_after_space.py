@@ -1,4 +1,4 @@
-"""Ids behind a space: sentences joined by their ids are the ids of the joined sentences."""
+"""Ids after a space: sentences joined by their ids are the ids of the joined sentences."""
 
 import dataclasses
 
@@ -47,7 +47,7 @@ def test_any_run(tokenizers, sentences):
 
 
 def test_by_hand(small):
-    """A word behind a space is another entry; a mark gets a space in front; equal ends stay."""
+    """A word after a space is another entry; a mark gets a space in front; equal ends stay."""
     tokenizer = build_tokenizer(small)
     texts = ["tree", "!", "'s a", "tree x"]
     rows, after = tokenizer.tokenize(texts).to_list(), tokenizer.after_space(texts)

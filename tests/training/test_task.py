@@ -183,6 +183,6 @@ def test_records_that_would_join_sentences_without_a_space(tmp_path):
     SentenceEncoderTask(config)
     del manifest.vocabulary["after_space"]
     manifest.save(tmp_path)
-    with pytest.raises(UserError, match="do not hold how ids change behind a space"):
+    with pytest.raises(UserError, match="do not hold how ids change after a space"):
         SentenceEncoderTask(config)
     SentenceEncoderTask(task_config(tmp_path, {"mlm": SETTINGS["mlm"]}))

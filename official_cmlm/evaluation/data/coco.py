@@ -100,7 +100,7 @@ def _images(features: Any, size: int) -> np.ndarray:
             raise Refused(f"features is a {type(features).__name__}, not rows of numbers")
         shapes = {getattr(row, "shape", None) for row in features}
         if None in shapes or len(shapes) > 1:
-            raise Refused("features is no list of arrays of one shape")
+            raise Refused("features is not a list of arrays of one shape")
         # A pickle may name one row many times, which would expand to more than the file holds.
         if len(features) * features[0].nbytes > size:
             raise Refused(f"features has {len(features)} rows, more than its file holds")

@@ -170,7 +170,7 @@ def _read_beside_a_good_file(path, content):
 @pytest.mark.parametrize("content", [b"not a crawl file\n" * 50, b"\x00" * 500, b"WARC/1.0\r\n"])
 def test_another_kind_of_file(tmp_path, content):
     """Another file is an error, not an empty file."""
-    with pytest.raises(UserError, match="x.wet: (not a crawl file behind|is cut short)"):
+    with pytest.raises(UserError, match="x.wet: (not a crawl file after|is cut short)"):
         _read(tmp_path / "x.wet", content)
 
 

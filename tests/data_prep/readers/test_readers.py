@@ -320,7 +320,7 @@ def test_faults(tmp_path):
     ):
         _read(path, (middle + 1, size))
     assert len(_read(path, (3 * middle + 1, size))[0]) == 2
-    with pytest.raises(UserError, match=r"a\.jsonl:1 behind byte 5: the line is longer than 10"):
+    with pytest.raises(UserError, match=r"a\.jsonl:1 after byte 5: the line is longer than 10"):
         list(iter_blocks(str(path), Counts(), ReadOptions(max_line_bytes=10), part=(5, size)))
 
 

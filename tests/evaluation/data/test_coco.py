@@ -46,8 +46,8 @@ def test_publishers_form(tmp_path, as_dict):
     ("changes", "message"),
     [
         ({"features": 3}, "features is a int, not rows of numbers"),
-        ({"features": ["a"]}, "features is no list of arrays of one shape"),
-        ({"features": [np.zeros(3), np.zeros(4)]}, "features is no list of arrays of one shape"),
+        ({"features": ["a"]}, "features is not a list of arrays of one shape"),
+        ({"features": [np.zeros(3), np.zeros(4)]}, "features is not a list of arrays of one shape"),
         ({"features": np.zeros(3)}, r"features has the shape \(3,\)"),
         ({"features": np.zeros([0, 3])}, r"features has the shape \(0, 3\)"),
         ({"features": np.full([4, 3], np.nan)}, "values that are not finite"),

@@ -68,7 +68,7 @@ def test_folders(tmp_path):
     """The first that exists; `.` is the root; an error names the first and the hint."""
     (tmp_path / "b").mkdir()
     (tmp_path / "c").mkdir()
-    (tmp_path / "a").write_text("a file is no folder")
+    (tmp_path / "a").write_text("a file is not a folder")
     data = DataFolder(tmp_path)
     assert data.folder("a", "b", "c", hint="h") == tmp_path / "b"
     assert data.folder("z", ".", hint="h").samefile(tmp_path)

@@ -76,7 +76,7 @@ def test_a_damaged_row_does_not_change_the_others(tmp_path):
 
 
 def test_a_sentence_of_several_lines_is_one_row(tmp_path):
-    """Else the rows behind it would not be aligned any more."""
+    """Else the rows after it would not be aligned any more."""
     whole = [["d", 'e "f"']] * 9
     rows = [['first\n"second"', "x"], ["c", 'x\n\n"y"'], *whole]
     assert _read(tmp_path, _written(rows)) == ['first\n"second"', "c", *("d" * 9)]

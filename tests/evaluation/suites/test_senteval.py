@@ -209,7 +209,7 @@ def test_configurations_and_solvers(senteval_data, configuration, solver):
 
 
 def test_pair_features():
-    """|u - v| and u∗v, for SNLI behind u and v, whichever rows are asked for."""
+    """|u - v| and u∗v, for SNLI after u and v, whichever rows are asked for."""
     u, v = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 0.5], [1.0, 1.0]])
     assert PairFeatures(u, v)[np.array([1])].tolist() == [[2, 3, 3, 4]]
     both = PairFeatures(u, v, with_both=True)
