@@ -39,39 +39,50 @@ class TextPairs(PairView):
     Attributes:
       seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
       special: ids of the special tokens.
-      negatives: whether the pair's hard negative is read too, as `negative`; `has_negative` is 1
-        where there is one; else it is 0, and `negative` has special tokens only.
-      vector_size: components of the teacher's vectors, which are read too, float16 `first_vector`
-        and `second_vector`; 0 (default): they are not.
     """
 
     seq_length: int
     special: SpecialIds
-    negatives: bool = False
-    vector_size: int = 0
-
-    @property
-    def sequences(self) -> tuple[str, ...]:
-        return ("first", "second", "negative") if self.negatives else ("first", "second")
-
-    @property
-    def scalars(self) -> tuple[str, ...]:
-        taught = ("first_vector", "second_vector") if self.vector_size else ()
-        return (*taught, "has_negative") if self.negatives else taught
 
     def __call__(self, block: PairBlock) -> Examples:
         limit = self.seq_length - 2
-        examples = {
+        return {
             "first": with_specials(block.first[:, :limit], self.special),
             "second": with_specials(block.second[:, :limit], self.special),
             "key": block.keys,
         }
-        if self.negatives:
-            examples["negative"] = with_specials(block.negative[:, :limit], self.special)
-            examples["has_negative"] = tf.cast(block.negative.row_lengths() > 0, tf.int32)
-        if self.vector_size:
-            examples["first_vector"], examples["second_vector"] = tf.unstack(block.vectors, axis=1)
-        return examples
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTriples(TextPairs):
+    """As `TextPairs`, and the pair's hard negative as `negative`.
+
+    `has_negative` is 1 where there is one; else it is 0, and `negative` has special tokens only.
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("first", "second", "negative")
+    scalars: ClassVar[tuple[str, ...]] = ("has_negative",)
+
+    def __call__(self, block: PairBlock) -> Examples:
+        limit = self.seq_length - 2
+        return {
+            **super().__call__(block),
+            "negative": with_specials(block.negative[:, :limit], self.special),
+            "has_negative": tf.cast(block.negative.row_lengths() > 0, tf.int32),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtPairs(TextPairs):
+    """As `TextPairs`, with the teacher's vectors, float16 `first_vector` and `second_vector`."""
+
+    vector_size: int = 0
+
+    scalars: ClassVar[tuple[str, ...]] = ("first_vector", "second_vector")
+
+    def __call__(self, block: PairBlock) -> Examples:
+        first, second = tf.unstack(block.vectors, axis=1)
+        return {**super().__call__(block), "first_vector": first, "second_vector": second}
 
 
 @dataclasses.dataclass(frozen=True)

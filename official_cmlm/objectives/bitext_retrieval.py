@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import TextPairs, one_language
+from official_cmlm.inputs.pair_views import TaughtPairs, TextPairs, TextTriples, one_language
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
@@ -68,9 +68,12 @@ class BitextRetrievalConfig(RetrievalConfig):
             )
 
     def view(self, data: DataConfig, facts: RecordFacts) -> TextPairs:
-        # The teacher's vectors are for `pair_distillation`, which then shares this pipeline.
-        negatives = self.hard_negatives and facts.negatives
-        return TextPairs(data.seq_length, facts.special, negatives, facts.vector_size)
+        if self.hard_negatives and facts.negatives:
+            return TextTriples(data.seq_length, facts.special)
+        if facts.vector_size:
+            # `pair_distillation` reads the same view, so that both share a batch.
+            return TaughtPairs(data.seq_length, facts.special, facts.vector_size)
+        return TextPairs(data.seq_length, facts.special)
 
 
 @register("bitext_retrieval")

@@ -15,7 +15,7 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import TextPairs
+from official_cmlm.inputs.pair_views import TaughtPairs
 from official_cmlm.inputs.views import RecordFacts, TaughtSentences, View
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
 from official_cmlm.losses.distillation import similarity_error, teacher_distance
@@ -162,7 +162,7 @@ class PairDistillationConfig(DistillationConfig):
     record_kind: ClassVar[str] = "pairs"
 
     def view(self, data: DataConfig, facts: RecordFacts) -> View:
-        return TextPairs(data.seq_length, facts.special, facts.negatives, facts.vector_size)
+        return TaughtPairs(data.seq_length, facts.special, facts.vector_size)
 
 
 @register("pair_distillation")

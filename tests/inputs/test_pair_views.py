@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
+from official_cmlm.inputs.pair_views import InferencePairs, TextPairs, TextTriples
 from official_cmlm.records.pairs import PairBlock
 from tests.inputs.blocks import SLOW, SPECIAL, wrap
 
@@ -71,7 +71,7 @@ def test_text_triples(pairs):
     """As text pairs, and the third text, cut too; where there is none, `has_negative` is 0."""
     block = _block(pairs)
     third = tf.ragged.constant([third for *_, third in pairs], tf.int32, ragged_rank=1)
-    view = TextPairs(7, SPECIAL, negatives=True)
+    view = TextTriples(7, SPECIAL)
     examples = view(dataclasses.replace(block, negative=third))
     expected = TextPairs(7, SPECIAL)(block)
     assert set(examples) == {*expected, "negative", "has_negative"}
