@@ -4,9 +4,10 @@
         --output_dir=data/taught
 
 A training with the objective `distillation` reads them. They are computed here once, by any encoder
-that this project opens. The student has the vocabulary of the records; the teacher reads their
-text, so the records must hold it (--keep_text). The shards and the order of the records stay the
-same.
+that this project opens. The student has the vocabulary of the records. The teacher reads their
+text, with its default prompt, if they hold it (--keep_text); otherwise it must have the same
+vocabulary and reads the token ids, without a prompt. The shards and the order of the records stay
+the same.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from absl import flags
 
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
+from official_cmlm.records.teacher_vectors import texts_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,23 +46,28 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    from official_cmlm.records.manifest import join, load_manifest
+    from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
+    from official_cmlm.records.teacher_vectors import token_ids_of
+    from official_cmlm.tokenization.vocabulary import token_rows
 
     from .output.folder import check_place, filled_folder
 
     manifest = load_manifest(FLAGS.records)
-    if not manifest.keep_text:
-        raise UserError(
-            f"--records={FLAGS.records}: the records hold no text for the teacher to read; make "
-            "them again with --keep_text"
-        )
     check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
     cli.import_tensorflow()
     from official_cmlm.encoders import load_model
 
-    teacher = load_model("bulk")
+    teacher, read = load_model("bulk"), texts_of
+    encode = teacher.encode
+    if not manifest.keep_text:
+        if load_records_vocabulary(FLAGS.records, manifest).hash != teacher.vocabulary.hash:
+            raise UserError(
+                f"--records={FLAGS.records}: the records hold no text for the teacher to read, and "
+                "it has another vocabulary; make them again with --keep_text"
+            )
+        read, encode = token_ids_of, lambda rows: teacher.encode_rows(token_rows(rows))
     with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        taught = write_taught(FLAGS.records, folder, teacher.encode, FLAGS.model, FLAGS.keep_text)
+        taught = write_taught(FLAGS.records, folder, encode, FLAGS.model, FLAGS.keep_text, read)
     print(
         f"{FLAGS.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
         f"components by {FLAGS.model}"
@@ -70,19 +77,27 @@ def main(argv: list[str]) -> None:
 def write_taught(
     records: str | os.PathLike,
     folder: Path,
-    encode: Callable[[list[str]], "np.ndarray"],
+    encode: Callable[[list], "np.ndarray"],
     model: str,
     keep_text: bool,
+    read: Callable[["tf.train.Example", str], list] = texts_of,
 ) -> "Manifest":
-    """Copies records that hold their text into an empty folder, and adds the vectors of the text.
+    """Copies records into an empty folder, and adds the vectors of their texts.
 
-    `encode`, the teacher, turns texts into float `[texts, size]`; `model` is the teacher's name.
-    Returns the new manifest, which is in `folder` too.
+    Args:
+      records, folder: the folders that are read and written.
+      encode: the teacher, which turns results of `read` into float `[texts, size]`.
+      model: the teacher's name.
+      keep_text: whether the new records hold the text too, if there is one.
+      read: returns the texts of a record, or their token ids.
+
+    Returns:
+      The new manifest, which is in `folder` too.
     """
     import numpy as np
 
     from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
-    from official_cmlm.records.teacher_vectors import add_vectors, texts_of
+    from official_cmlm.records.teacher_vectors import add_vectors
 
     from .output.folder import ShardWriter
 
@@ -92,7 +107,7 @@ def write_taught(
     with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
         for shard in manifest.shards:
             found = _read(join(records, shard.name))
-            texts = [texts_of(record, manifest.kind) for record in found]
+            texts = [read(record, manifest.kind) for record in found]
             vectors = _encoded([text for some in texts for text in some], encode, bar.update)
             size = vectors.shape[1]
             parts = np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
@@ -102,7 +117,10 @@ def write_taught(
     load_records_vocabulary(records, manifest).save(folder)
     described = {"model": model, "size": size}
     taught = dataclasses.replace(
-        manifest, shards=writer.shards, keep_text=keep_text, vectors=described
+        manifest,
+        shards=writer.shards,
+        keep_text=keep_text and manifest.keep_text,
+        vectors=described,
     )
     taught.save(folder)
     return taught
@@ -116,7 +134,7 @@ def _read(path: str) -> list["tf.train.Example"]:
 
 
 def _encoded(
-    texts: list[str], encode: Callable[[list[str]], "np.ndarray"], update: Callable[[int], object]
+    texts: list, encode: Callable[[list], "np.ndarray"], update: Callable[[int], object]
 ) -> "np.ndarray":
     """Returns the vectors of texts, float32 `[texts, size]`; embeds the texts in pieces."""
     import numpy as np

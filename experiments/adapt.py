@@ -115,29 +115,21 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
     return folder / "train.jsonl", held_out
 
 
-def fit_to_few(folder: Path) -> Path:
-    """Writes a smaller batch and fewer steps than those of `recipes/pairs` where pairs are few.
+def fit_to_few(folder: Path, config: Any) -> Path:
+    """Writes a file into `folder` with the batch size and steps for its records; returns its path.
 
-    Returns:
-      A file in `folder` with these settings; without any if pairs are many.
+    Where pairs are few, both are smaller than those of `config`, the training's experiment.
     """
     from official_cmlm.records.manifest import load_manifest
 
-    data, trainer = _recipe()["task"]["train_data"], _recipe()["trainer"]
-    pairs, loop = load_manifest(folder / "records").records, trainer["steps_per_loop"]
-    size = min(data["global_batch_size"], pairs)
+    pairs, loop = load_manifest(folder / "records").records, config.trainer.steps_per_loop
+    size = min(config.task.train_data.global_batch_size, pairs)
     steps = max(1, _MOST_EPOCHS * pairs // (size * loop)) * loop
-    settings = {}
-    if steps < trainer["train_steps"]:
-        settings["task"] = {"train_data": {"global_batch_size": size}}
+    settings = {"task": {"train_data": {"global_batch_size": size}}}
+    if steps < config.trainer.train_steps:
         settings["trainer"] = {"train_steps": steps}
     atomic_write_text(folder / "few_pairs.yaml", yaml.safe_dump(settings))
     return folder / "few_pairs.yaml"
-
-
-@functools.cache
-def _recipe() -> dict[str, Any]:
-    return yaml.safe_load(registry.experiment_files()[_RECIPE].read_text(encoding="utf-8"))
 
 
 def average(start: Path, trained: Path, output: Path) -> None:
@@ -245,8 +237,7 @@ def main(argv: list[str]) -> None:
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.input_files import expand_inputs
 
-    directory = encoder_directory_of(find_encoder(FLAGS.model))
-    start = directory.path
+    start = encoder_directory_of(find_encoder(FLAGS.model)).path
     if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):
         raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
     folder.mkdir(parents=True, exist_ok=True)
@@ -254,6 +245,9 @@ def main(argv: list[str]) -> None:
         train_classifier(start, *hold_out(FLAGS.input, columns, folder), output)
         print(FLAGS.output_dir)
         return
+    cli.import_tensorflow()
+    # A wrong override is found before the stages.
+    config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     stages = Stages(folder, (30, 150, 600) if columns else (10, 30, 150, 600))
@@ -274,16 +268,14 @@ def main(argv: list[str]) -> None:
         *("-m", module_of("data_prep.create_pairs"), "--format=table", f"--input={training}"),
         *(f"--columns={','.join(columns)}", f"--languages={FLAGS.language}"),
         # A text that occurs twice would be its own negative.
-        *(f"--vocab_file={start}", "--repeated=either", "--drop_empty", "--keep_text"),
+        *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
         f"--output_dir={folder / 'records'}",
     )
-    # The vectors are those of the tokens that the training reads.
-    length = min(_recipe()["task"]["train_data"]["seq_length"], directory.max_seq_length)
     stages.run(
         "vectors before",
         folder / "taught",
         *("-m", module_of("data_prep.add_vectors"), f"--records={folder / 'records'}"),
-        *(f"--model={start}", f"--max_seq_length={length}", "--nokeep_text"),
+        *(f"--model={start}", f"--max_seq_length={config.task.train_data.seq_length}"),
         f"--output_dir={folder / 'taught'}",
     )
     stages.run(
@@ -291,7 +283,7 @@ def main(argv: list[str]) -> None:
         folder / "training",
         *("-m", module_of("experiments.train"), f"--experiment={_RECIPE}", "--mode=train"),
         *(f"--init_checkpoint={start}", f"--data={folder / 'taught'}"),
-        f"--config_file={fit_to_few(folder)}",
+        f"--config_file={fit_to_few(folder, config)}",
         *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )
     average(start, folder / "training", output)

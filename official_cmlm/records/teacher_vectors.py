@@ -5,6 +5,7 @@ its hard negative: the vector of that text by a frozen teacher, float16 in littl
 manifest says how many components they have and which teacher gave them.
 """
 
+import itertools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,15 @@ def texts_of(record: "tf.train.Example", kind: str) -> list[str]:
     stored = record.features.feature["text"].bytes_list.value
     chosen = stored[:_TEXTS_OF_PAIR] if kind == "pairs" else stored
     return [text.decode("utf-8") for text in chosen]
+
+
+def token_ids_of(record: "tf.train.Example", kind: str) -> list[list[int]]:
+    """Returns the token ids of each text of a record that gets a vector, without special ones."""
+    feature = record.features.feature
+    lengths = feature["lengths" if kind == "pairs" else "sentence_lengths"].int64_list.value
+    chosen = lengths[:_TEXTS_OF_PAIR] if kind == "pairs" else lengths
+    ids = feature["token_ids"].int64_list.value
+    return [ids[end - n : end] for n, end in zip(chosen, itertools.accumulate(chosen))]
 
 
 def add_vectors(record: "tf.train.Example", vectors: "np.ndarray", text: bool) -> bytes:

@@ -5,11 +5,13 @@ import pytest
 import tensorflow as tf
 
 from data_prep import add_vectors
+from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import make_documents, write_encoder, write_records
 from tests.data_prep.binaries import run_binary
+from tests.pairs_helpers import triples, write_pairs
 
 
 def _examples(folder):
@@ -36,8 +38,32 @@ def test_each_sentence_has_its_vector(tmp_path, vocabulary, keep_text):
         assert old["token_ids"] == new["token_ids"] and ("text" in new) == keep_text
 
 
+@pytest.mark.parametrize("kind", ["documents", "pairs"])
+def test_a_teacher_of_the_same_vocabulary_reads_the_ids(tmp_path, vocabulary, kind):
+    """The vectors are those of the text without the default prompt, cut to the given length."""
+    teacher = write_encoder(tmp_path / "teacher", vocabulary)
+    write_settings(teacher, EncodingSettings({"query": "the cat "}, "query"))
+    for name, kept in (("plain", False), ("with_text", True)):
+        if kind == "pairs":
+            write_pairs(tmp_path / name, triples(9), vocabulary, keep_text=kept)
+        else:
+            write_records(tmp_path / name, make_documents(4), vocabulary, keep_text=kept)
+    values = {"records": tmp_path / "plain", "model": teacher, "output_dir": tmp_path / "taught"}
+    assert not run_binary(add_vectors, **values, max_seq_length=6)
+    manifest, taught = _examples(tmp_path / "taught")
+    assert not manifest.keep_text
+    encoder = SentenceEncoder.load(teacher, 6)
+    for old, new in zip(_examples(tmp_path / "with_text")[1], taught, strict=True):
+        texts = [text.decode() for text in old["text"].bytes_list.value]
+        stored = [np.frombuffer(row, "<f2") for row in new["teacher_vectors"].bytes_list.value]
+        expected = encoder.encode(texts[: len(stored)], prompt="", on_long="ignore")
+        assert len(stored) == (2 if kind == "pairs" else len(texts))
+        np.testing.assert_allclose(stored, expected, atol=2e-3)
+        assert old["token_ids"] == new["token_ids"] and "text" not in new
+
+
 def test_records_without_text_are_refused(tmp_path, vocabulary):
-    """The teacher reads text: its vocabulary is another one."""
+    """A teacher of another vocabulary reads text."""
     write_records(tmp_path / "plain", make_documents(2), vocabulary)
     values = {"records": tmp_path / "plain", "model": "mini-en", "output_dir": tmp_path / "out"}
     with pytest.raises(UserError, match="hold no text for the teacher .* with --keep_text"):

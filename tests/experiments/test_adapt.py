@@ -142,6 +142,7 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
         ),
         ({"model": "nowhere"}, "nowhere: no folder, encoder that ships"),
         ({"input": "none.txt"}, "none.txt: no such file"),
+        ({"params_override": "trainer.steps=1"}, "unknown key trainer.steps"),
     ],
 )
 def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatch, capsys):
