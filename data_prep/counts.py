@@ -55,7 +55,7 @@ _UNITS = {
 
 
 def is_loss(name: str) -> bool:
-    """Whether a counter counts what was left out; else it counts what was changed or noted."""
+    """Returns whether a counter counts what was left out, and not what was changed or noted."""
     return name not in NOTED
 
 

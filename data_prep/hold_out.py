@@ -25,7 +25,7 @@ FLAGS = flags.FLAGS
 
 
 def is_held_out(document: Document, share: float) -> bool:
-    """Whether a document belongs to the held-out part; `share` is that part's size, 0 to 1."""
+    """Returns whether a document is held out; `share` is the size of the held-out part, 0 to 1."""
     digest = hashlib.sha256("\n".join(document.paragraphs).encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
 

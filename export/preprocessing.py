@@ -176,7 +176,7 @@ def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def is_lower_case(vocabulary: Vocabulary) -> bool:
-    """Whether the tokenizer lower-cases; byte-level BPE never does."""
+    """Returns whether the tokenizer lower-cases; byte-level BPE never does."""
     return bool(getattr(vocabulary, "lower_case", False))
 
 

@@ -474,7 +474,7 @@ def check_own(folder: Path, own: str) -> None:
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
-    """Returns the path of the file `name` in a folder; the file `source` contains the name.
+    """Returns the path of `name`, which must lie in a folder; the file `source` contains the name.
 
     Raises:
       UserError: for absolute paths and paths that lead out of the folder.

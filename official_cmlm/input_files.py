@@ -19,7 +19,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names a file system of its own, as gs://bucket/name does."""
+    """Returns whether a path names a file system of its own, as gs://bucket/name does."""
     return _SCHEME.match(path) is not None
 
 
@@ -57,7 +57,7 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether a local or a remote path exists and is not a directory.
+    """Returns whether a local or a remote path exists and is not a directory.
 
     Raises:
       UserError: it is a pipe, a socket or a device; or its file system cannot be asked.

@@ -26,7 +26,7 @@ _TAG = re.compile(
 
 @functools.lru_cache(maxsize=4096)
 def is_language_tag(tag: str) -> bool:
-    """Whether a tag is well-formed, in upper or lower case, with hyphens or with underscores.
+    """Returns whether a tag is well-formed, in upper or lower case, with hyphens or underscores.
 
     It is not checked that there is such a language.
 

@@ -86,7 +86,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files are read.
+    """Settings of reading files.
 
     Attributes:
       form: one of `FORMATS`; `auto`: by the file's name.
@@ -609,7 +609,7 @@ def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[st
 
 
 def _is_read(column: str, names: list[str]) -> bool:
-    """Whether pyarrow reads a column for these names; it takes `a.b` as a part of `a`."""
+    """Returns whether pyarrow reads a column for these names; it takes `a.b` as a part of `a`."""
     return any(f"{column}.".startswith(f"{name}.") for name in names)
 
 
@@ -627,7 +627,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether values of a type are numbers, texts, booleans or dates."""
+    """Returns whether values of a type are numbers, texts, booleans or dates."""
     from pyarrow import types
 
     tests = (types.is_boolean, types.is_integer, types.is_floating, types.is_date, types.is_null)

@@ -62,7 +62,7 @@ def _holder(name, known, separator="."):
 
 
 def _allowed(unit, target, table):
-    """Whether the table lets a unit import another one."""
+    """Returns whether the table lets a unit import another one."""
     allowed = table[unit]
     return (
         unit == target

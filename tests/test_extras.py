@@ -65,7 +65,7 @@ def test_a_missing_package_is_named_where_it_is_needed(monkeypatch, package, ext
 
 
 def brings(package, distributions):
-    """Whether one of some distributions brings a package, by the name that is imported."""
+    """Returns whether one of some distributions brings a package, by the name that is imported."""
     names = PROVIDERS.get(package, [package])
     return not {name.lower().replace("_", "-") for name in names}.isdisjoint(distributions)
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 # First words that leave out the subject.
 WITHOUT_SUBJECT = {"What", "Of", "That", "Those", "Whose", "Which", "By"}
 # First words of a function's docstring beside verbs that end in "s".
-ALSO_VERBS = {"Is", "See", "Whether", "True", "Like", "Deprecated"}
+ALSO_VERBS = {"Is", "See", "True", "Like", "Deprecated"}
 EMPTY = {
     *("Defines the flags of the binary.", "Options of the suite.", "Settings."),
     *("Runs the benchmark.", "Starts the clock."),

@@ -114,7 +114,7 @@ def _splits(row_splits: np.ndarray, counts: Iterable[int]) -> Iterator[np.ndarra
 
 
 def _usable(row: Row, drop_empty: bool, counts: Counts) -> bool:
-    """Whether a row becomes records; counts why not."""
+    """Returns whether a row becomes records; counts why not."""
     for pair in row:
         if pair.label == _NO_GOLD_LABEL:
             drop_row(counts.counters, "pairs/without_gold_label", row)

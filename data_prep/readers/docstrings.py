@@ -74,7 +74,7 @@ def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
     Raises:
       UNPARSABLE: the source is not Python.
     """
-    # A good part of all files has no triple quotes, and so no long docstring.
+    # Many files have no triple quotes. They are not parsed, as their docstrings are short or none.
     if b'"""' not in source and b"'''" not in source:
         return []
     with warnings.catch_warnings(action="ignore"):

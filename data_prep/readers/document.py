@@ -43,7 +43,7 @@ def cut_id(document_id: str, stage: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read text; the flags check the values.
+    """Options of reading text; the flags check the values.
 
     Attributes:
       documents_by: "blank_line" (a blank line ends a document), "file" (a file is one) or "line" (a

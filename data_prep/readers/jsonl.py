@@ -76,7 +76,7 @@ def _lines(
 
 
 def _begins_document(line: bytes) -> bool:
-    """Whether a line begins a document, and does not continue the one before."""
+    """Returns whether a line begins a document, and does not continue the one before."""
     if b'"continues"' not in line:
         return True
     try:

@@ -29,7 +29,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 def is_plain(path: str) -> bool:
-    """Whether a file is local and not compressed, so that it can be read from its middle.
+    """Returns whether a file is local and not compressed, so that it can be read from its middle.
 
     False for a file that cannot be opened.
     """

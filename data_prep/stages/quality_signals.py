@@ -98,7 +98,7 @@ class Words:
         return np.count_nonzero(letters) / len(self)
 
     def has(self, some: frozenset[str], least: int) -> bool:
-        """Whether at least `least` of `some` occur as words, in any case, punctuation aside."""
+        """Returns whether `least` of `some` or more are words here, in any case, without marks."""
         # Most texts have enough of them as they are, and searching is faster than splitting.
         if sum(f" {word} " in self.text for word in some) >= least:
             return True
@@ -256,7 +256,7 @@ class Lines:
 
 
 def is_spaced(language: str) -> bool:
-    """Whether spaces divide the words of the language."""
+    """Returns whether spaces divide the words of the language."""
     return canonical_language(language) not in UNSPACED
 
 
@@ -266,7 +266,7 @@ def stop_words(language: str) -> frozenset[str]:
 
 
 def has_end_mark(paragraph: str) -> bool:
-    """Whether a paragraph ends with a sign that ends sentences or quotations."""
+    """Returns whether a paragraph ends with a sign that ends sentences or quotations."""
     return paragraph[-1:] in _END_MARKS or paragraph.rstrip(_CLOSING)[-1:] in _END_MARKS
 
 

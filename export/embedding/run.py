@@ -417,7 +417,7 @@ def _fault(job: Job, entry: Any, number: int, first_row: int) -> str | None:
 
 
 def _is_whole(folder: Path, entry: dict[str, Any], hashed: bool = False) -> bool:
-    """Whether a shard's files have their recorded sizes and, if `hashed`, their checksums."""
+    """Returns whether a shard's files have the recorded sizes and, if `hashed`, checksums."""
     for kind in ("", "ids_"):
         name = entry.get("ids" if kind else "file")
         if name is None:

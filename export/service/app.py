@@ -550,7 +550,7 @@ def _request_id(scope: Any) -> str:
 
 
 class _Slots:
-    """Gives each request a `_Slot`, and takes it back when its answer is sent."""
+    """The application with a `_Slot` for each request, until its answer is sent."""
 
     def __init__(self, app: Any, settings: Settings) -> None:
         self.app, self.log = app, settings.log

@@ -74,7 +74,7 @@ class Backend(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Computation:
-    """How an encoder's vectors are computed; see `SentenceEncoder.load`.
+    """The way to compute an encoder's vectors; see `SentenceEncoder.load`.
 
     Attributes:
       max_seq_length: longest text, in tokens; None: the encoder's own.

@@ -14,7 +14,7 @@ from official_cmlm.validation import OneOf, between, check_fields, read_fields
 
 @dataclasses.dataclass(frozen=True)
 class Pooling:
-    """How token outputs become one vector; all forward passes and exports read these facts.
+    """A way from token outputs to one vector; all forward passes and exports read these facts.
 
     Attributes:
       reduction: `mean` or `max` over tokens, or `first`, the first token's output alone.

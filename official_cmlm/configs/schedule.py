@@ -23,7 +23,7 @@ _CUT_SHARE, _LOWEST_SHARE = 0.1, 1 / 32
 
 @dataclasses.dataclass
 class ScheduleConfig(base_config.Config):
-    """How the learning rate rises and falls.
+    """The rise and fall of the learning rate.
 
     It rises over the steps of the warm-up to `peak` and then falls, until the last step of the
     training, to `end_share` of it. So `trainer.train_steps` alone makes a training shorter or

@@ -81,7 +81,7 @@ def mean_by_seed(values: Iterable[np.ndarray]) -> np.ndarray:
 
 @dataclasses.dataclass
 class SuiteReport:
-    """Collects the results of a suite.
+    """The results of a suite, collected while it runs.
 
     Attributes:
       scores: in the order in which they were added; each (task, metric) once.

@@ -98,7 +98,7 @@ class SuiteResults:
         return [metric for metric in self.metrics if metric.main]
 
     def is_average(self, task: str) -> bool:
-        """Whether a task is an average of others."""
+        """Returns whether a task is an average of others."""
         return bool(self.averages and re.fullmatch(self.averages, task))
 
 

@@ -29,7 +29,7 @@ class MaskTokens:
     Attributes:
       source: name of the sequence to copy, e.g. `second`.
       target: name of the masked copy in the batch.
-      rate: share of a sequence's tokens, special ones included, that are predicted.
+      rate: number of predictions as a share of the sequence's length, which counts special tokens.
       max_predictions: most predictions per sequence.
       special: ids of the special tokens.
       stream: number of a random stream; masked copies of one example need different streams to

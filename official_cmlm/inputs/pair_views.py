@@ -14,7 +14,7 @@ HYPOTHESIS_LANGUAGES = ("different", "same")
 
 
 def one_language(tag: str) -> bool:
-    """Whether both languages of a pair's tag are the same, e.g. `en-en`.
+    """Returns whether both languages of a pair's tag are the same, e.g. `en-en`.
 
     Language tags may have hyphens too (`zh-Hans-zh-Hans`), so the tag is split in the middle.
     """

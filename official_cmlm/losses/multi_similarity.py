@@ -22,6 +22,8 @@ def multi_similarity(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Computes a loss that moves mined pairs to the right side of a similarity.
 
+    The further a pair is on the wrong side, the larger is its gradient.
+
     With s the cosine, p_i the anchor's other view and λ the base (Wang et al. 2019, Eq. 16):
 
         ℓ_i = log(1 + exp(−α(s(a_i, p_i) − λ))) / α

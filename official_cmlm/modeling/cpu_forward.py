@@ -57,8 +57,9 @@ def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict
     time than many small ones where a request is one short text.
 
     Args:
-      arrays: weights by name. A layer that lacks one of these stays as it is. So does the last
-        layer if the pooling reads only the first token, because only that token has a query there.
+      arrays: weights by name. A layer stays as it is if one of its weights is missing, and so does
+        the last layer if the pooling reads only the first token, because only that token has a
+        query there.
       config: the encoder's config.
 
     Returns:

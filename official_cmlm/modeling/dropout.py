@@ -40,7 +40,7 @@ class DropoutStream:
 
 @dataclasses.dataclass(frozen=True)
 class DropoutMode:
-    """How one call of an encoder draws its dropout masks.
+    """The way in which one call of an encoder draws its dropout masks.
 
     Attributes:
       views: number of views of the same examples that are concatenated in the batch.

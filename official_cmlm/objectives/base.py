@@ -97,15 +97,15 @@ class ObjectiveConfig(base_config.Config):
         return []
 
     def needs_language_model_head(self) -> bool:
-        """Whether `head` must be built; all objectives share one."""
+        """Returns whether `head` must be built; all objectives share one."""
         return False
 
     def needs_trained_head(self) -> bool:
-        """Whether the training must start from an encoder with a trained head."""
+        """Returns whether the training must start from an encoder with a trained head."""
         return False
 
     def counts_padding(self) -> bool:
-        """Whether its loss depends on how far a batch is padded."""
+        """Returns whether its loss depends on how far a batch is padded."""
         return False
 
     def method_data(self) -> dict[str, Any]:

@@ -52,8 +52,8 @@ class CmlmConfig(MaskingConfig):
         they are also concatenated with each output that a masked token is predicted from, and a
         linear layer brings the result back to the hidden size (§5.1, Table 7 "skip"; the paper does
         not print the layer).
-      masking_rate: share of s2's tokens, special ones included, that are predicted. Default 0.3125:
-        80 of 256 (§3; Table 10).
+      masking_rate: number of predicted tokens as a share of s2's length, which counts special
+        tokens. Default 0.3125: 80 of 256 (§3; Table 10).
       max_predictions: most predictions a sequence. Default 80 (§3).
     """
 

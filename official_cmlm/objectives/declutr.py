@@ -198,7 +198,7 @@ class Declutr(Objective):
         return num_masked(*self._masked(features))
 
     def _compares_masked(self, encode: Encode) -> bool:
-        """Whether one pass over the masked anchors serves both losses: in training only."""
+        """Returns whether one pass over the masked anchors serves both losses: in training only."""
         config = self.config
         both = config.mlm_weight and config.contrastive_weight
         return bool(both and config.contrastive_on_masked_anchors and encode.training)

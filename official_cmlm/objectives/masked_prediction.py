@@ -28,8 +28,8 @@ class MaskingConfig(ObjectiveConfig):
     """Settings of an objective that predicts masked tokens.
 
     Attributes:
-      masking_rate: share of a sequence's tokens, special ones included, that are predicted. Default
-        0.15 (Devlin et al. 2019, §3.1).
+      masking_rate: number of predicted tokens as a share of the sequence's length, which counts
+        special tokens. Default 0.15 (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 77: 0.15 of 512, rounded as in
         BERT's release.
       bernoulli_masking: whether each token is chosen with probability `masking_rate` (DeCLUTR's and

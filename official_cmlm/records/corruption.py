@@ -45,7 +45,7 @@ def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
 
 
 def _is_of_records(error: Exception, folders: Sequence[str]) -> bool:
-    """Whether an error may come from records; for other missing files they are not all read."""
+    """Returns whether records may have caused an error, so that all of them are read."""
     if isinstance(error, tf.errors.NotFoundError):
         return any(folder in error.message for folder in folders)
     if isinstance(error, tf.errors.FailedPreconditionError):

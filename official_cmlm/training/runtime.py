@@ -62,7 +62,7 @@ def num_gpus(runtime: cfg.RuntimeConfig) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class XlaChoice:
-    """Whether XLA compiles the steps, and why.
+    """The decision whether XLA compiles the steps, and its reason.
 
     Attributes:
       compiled: whether XLA compiles the steps.
@@ -253,5 +253,5 @@ def create_strategy(runtime: cfg.RuntimeConfig) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the chief worker, which writes checkpoints and reports."""
+    """Returns whether this process is the chief worker, which writes checkpoints and reports."""
     return strategy.extended.should_checkpoint

@@ -182,7 +182,7 @@ def _chi_square(counts):
 
 
 def _close(counts, deviations=5):
-    """Whether the counts are as even as those of independent draws."""
+    """Returns whether the counts are as even as those of independent draws."""
     free = len(counts) - 1
     return abs(_chi_square(counts) - free) < deviations * math.sqrt(2 * free)
 

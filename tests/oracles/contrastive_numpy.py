@@ -268,7 +268,7 @@ def fuse(
 
 
 def finds_own(anchor: ArrayLike, candidates: Sequence[ArrayLike], own: int) -> bool:
-    """Whether candidate `own` is the one most similar to the anchor."""
+    """Returns whether candidate `own` is the one most similar to the anchor."""
     similarities = [cosine(anchor, candidate) for candidate in candidates]
     return similarities.index(max(similarities)) == own
 

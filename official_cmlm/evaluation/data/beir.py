@@ -23,7 +23,7 @@ HINT = (
     "belongs into DATA_DIR/beir/<name>"
 )
 SPLITS = ("test", "dev", "train")
-# How files of a split begin; Hugging Face calls development data `validation`.
+# The beginnings of the names of a split's files; Hugging Face calls development data `validation`.
 _SPLIT_NAMES = {"test": ("test",), "dev": ("dev", "validation"), "train": ("train",)}
 # The columns of tables that are read.
 _COLUMNS = ("_id", "id", "title", "text", "query-id", "corpus-id", "score")

@@ -17,7 +17,7 @@ from official_cmlm.files import refuse_special, sha256
 
 
 class DataFolder:
-    """Reads evaluation files and keeps their checksums.
+    """A folder of evaluation files that keeps the checksums of the files read.
 
     Attributes:
       root: the folder.

@@ -43,7 +43,7 @@ class Rows(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ClassifierConfig:
-    """How the classifier is trained; the defaults are the toolkit's.
+    """Settings of the classifier's training; the defaults are the toolkit's.
 
     Attributes:
       optimizer: `adam` (learning rate 0.001) or `rmsprop` (0.01), PyTorch's default values.

@@ -28,7 +28,7 @@ Part = tuple[np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class RankingConfig:
-    """How the projections are trained; the defaults are the toolkit's.
+    """Settings of the projections' training; the defaults are the toolkit's.
 
     Attributes:
       projection: dimension of the common space.

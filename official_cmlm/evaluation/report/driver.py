@@ -376,7 +376,7 @@ class SuiteRun:
         self._seconds += time.monotonic() - began
 
     def is_unchanged(self, earlier: dict[str, Any]) -> bool:
-        """Whether earlier results are complete, and of the same options, code and files.
+        """Returns whether earlier results are complete, and of the same options, code and files.
 
         They are incomplete without the predictions that this run is to write.
         """

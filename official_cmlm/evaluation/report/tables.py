@@ -179,7 +179,7 @@ def _best(texts: Sequence[str], metric: Metric) -> list[int]:
 
 
 def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
-    """Whether scores are of the same examples, as far as their numbers tell."""
+    """Returns whether scores are of the same examples, as far as their numbers tell."""
     return len({(score["count"], score.get("counts")) for score in found if score}) < 2
 
 

@@ -119,7 +119,7 @@ class Options:
         return {two_letters(language) for language in self.languages}
 
     def has(self, task: str) -> bool:
-        """Whether the tasks of this name are chosen."""
+        """Returns whether the tasks of this name are chosen."""
         return not self.tasks or task in self.tasks
 
     @property

@@ -113,7 +113,7 @@ def _scores(language: str, report: SuiteReport) -> dict[str, np.ndarray]:
 
 
 def _is_language(name: str) -> bool:
-    """Whether a folder's name is a code of two or three letters, perhaps with script or region.
+    """Returns whether a name is a code of two or three letters, perhaps with script or region.
 
     The data folder has other folders with SentEval's tasks in them, such as `downstream`. Tags may
     begin with up to eight letters, as `senteval` does, but no language's code has more than three.
