@@ -68,7 +68,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_float(
         "keep",
-        0.2,
+        0.3,
         "Share of the weights before in the mean; 0: the trained weights alone. Not for labels.",
         lower_bound=0,
         upper_bound=1,
@@ -250,7 +250,7 @@ def main(argv: list[str]) -> None:
     config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
-    stages = Stages(folder, (30, 150, 600) if columns else (10, 30, 150, 600))
+    stages = Stages(folder, (10, 180, 660) if columns else (10, 10, 180, 660))
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
     if not columns:
         table, columns = str(folder / "pairs.jsonl"), ["title", "body"]
