@@ -85,7 +85,7 @@ def draw(figure: Any, found: Sequence[Lines]) -> None:
         _, metric = next(iter(panel))
         objective, _, name = metric.rpartition("/")
         axes.set_title(objective or "all objectives", fontsize=9)
-        axes.set_ylabel(name.replace("_", " "), fontsize=8)
+        axes.set_ylabel(name.removeprefix("training_").replace("_", " "), fontsize=8)
         axes.tick_params(labelsize=8)
         axes.set_xlim(0, 1.02 * last)
         axes.locator_params(axis="x", nbins=5)

@@ -69,7 +69,7 @@ def test_the_drawing():
     curve.draw(figure, curve.panels(history()))
     shown = [axes for axes in figure.axes if axes.get_visible()]
     labels = {axes.get_ylabel() for axes in shown}
-    assert labels == {"training loss", "masked token loss", "recall at 1", "learning rate"}
+    assert labels == {"loss", "masked token loss", "recall at 1", "learning rate"}
     assert {axes.get_title() for axes in shown} == {"all objectives", "cmlm", "quick_thought"}
     (legend,) = figure.legends
     assert [text.get_text().split(",")[0] for text in legend.texts] == ["training", "validation"]

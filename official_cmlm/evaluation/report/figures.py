@@ -140,7 +140,10 @@ def bars(
     gaps = [0.45 if apart and i >= first_apart else 0.0 for i in range(len(labels))]
     places = [end - room / 2 + gap for end, room, gap in zip(ends, tall, gaps)]
     deviates = any(value for one in series for value in one.deviations or ())
-    lines = textwrap.wrap(axis, 44) + ["thin lines: ± standard deviation over seeds"] * deviates
+    lines = (
+        textwrap.wrap(axis, 44, break_on_hyphens=False)
+        + ["thin lines: ± standard deviation over seeds"] * deviates
+    )
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
