@@ -250,7 +250,8 @@ def main(argv: list[str]) -> None:
     config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
-    stages = Stages(folder, (10, 180, 660) if columns else (10, 10, 180, 660))
+    anchored = config.task.objectives.pair_distillation is not None
+    stages = Stages(folder, ([] if columns else [10]) + [10] + [180] * anchored + [660])
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
     if not columns:
         table, columns = str(folder / "pairs.jsonl"), ["title", "body"]
@@ -271,18 +272,21 @@ def main(argv: list[str]) -> None:
         *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
         f"--output_dir={folder / 'records'}",
     )
-    stages.run(
-        "vectors before",
-        folder / "taught",
-        *("-m", module_of("data_prep.add_vectors"), f"--records={folder / 'records'}"),
-        *(f"--model={start}", f"--max_seq_length={config.task.train_data.seq_length}"),
-        f"--output_dir={folder / 'taught'}",
-    )
+    records = folder / "records"
+    if anchored:
+        records = folder / "taught"
+        stages.run(
+            "vectors before",
+            records,
+            *("-m", module_of("data_prep.add_vectors"), f"--records={folder / 'records'}"),
+            *(f"--model={start}", f"--max_seq_length={config.task.train_data.seq_length}"),
+            f"--output_dir={records}",
+        )
     stages.run(
         "training",
         folder / "training",
         *("-m", module_of("experiments.train"), f"--experiment={_RECIPE}", "--mode=train"),
-        *(f"--init_checkpoint={start}", f"--data={folder / 'taught'}"),
+        *(f"--init_checkpoint={start}", f"--data={records}"),
         f"--config_file={fit_to_few(folder, config)}",
         *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
     )
