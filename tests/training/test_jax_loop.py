@@ -106,7 +106,6 @@ def test_the_sum_of_all_objectives(folders, kind, rate, chunk_size):
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("float32_after")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(folders, dtype):
     """Activations of 16 bits, weights of 32: as TensorFlow's own step, but for rounding."""

@@ -158,7 +158,6 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch,
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("float32_after")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     """As the documents spell it: weights and figures stay float32, float16 scales its loss."""

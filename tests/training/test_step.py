@@ -149,7 +149,6 @@ def test_optimizer_step_equals_one_device(records_dir):
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("float32_after")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_losses_after_fifty_steps(folders, name):
     """Fifty steps on one batch add up more rounding than one does."""
