@@ -7,10 +7,12 @@
         --columns=body --label_column=topic --output_dir=work/mine
 
 The training needs pairs of texts that belong together. A table holds them; in running text, a
-heading or first sentence belongs to the text after it. Two things make the encoder forget less: the
-training keeps each text's vector near the vector before, and the result is a mean of the weights
-before and after (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models"). Some pairs are
-held out to compare the encoders before and after: how often does each find a pair's second text?
+heading or first sentence belongs to the text after it. A hard negative of each pair, a text that
+the encoder puts near its first one, is found among the other pairs. Two things make the encoder
+forget less: the training keeps each text's vector near the vector before, and the result is a mean
+of the weights before and after (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+Some pairs are held out to compare the encoders before and after: how often does each find a pair's
+second text?
 With labels the encoder is trained with a classifier. The output is an encoder directory. The folder
 `OUTPUT.work` next to it has the records and the training, with which a second run goes on; with
 labels a second run begins anew.
@@ -39,6 +41,9 @@ FLAGS = flags.FLAGS
 _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
 # Most times that the training sees a pair; it would learn pairs by heart if it saw them more.
 _MOST_EPOCHS = 4
+# Ranks of the texts near an anchor, one of which is its hard negative. The nearest ones are passed
+# over, as they may be right answers too.
+_NEGATIVES = ("--range_min=5", "--range_max=30", "--sampling=random")
 _RECIPE = "recipes/pairs"
 
 
@@ -250,8 +255,11 @@ def main(argv: list[str]) -> None:
     config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
     table = FLAGS.input
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
+    retrieval = config.task.objectives.bitext_retrieval
+    mined = retrieval is not None and retrieval.hard_negatives
     anchored = config.task.objectives.pair_distillation is not None
-    stages = Stages(folder, ([] if columns else [10]) + [10] + [180] * anchored + [660])
+    seconds = [10] * (not columns) + [180] * mined + [10] + [180] * anchored
+    stages = Stages(folder, [*seconds, 1000 if mined else 660])
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
     if not columns:
         table, columns = str(folder / "pairs.jsonl"), ["title", "body"]
@@ -263,11 +271,20 @@ def main(argv: list[str]) -> None:
             f"--output={table}",
         )
     training, held_out = hold_out(table, columns, folder)
+    form = ("--format=table", f"--columns={','.join(columns)}")
+    if mined:
+        stages.run(
+            "hard negatives",
+            folder / "triples.jsonl",
+            *("-m", module_of("data_prep.mine_negatives"), *form, f"--input={training}"),
+            *(f"--encoder={start}", *_NEGATIVES, f"--output={folder / 'triples.jsonl'}"),
+        )
+        training, form = folder / "triples.jsonl", ("--format=triples",)
     stages.run(
         "records",
         folder / "records",
-        *("-m", module_of("data_prep.create_pairs"), "--format=table", f"--input={training}"),
-        *(f"--columns={','.join(columns)}", f"--languages={FLAGS.language}"),
+        *("-m", module_of("data_prep.create_pairs"), *form, f"--input={training}"),
+        f"--languages={FLAGS.language}",
         # A text that occurs twice would be its own negative.
         *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
         f"--output_dir={folder / 'records'}",

@@ -6,7 +6,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.views import Examples, SpecialIds, View, with_specials
+from official_cmlm.inputs.views import Examples, RecordFacts, SpecialIds, View, with_specials
 from official_cmlm.records.pairs import KIND, PairBlock
 
 # The hypothesis's language, relative to the premise's.
@@ -83,6 +83,30 @@ class TaughtPairs(TextPairs):
     def __call__(self, block: PairBlock) -> Examples:
         first, second = tf.unstack(block.vectors, axis=1)
         return {**super().__call__(block), "first_vector": first, "second_vector": second}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaughtTriples(TaughtPairs, TextTriples):
+    """As `TaughtPairs`, with the hard negative of `TextTriples`, which has no vector."""
+
+    scalars: ClassVar[tuple[str, ...]] = (*TaughtPairs.scalars, *TextTriples.scalars)
+
+
+def text_view(seq_length: int, facts: RecordFacts, negatives: bool = True) -> TextPairs:
+    """Returns the view of both texts of a pair and of all that the records hold besides.
+
+    Objectives that take the same view share a batch: each text is then encoded once.
+
+    Args:
+      seq_length: tokens, `[CLS]` and `[SEP]` included.
+      facts: whether the records hold hard negatives and a teacher's vectors.
+      negatives: whether the view has hard negatives if the records do.
+    """
+    negatives = negatives and facts.negatives
+    if facts.vector_size:
+        taught = TaughtTriples if negatives else TaughtPairs
+        return taught(seq_length, facts.special, facts.vector_size)
+    return (TextTriples if negatives else TextPairs)(seq_length, facts.special)
 
 
 @dataclasses.dataclass(frozen=True)

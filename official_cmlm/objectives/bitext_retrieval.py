@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import TaughtPairs, TextPairs, TextTriples, one_language
+from official_cmlm.inputs.pair_views import TextPairs, one_language, text_view
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
@@ -68,12 +68,7 @@ class BitextRetrievalConfig(RetrievalConfig):
             )
 
     def view(self, data: DataConfig, facts: RecordFacts) -> TextPairs:
-        if self.hard_negatives and facts.negatives:
-            return TextTriples(data.seq_length, facts.special)
-        if facts.vector_size:
-            # `pair_distillation` reads the same view, so that both share a batch.
-            return TaughtPairs(data.seq_length, facts.special, facts.vector_size)
-        return TextPairs(data.seq_length, facts.special)
+        return text_view(data.seq_length, facts, self.hard_negatives)
 
 
 @register("bitext_retrieval")

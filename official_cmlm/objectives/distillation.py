@@ -15,7 +15,7 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import TaughtPairs
+from official_cmlm.inputs.pair_views import text_view
 from official_cmlm.inputs.views import RecordFacts, TaughtSentences, View
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
 from official_cmlm.losses.distillation import similarity_error, teacher_distance
@@ -162,7 +162,8 @@ class PairDistillationConfig(DistillationConfig):
     record_kind: ClassVar[str] = "pairs"
 
     def view(self, data: DataConfig, facts: RecordFacts) -> View:
-        return TaughtPairs(data.seq_length, facts.special, facts.vector_size)
+        # It is the view of `bitext_retrieval` too.
+        return text_view(data.seq_length, facts)
 
 
 @register("pair_distillation")

@@ -43,6 +43,7 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
         (tmp_path / "text.txt").write_text(text)
         values["input"] = tmp_path / "text.txt"
         values["params_override"] += ",task.objectives.pair_distillation=null"
+        values["params_override"] += ",task.objectives.bitext_retrieval.hard_negatives=false"
     else:
         rows = [[_sentence(rng), _sentence(rng)] for _ in range(600)]
         table = _write_table(tmp_path / "pairs.csv", ["question", "answer"], rows)
@@ -56,10 +57,12 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     vectors = after.encode(texts)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
     assert np.abs(vectors - before.encode(texts)).max() > 1e-6
-    # The training has kept the texts near the vectors before, unless it was told not to.
+    # Hard negatives were found, and the texts kept near the vectors before, unless told otherwise.
     taught = tmp_path / "out.work" / "taught"
     assert taught.exists() == (kind == "table")
-    assert kind == "text" or load_manifest(taught).vector_size == before.dimension
+    manifest = load_manifest(taught if taught.exists() else tmp_path / "out.work" / "records")
+    assert manifest.vector_size == (before.dimension if kind == "table" else 0)
+    assert bool(manifest.negatives) == (kind == "table")
     state = (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
     assert (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns == state

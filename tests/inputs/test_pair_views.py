@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.pair_views import InferencePairs, TextPairs, TextTriples
+from official_cmlm.inputs.pair_views import InferencePairs, TaughtTriples, TextPairs, TextTriples
 from official_cmlm.records.pairs import PairBlock
 from tests.inputs.blocks import SLOW, SPECIAL, wrap
 
@@ -80,6 +80,14 @@ def test_text_triples(pairs):
         assert examples[name].to_list() == expected[name].to_list()
     assert examples["negative"].to_list() == [wrap(third[:5]) for *_, third in pairs]
     assert examples["has_negative"].numpy().tolist() == [int(bool(third)) for *_, third in pairs]
+    stored = tf.cast(tf.reshape(tf.range(4 * len(pairs)), [-1, 2, 2]), tf.float16)
+    view = TaughtTriples(7, SPECIAL, vector_size=2)
+    taught = view(dataclasses.replace(block, negative=third, vectors=stored))
+    assert {*view.sequences, *view.scalars, "key"} == set(taught)
+    for name, side in (("first_vector", 0), ("second_vector", 1)):
+        assert taught[name].numpy().tolist() == stored[:, side].numpy().tolist()
+    for name in view.sequences:
+        assert taught[name].to_list() == examples[name].to_list()
 
 
 @SLOW

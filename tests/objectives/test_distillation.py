@@ -67,7 +67,7 @@ def test_translations_follow_the_first_text_or_their_own(folders, targets):
 
 
 def test_retrieval_and_distillation_of_the_same_pairs_share_a_batch(folders):
-    """Each text is then encoded once; retrieval with hard negatives has batches of its own."""
+    """Each text is then encoded once; retrieval without stored negatives has another batch."""
 
     def groups(**settings):
         objectives = {
@@ -76,9 +76,11 @@ def test_retrieval_and_distillation_of_the_same_pairs_share_a_batch(folders):
         }
         return SentenceEncoderTask(task_config(folders / "taught_bitext", objectives)).train_groups
 
-    (group,) = groups(hard_negatives=False)
+    (group,) = groups()
     assert group.objectives == ("bitext_retrieval", "pair_distillation")
-    triples, pairs = groups()
+    assert group.view.sequences == ("first", "second", "negative")
+    assert set(group.view.scalars) == {"has_negative", "first_vector", "second_vector"}
+    pairs, triples = groups(hard_negatives=False)
     assert "negative" in triples.view.sequences and "negative" not in pairs.view.sequences
 
 
