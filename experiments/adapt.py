@@ -20,6 +20,7 @@ labels a second run begins anew.
 
 import functools
 import hashlib
+import heapq
 import json
 import os
 from pathlib import Path
@@ -118,6 +119,20 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
                 keep(cells)
             held_out = []
     return folder / "train.jsonl", held_out
+
+
+def draw(rows: Path, most: int) -> Path:
+    """Returns a file with `most` lines of `rows`, drawn by a hash; `rows` if it has no more."""
+    with open(rows, "rb") as file:
+        hashed = ((hashlib.sha256(line).digest(), place, line) for place, line in enumerate(file))
+        drawn = heapq.nsmallest(most + 1, hashed)
+    if len(drawn) <= most:
+        return rows
+    # The number is in the name, so that stages which read another number run again.
+    path = rows.with_name(f"{most}_of_{rows.name}")
+    with atomic_write(path) as output:
+        output.writelines(line for _, line in sorted(each[1:] for each in drawn[:most]))
+    return path
 
 
 def fit_to_few(folder: Path, config: Any) -> Path:
@@ -271,6 +286,9 @@ def main(argv: list[str]) -> None:
             f"--output={table}",
         )
     training, held_out = hold_out(table, columns, folder)
+    # More pairs than the training reads would be mined and encoded in vain.
+    read = config.trainer.train_steps * config.task.train_data.global_batch_size
+    training = draw(training, read)
     form = ("--format=table", f"--columns={','.join(columns)}")
     if mined:
         stages.run(

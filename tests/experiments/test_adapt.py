@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.adapt import hold_out
+from experiments.adapt import draw, hold_out
 from official_cmlm.classifier import Classifier
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -101,6 +101,22 @@ def test_held_out_rows_are_not_trained_on(tmp_path):
     few = _write_table(tmp_path / "few.csv", ["a", "b"], rows[:100])
     path, held_out = hold_out(str(few), ["a", "b"], tmp_path)
     assert not held_out and len(path.read_text().splitlines()) == 100
+
+
+def test_of_a_large_table_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
+    """Rows from everywhere, in their order; the same ones in a second call."""
+    rows = tmp_path / "train.jsonl"
+    lines = [f'{{"a": "text {i}", "b": "other"}}\n' for i in range(1000)]
+    rows.write_text("".join(lines))
+    assert draw(rows, 1000) == rows
+    path = draw(rows, 100)
+    drawn = path.read_text().splitlines(keepends=True)
+    places = [lines.index(line) for line in drawn]
+    assert len(set(places)) == 100 and places == sorted(places)
+    assert 300 < np.mean(places) < 700
+    assert draw(rows, 100) == path and path.read_text() == "".join(drawn)
+    # A stage that reads another number has another command, so that it runs again.
+    assert draw(rows, 10) != path
 
 
 @pytest.mark.long
