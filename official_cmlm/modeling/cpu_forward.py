@@ -253,13 +253,14 @@ def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.T
     """Normalises `[rows, width]` by a batch normalisation whose channels are the rows.
 
     Keras uses the same formulation for larger epsilons; TensorFlow's CPU kernels compute this
-    pattern in one pass. With constants they do not: a batch normalisation remains, which oneDNN
-    before TensorFlow 2.21 cannot compute in two threads at once (it ends the process:
-    https://github.com/tensorflow/tensorflow/pull/99852). So unless `gamma` is a variable, mean and
+    pattern in one pass. With constants, or where graphs are not optimised, they do not: a batch
+    normalisation remains, which oneDNN before TensorFlow 2.21 cannot compute in two threads at once
+    (it ends the process: https://github.com/tensorflow/tensorflow/pull/99852). Then mean and
     variance are computed explicitly.
     """
     gamma, beta = weights[f"{name}/gamma"], weights[f"{name}/beta"]
-    if not isinstance(gamma, tf.Variable):
+    as_written = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer")
+    if as_written or not isinstance(gamma, tf.Variable):
         mean = tf.reduce_mean(inputs, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.math.squared_difference(inputs, mean), axis=-1, keepdims=True)
         return tf.nn.batch_normalization(

@@ -8,6 +8,7 @@ from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
+from tests.export.serving_ops import traced_ops
 from tests.modeling.helpers import make_tokens, pooled_by, randomize
 
 LENGTHS = [6, 1, 9, 3]
@@ -82,6 +83,21 @@ def test_poolings_in_bfloat16(pooling):
     assert got.dtype == np.float32
     cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
     assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99
+
+
+@pytest.mark.parametrize("optimised", [True, False])
+def test_layer_normalisation(optimised, monkeypatch):
+    """Equal ways; where graphs stay as written, none that oneDNN cannot compute in two threads."""
+    options = {} if optimised else {"disable_meta_optimizer": True}
+    monkeypatch.setattr(tf.config.optimizer, "get_experimental_options", lambda: options)
+    model = randomize(SentenceEncoderModel(tiny_encoder_config()))
+    tokens, weights = make_tokens(LENGTHS, 11), inference_weights(model, "float32")
+    forward = tf.function(
+        lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths)
+    )
+    given = tokens["input_word_ids"], tf.constant(LENGTHS)
+    np.testing.assert_allclose(forward(*given), model(tokens)["default"], atol=1e-5)
+    assert ("FusedBatchNormV3" in traced_ops(forward, *given)) == optimised
 
 
 def test_unknown_precision():
