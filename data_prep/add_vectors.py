@@ -104,7 +104,8 @@ def write_taught(
     manifest = load_manifest(records)
     # Each call of `write` makes a whole shard: with `max_bytes=1` the next call begins another.
     writer, size = ShardWriter(folder, manifest.kind, max_bytes=1), 0
-    with progress.bar(manifest.sentences, "text", "adding vectors") as bar:
+    # A hard negative has no vector.
+    with progress.bar(manifest.sentences - manifest.negatives, "text", "adding vectors") as bar:
         for shard in manifest.shards:
             found = _read(join(records, shard.name))
             texts = [read(record, manifest.kind) for record in found]

@@ -122,16 +122,25 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
 
 
 def draw(rows: Path, most: int) -> Path:
-    """Returns a file with `most` lines of `rows`, drawn by a hash; `rows` if it has no more."""
-    with open(rows, "rb") as file:
-        hashed = ((hashlib.sha256(line).digest(), place, line) for place, line in enumerate(file))
-        drawn = heapq.nsmallest(most + 1, hashed)
-    if len(drawn) <= most:
-        return rows
+    """Returns a file with `most` lines of `rows`, drawn by a hash; `rows` if it has no more.
+
+    Rows with an empty cell, which make no pair, are not counted and not drawn.
+    """
     # The number is in the name, so that stages which read another number run again.
     path = rows.with_name(f"{most}_of_{rows.name}")
-    with atomic_write(path) as output:
-        output.writelines(line for _, line in sorted(each[1:] for each in drawn[:most]))
+    with open(rows, "rb") as file:
+        usable = (
+            (hashlib.sha256(line).digest(), place)
+            for place, line in enumerate(file)
+            if all(cell.strip() for cell in json.loads(line).values())
+        )
+        drawn = heapq.nsmallest(most + 1, usable)
+        if len(drawn) <= most:
+            return rows
+        chosen = {place for _, place in drawn[:most]}
+        file.seek(0)
+        with atomic_write(path) as output:
+            output.writelines(line for place, line in enumerate(file) if place in chosen)
     return path
 
 
@@ -269,10 +278,10 @@ def main(argv: list[str]) -> None:
     # A wrong override is found before the stages.
     config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
     table = FLAGS.input
-    # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     retrieval = config.task.objectives.bitext_retrieval
     mined = retrieval is not None and retrieval.hard_negatives
     anchored = config.task.objectives.pair_distillation is not None
+    # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     seconds = [10] * (not columns) + [180] * mined + [10] + [180] * anchored
     stages = Stages(folder, [*seconds, 1000 if mined else 660])
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
@@ -286,9 +295,10 @@ def main(argv: list[str]) -> None:
             f"--output={table}",
         )
     training, held_out = hold_out(table, columns, folder)
-    # More pairs than the training reads would be mined and encoded in vain.
-    read = config.trainer.train_steps * config.task.train_data.global_batch_size
-    training = draw(training, read)
+    if config.trainer.train_epochs is None:
+        # More pairs than the training reads would be mined and encoded in vain.
+        read = config.trainer.train_steps * config.task.train_data.global_batch_size
+        training = draw(training, read)
     form = ("--format=table", f"--columns={','.join(columns)}")
     if mined:
         stages.run(

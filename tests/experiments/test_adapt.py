@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import tf_keras
 
 from experiments.adapt import draw, hold_out
 from official_cmlm.classifier import Classifier
@@ -44,6 +45,7 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
         values["input"] = tmp_path / "text.txt"
         values["params_override"] += ",task.objectives.pair_distillation=null"
         values["params_override"] += ",task.objectives.bitext_retrieval.hard_negatives=false"
+        values["params_override"] += ",trainer.train_epochs=1"
     else:
         rows = [[_sentence(rng), _sentence(rng)] for _ in range(600)]
         table = _write_table(tmp_path / "pairs.csv", ["question", "answer"], rows)
@@ -63,6 +65,8 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     manifest = load_manifest(taught if taught.exists() else tmp_path / "out.work" / "records")
     assert manifest.vector_size == (before.dimension if kind == "table" else 0)
     assert bool(manifest.negatives) == (kind == "table")
+    # Of the table as many pairs were drawn as two steps read.
+    assert manifest.records <= 2 * 128
     state = (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
     assert (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns == state
@@ -107,7 +111,8 @@ def test_of_a_large_table_as_many_rows_are_drawn_as_the_training_reads(tmp_path)
     """Rows from everywhere, in their order; the same ones in a second call."""
     rows = tmp_path / "train.jsonl"
     lines = [f'{{"a": "text {i}", "b": "other"}}\n' for i in range(1000)]
-    rows.write_text("".join(lines))
+    without = ['{"a": "text", "b": " "}\n'] * 1000
+    rows.write_text("".join(lines + without))
     assert draw(rows, 1000) == rows
     path = draw(rows, 100)
     drawn = path.read_text().splitlines(keepends=True)
@@ -122,6 +127,8 @@ def test_of_a_large_table_as_many_rows_are_drawn_as_the_training_reads(tmp_path)
 @pytest.mark.long
 def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsys):
     """The folder is a classifier with the labels' names; it is not overwritten."""
+    # Some random encoders hardly tell the words apart.
+    tf_keras.utils.set_random_seed(0)
     start = write_encoder(tmp_path / "start", vocabulary, normalize=True)
     rng = np.random.default_rng(0)
     rows = [
@@ -137,7 +144,8 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
     assert _run(**values) == 0
     assert "held-out texts: " in capsys.readouterr().out
     found = Classifier.load(tmp_path / "out")
-    assert found.predict_names(["the cat sat", "the dog ran"]) == ["sat", "ran"]
+    right = [found.predict_names([text])[0] == label for text, label in rows[::20]]
+    assert np.mean(right) > 0.8
     assert _run(**values) == 1
     assert "exists; name another --output_dir" in capsys.readouterr().err
 
