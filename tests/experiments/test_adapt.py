@@ -65,7 +65,7 @@ def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
     manifest = load_manifest(taught if taught.exists() else tmp_path / "out.work" / "records")
     assert manifest.vector_size == (before.dimension if kind == "table" else 0)
     assert bool(manifest.negatives) == (kind == "table")
-    # Of the table as many pairs were drawn as two steps read.
+    # As many pairs were drawn from the table as two steps read.
     assert manifest.records <= 2 * 128
     state = (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns
     assert _run(**values) == 0
