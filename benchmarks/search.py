@@ -99,8 +99,10 @@ def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
 
 
 def _embedded(folder: Path) -> "np.ndarray":
-    """Measures `export.embed`; returns the vectors of the last run."""
+    """Measures `export.embed`; returns the last run's vectors, of length 1 as an index has them."""
     import numpy as np
+
+    from official_cmlm.nearest import unit
 
     cores = sorted(os.sched_getaffinity(0))
     sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
@@ -127,7 +129,7 @@ def _embedded(folder: Path) -> "np.ndarray":
     two = speeds.pop("two_workers", None)
     for side, found in speeds.items() if two else ():
         shared.print_ratio(f"embed_two_workers_vs_{side}", "per_second", two, found)
-    return np.concatenate([np.load(path) for path in sorted(output.glob("embeddings-*.npy"))])
+    return unit(np.concatenate([np.load(each) for each in sorted(output.glob("embeddings-*.npy"))]))
 
 
 def _searched(folder: Path) -> dict[str, dict]:

@@ -9,6 +9,7 @@ import pytest
 from experiments import registry
 from export import export_sentence_transformers
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.configs.yaml_loading import read_yaml
@@ -97,8 +98,8 @@ def test_an_import_is_trained_and_exported(imported, tmp_path):
     assert after.vocabulary.hash == before.vocabulary.hash
     texts = ["The cat sat.", "a dog"]
     assert np.abs(before.encode(texts) - after.encode(texts)).max() > 1e-5
-    types = encoder_variables(after.model)["type_embeddings/embeddings"].numpy()
-    assert types.any() == (name != "distilbert")
+    weights = read_weights(EncoderDirectory.open(tmp_path / "model")).encoder
+    assert weights["type_embeddings/embeddings"].any() == (name != "distilbert")
     export_sentence_transformers.export(
         str(tmp_path / "model"), str(tmp_path / "out"), True, None, False
     )
@@ -249,11 +250,9 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
         params = _params(experiment, start, records)
         run(params, "train", str(model))
         run(params, "train", str(model))
-        encoder = SentenceEncoder.load(model)
-        assert (encoder.max_seq_length, encoder.model.config.normalize) == (
-            length,
-            name == "sentences",
-        )
+        trained = EncoderDirectory.open(model)
+        assert trained.max_seq_length == length
+        assert trained.config.normalize == (name == "sentences")
         assert read_starting_encoder(str(model)).for_sentences == (name == "sentences")
 
 

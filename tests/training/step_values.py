@@ -29,13 +29,20 @@ def step_values(model, features, chunk_size=0, key=KEY):
 
 
 def step_of_any_size(model, features, **options):
-    """Returns a step in chunks of 3 for batches of unknown sizes and lengths."""
-    unknown = tf.nest.map_structure(
-        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), features
-    )
+    """Returns a step in chunks of 3 for batches of unknown sizes and lengths.
+
+    Only the size of a teacher's vectors is known, as in a training.
+    """
+
+    def unknown(name, value):
+        if isinstance(value, dict):
+            return {key: unknown(key, each) for key, each in value.items()}
+        size = [value.shape[-1]] if name.endswith("_vector") else [None]
+        return tf.TensorSpec([None] * (len(value.shape) - 1) + size, value.dtype)
+
     return tf.function(
         lambda batch: step_values(model, batch, 3),
-        input_signature=[unknown],
+        input_signature=[unknown("", features)],
         autograph=False,
         **options,
     )

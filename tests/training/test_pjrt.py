@@ -75,8 +75,8 @@ def test_a_run_leaves_what_every_run_leaves(undisturbed):
     assert summary["versions"]["jax"] == jax.__version__
 
 
-# Rounding of another compiler.
-_NEAR = {"rtol": 1e-4, "atol": 2e-5}
+# Rounding of another compiler, which Adam enlarges where gradients are small.
+_NEAR = {"rtol": 1e-4, "atol": 3e-4}
 
 
 def _assert_equal(folder, undisturbed, **tolerances):

@@ -102,8 +102,10 @@ def test_the_same_seed_gives_the_same_weights(folders, name):
     before, after, trained = _train(task, batches, 3)
     again = _train(task, batches, 3)
     assert _same_bits(before, again[0]) and _same_bits(after, again[1])
-    # All that is trained moves, the keys' biases at most apart.
-    assert sum((a != b).any() for a, b in zip(before, after)) >= trained - 3
+    # All that is trained moves, the keys' biases at most apart. DiffCSE predicts with a copy of the
+    # head, so that the head's five variables stay.
+    unused = 3 + 5 * (name == "diff_cse")
+    assert sum((a != b).any() for a, b in zip(before, after)) >= trained - unused
     # From the same weights, other dropout masks lead elsewhere.
     initial, other, _ = _train(task, batches, 4, start=before)
     assert _distance(initial, before) > 0.1 and _distance(other, after) > 1e-3
