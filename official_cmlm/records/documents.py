@@ -75,7 +75,8 @@ def encode(
         feature["after_space_replaced"].int64_list.value.extend(after_space.replaced.tolist())
     feature["id"].bytes_list.value.append(document_id.encode("utf-8", "replace"))
     feature["language"].bytes_list.value.append(language.encode("utf-8", "replace"))
-    feature["repeats_last"].int64_list.value.append(repeats_last)
+    # Protobuf 7 refuses booleans in lists of integers.
+    feature["repeats_last"].int64_list.value.append(int(repeats_last))
     feature["sentence_lengths"].int64_list.value.extend(sentence_lengths)
     if text is not None:
         sentences = (sentence.encode("utf-8", "replace") for sentence in text)

@@ -53,6 +53,12 @@ def test_round_trip(records):
             assert text == [name] * len(sentences)
 
 
+def test_the_mark_of_repetition_is_stored_as_an_integer():
+    """Protobuf 7 refuses any boolean in a list of integers, every protobuf those of NumPy."""
+    record = tf.train.Example.FromString(_encode([[1, 2]], np.True_, "id"))
+    assert record.features.feature["repeats_last"].int64_list.value[:] == [1]
+
+
 _ID = st.integers(0, 2**31 - 1)
 # (ids, how many are replaced, by which) of a sentence.
 _SENTENCE = st.lists(_ID, min_size=1, max_size=4).flatmap(
