@@ -29,7 +29,7 @@ from absl import flags
 from benchmarks import shared
 from data_prep.readers import ReadOptions, TextFile
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 FLAGS = flags.FLAGS
 _TIMES = 8

@@ -23,7 +23,7 @@ from benchmarks import shared
 from benchmarks.encode_peers import FLOAT32, PEERS, prepare
 from benchmarks.encode_side import EXPORTS, OURS, SIDES, measured
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.encode_peers import PEERS, open_peer
 from official_cmlm import cli
-from official_cmlm.process_memory import peak_mib
+from official_cmlm.common.process_memory import peak_mib
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +104,7 @@ def _figures(
 
 def _ours(side: str, model: str, batch_size: int) -> Encode:
     cli.quiet_tensorflow()
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
     backend, precision = OURS[side]
     encoder = SentenceEncoder.load(model, precision=precision, backend=backend)

@@ -25,8 +25,9 @@ from absl import flags
 
 from benchmarks import shared
 from benchmarks.fuzz_targets import TARGETS, Outcome, Target
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
 
 FLAGS = flags.FLAGS
 # Seconds for the start of a process: importing TensorFlow, opening the target.

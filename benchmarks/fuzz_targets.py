@@ -17,7 +17,7 @@ import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,10 +100,10 @@ class Strings(Target):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401 - registers the ops of the modules
 
-        from official_cmlm.sentence_encoder import SentenceEncoder
+        from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
         if not (folder / "out" / "serving" / "1").exists():
-            from export import tfhub
+            from export.formats import tfhub
 
             write_encoder(folder / "model", _vocabulary(folder))
             tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=True)
@@ -444,8 +444,8 @@ class HuggingFace(Files):
         export_sentence_transformers.export(str(source), str(folder), False, None, False)
 
     def read(self, folder: Path, name: str) -> None:
-        from official_cmlm.checkpoints.imported_encoder import ImportOptions, check_finite
-        from official_cmlm.checkpoints.importing import read_source
+        from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions, check_finite
+        from official_cmlm.checkpoints.formats.importing import read_source
 
         check_finite(str(folder), read_source(str(folder), ImportOptions()))
 

@@ -17,7 +17,7 @@ from absl import flags
 
 from benchmarks import shared
 from official_cmlm import cli
-from official_cmlm.process_memory import peak_mib
+from official_cmlm.common.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 _PROJECTIONS = 15
@@ -89,7 +89,7 @@ def measured(side: str) -> dict[str, float]:
         times.append(1000 * (time.perf_counter() - began))
     found = {"ms": round(min(times), 1), "MiB": round(peak_mib() - before)}
     if FLAGS.xla:
-        from official_cmlm.errors import UserError
+        from official_cmlm.common.errors import UserError
         from official_cmlm.training.jax_loop import compiled_memory
 
         try:

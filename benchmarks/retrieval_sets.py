@@ -15,8 +15,8 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import staged_folder
 
 FLAGS = flags.FLAGS
 

@@ -1,4 +1,4 @@
-"""From texts to neighbours: speed of `export.embed`, then every way to search its vectors.
+"""From texts to neighbours: speed of `cmlm embed`, then every way to search its vectors.
 
     python -m benchmarks.search --only_search --candidates=1000000
 
@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks import shared
 from official_cmlm import cli
-from official_cmlm.process_memory import peak_mib
+from official_cmlm.common.process_memory import peak_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,7 +88,7 @@ def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
     """Yields unit vectors near random centres, about 200 each: the centre plus noise as long."""
     import numpy as np
 
-    from official_cmlm.nearest import unit
+    from official_cmlm.vectors.nearest import unit
 
     rng, count = np.random.default_rng(0), FLAGS.candidates + FLAGS.queries
     centres = rng.standard_normal([max(1, count // 200), width], np.float32)
@@ -99,10 +99,10 @@ def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
 
 
 def _embedded(folder: Path) -> "np.ndarray":
-    """Measures `export.embed`; returns the last run's vectors, of length 1 as an index has them."""
+    """Measures `cmlm embed`; returns the last run's vectors, of length 1 as an index has them."""
     import numpy as np
 
-    from official_cmlm.nearest import unit
+    from official_cmlm.vectors.nearest import unit
 
     cores = sorted(os.sched_getaffinity(0))
     sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
@@ -111,12 +111,17 @@ def _embedded(folder: Path) -> "np.ndarray":
     output = folder / "embedded"
 
     def embed(workers: int, count: int) -> dict[str, float]:
-        # `export.embed` would resume from an existing folder.
+        # `export.embedding.embed` would resume from an existing folder.
         shutil.rmtree(output, ignore_errors=True)
         # A started process inherits the cores of its parent.
         os.sched_setaffinity(0, cores[:count])
         printed = shared.run_module(
-            *("export.embed", f"--model_dir={model}", f"--input={file}", f"--workers={workers}"),
+            *(
+                "export.embedding.embed",
+                f"--model_dir={model}",
+                f"--input={file}",
+                f"--workers={workers}",
+            ),
             *(f"--output_dir={output}", f"--shard_rows={FLAGS.shard_rows}"),
         )
         os.sched_setaffinity(0, cores)
@@ -150,7 +155,7 @@ def _searched(folder: Path) -> dict[str, dict]:
 
 
 def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndarray]") -> int:
-    """Writes the shards that `export.embed` would, the queries and the true neighbours.
+    """Writes the shards that `export.embedding.embed` would, the queries and the true neighbours.
 
     Ten million vectors do not fit into memory, so the nearest ones of each part are merged.
 
@@ -159,7 +164,7 @@ def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndar
     """
     import numpy as np
 
-    from official_cmlm.nearest import nearest, top
+    from official_cmlm.vectors.nearest import nearest, top
 
     (folder / "vectors").mkdir()
     shards, rows = [], 0

@@ -3,7 +3,7 @@
     python -m benchmarks.service --encoder=work/minilm --seconds=1800
     python -m benchmarks.service --encoder=work/minilm --baseline=../earlier --rounds=3
 
-Starts `export.serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
+Starts `cmlm serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
 to --most_texts sentences without a pause. The vectors of every answer are compared with the first
 vectors of the same texts. The server's memory is read every few seconds; its growth is counted
 after the first fifth of the time. A failed request makes the exit status 1.
@@ -36,7 +36,7 @@ from absl import flags
 from benchmarks import service_attackers, shared
 from official_cmlm import cli
 from official_cmlm.checkpoints.find_encoder import find_encoder
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -46,7 +46,7 @@ def define_flags() -> None:
     shared.define_text_flags()
     shared.define_model_flag()
     flags.DEFINE_string(
-        "encoder", "", "Encoder that is served, as of export.serve. Default: see --model."
+        "encoder", "", "Encoder that is served, as of export.service.serve. Default: see --model."
     )
     flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 
 def _compared(encoder: str, sentences: list[str]) -> int:
     """Prints requests a second of both services, and one client's time beside the encoder's own."""
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
     rates: dict[str, list[float]] = {"baseline": [], "ours": []}
     errors: list[str] = []
@@ -143,7 +143,7 @@ def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
 @contextlib.contextmanager
 def _served(encoder: str, checkout: str | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
     """Yields a service in a process of its own and its address, with `/v1`."""
-    command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
+    command = [sys.executable, "-m", "export.service.serve", f"--model={encoder}", "--port=0"]
     # With a key in the environment, the service would demand it from the clients.
     environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
     process = subprocess.Popen(  # noqa: S603

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from absl import flags
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 FLAGS = flags.FLAGS
 _Found = TypeVar("_Found")

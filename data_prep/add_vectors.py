@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.teacher_vectors import texts_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> None:
     manifest = load_manifest(FLAGS.records)
     check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
     cli.import_tensorflow()
-    from official_cmlm.encoders import load_model
+    from official_cmlm.encoding.encoders import load_model
 
     teacher, read = load_model("bulk"), texts_of
     encode = teacher.encode

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from absl import flags
 
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, check_output, read_text
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, check_output, read_text
 
 from . import common_flags
 from .counts import Counts, Smallest, text_hash

@@ -12,9 +12,9 @@ from typing import Any
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.input_files import is_file, is_remote
-from official_cmlm.languages import check_language_tag
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.input_files import is_file, is_remote
+from official_cmlm.common.languages import check_language_tag
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .counts import Counts

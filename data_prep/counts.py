@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from official_cmlm.errors import UserError
-from official_cmlm.languages import language_code
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.languages import language_code
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from absl import flags
 
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
 
 from . import common_flags
 from .counts import Counts, guarded

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.files import atomic_write, check_output
-from official_cmlm.hashing import ngram_hashes
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.files import atomic_write, check_output
+from official_cmlm.common.hashing import ngram_hashes
 
 from .readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
 from .readers.document import Document

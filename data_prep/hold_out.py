@@ -12,8 +12,8 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, check_output
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, check_output
 
 from . import common_flags
 from .counts import Counts

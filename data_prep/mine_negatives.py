@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, check_output
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, check_output
 
 from . import common_flags, mining
 from .counts import Counts, guarded
@@ -28,7 +29,7 @@ from .readers.document import one_space
 from .readers.lines import iter_lines
 
 if TYPE_CHECKING:
-    from official_cmlm.evaluation.encoding import OpenedEncoder
+    from official_cmlm.evaluation.encoder import OpenedEncoder
 
 FLAGS = flags.FLAGS
 # The format `nli` is missing, as pairs with labels are refused.
@@ -162,8 +163,8 @@ def _mine_into(
 ) -> tuple[int, int, tuple[list[float], list[float]]]:
     """Writes the file; returns the number of rows, of pairs without a negative, and the cosines."""
     cli.import_tensorflow()
-    from official_cmlm.encoders import open_encoder
-    from official_cmlm.evaluation.encoding import checked
+    from official_cmlm.encoding.encoders import open_encoder
+    from official_cmlm.evaluation.encoder import checked
 
     opened = open_encoder(FLAGS.encoder)
     roles = opened.roles if FLAGS.roles else {}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.nearest import nearest, unit
+from official_cmlm.common.errors import UserError
+from official_cmlm.vectors.nearest import nearest, unit
 
 from .stages.letters import analyse, letter_keys
 

@@ -18,7 +18,7 @@ import os
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 from . import common_flags
 from .create_documents import write_records

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.files import atomic_write_text, check_output
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.files import atomic_write_text, check_output
 
 FLAGS = flags.FLAGS
 _CHARACTERS = string.ascii_letters + string.digits

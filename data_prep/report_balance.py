@@ -8,7 +8,7 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import check_output
+from official_cmlm.common.files import check_output
 from official_cmlm.records.manifest import load_manifest
 
 from .output.report import DEFAULT_EXPONENT, FIGURE, TABLE, table, write_report

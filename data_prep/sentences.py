@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from official_cmlm.extras import check_extra
+from official_cmlm.common.extras import check_extra
 
 # A longer "sentence" is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000

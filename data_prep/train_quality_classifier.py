@@ -15,9 +15,9 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.files import check_output
-from official_cmlm.languages import check_language_tag
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.files import check_output
+from official_cmlm.common.languages import check_language_tag
 
 from .counts import Counts, DropCounter, Smallest, text_hash
 from .hold_out import is_held_out, whole_documents

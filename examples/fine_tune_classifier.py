@@ -1,4 +1,4 @@
-"""A text classifier whose encoder is trained with it, by `official_cmlm.fine_tuning`.
+"""A text classifier whose encoder is trained with it, by `official_cmlm.encoding.fine_tuning`.
 
     python examples/fine_tune_classifier.py --encoder=work/minilm --train=my/a.tsv --test=my/b.tsv
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm import FineTuningConfig, fine_tune
 
 
 def read(path: Path) -> tuple[list[str], list[str]]:

@@ -14,11 +14,11 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.common.validation import above
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives import Objective, ObjectiveConfig, ObjectiveOutput
 from official_cmlm.objectives.base import LOWER, register
-from official_cmlm.validation import above
 
 
 @dataclasses.dataclass

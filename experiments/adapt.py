@@ -30,8 +30,8 @@ import yaml
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, check_writable
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
 
 from . import module_of, registry
 from .stages import STATE_NAME, Stages
@@ -93,7 +93,7 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
     Raises:
       UserError: as `text_files.read_columns` does; or for a cell that is not a text.
     """
-    from official_cmlm.text_files import open_file, read_columns
+    from official_cmlm.common.text_files import open_file, read_columns
 
     held_out: list[list[str]] = []
     with open_file(table) as file, atomic_write(folder / "train.jsonl") as output:
@@ -165,7 +165,7 @@ def average(start: Path, trained: Path, output: Path) -> None:
     """Writes an encoder directory of mean weights, in which `start` has the share `--keep`."""
     from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
     from official_cmlm.checkpoints.encoder_weights import read_weights, write_weights
-    from official_cmlm.files import output_folder, staged_folder
+    from official_cmlm.common.files import output_folder, staged_folder
 
     directory = EncoderDirectory.open(trained)
     before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
@@ -191,10 +191,10 @@ def train_classifier(start: Path, table: Path, held_out: list[list[str]], output
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 
-    from official_cmlm.classifier import Classifier
-    from official_cmlm.fine_tuning import fine_tune
-    from official_cmlm.progress import counter
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.common.progress import counter
+    from official_cmlm.encoding.classifier import Classifier
+    from official_cmlm.encoding.fine_tuning import fine_tune
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
     with open(table, encoding="utf-8") as file:
         texts, labels = zip(*(json.loads(line).values() for line in file))
@@ -225,8 +225,8 @@ def train_classifier(start: Path, table: Path, held_out: list[list[str]], output
 
 def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
     """Prints how often both encoders find the second text of a held-out pair first."""
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
-    from official_cmlm.sentence_encoder import SentenceEncoder
 
     if not held_out:
         return
@@ -264,7 +264,7 @@ def main(argv: list[str]) -> None:
     folder = output.with_name(f"{output.name}.work")
     check_writable(folder, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-    from official_cmlm.input_files import expand_inputs
+    from official_cmlm.common.input_files import expand_inputs
 
     start = encoder_directory_of(find_encoder(FLAGS.model)).path
     if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):

@@ -13,9 +13,9 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import check_writable
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
     check_extra("evaluate", "scipy", "sklearn")
     cli.quiet_tensorflow()
     cli.import_modules()
-    from official_cmlm.encoders import by_language, open_encoder
+    from official_cmlm.encoding.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver, tables
 
     names = suites.expanded(FLAGS.suites)

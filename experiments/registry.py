@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 _ROOT = Path(__file__).parent
 # These folders hold other YAML files than experiments.
@@ -72,10 +72,10 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       UserError: for an unknown experiment, file, key or a value of the wrong type.
     """
     # These import TensorFlow; listing the experiments must not wait for that.
+    from official_cmlm.common.validation import check_fields
     from official_cmlm.configs.schedule import check_schedule
     from official_cmlm.configs.yaml_loading import parse_override, read_yaml
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
-    from official_cmlm.validation import check_fields
 
     config = SentenceEncoderExperimentConfig()
     from official_cmlm.training.inherited_fields import read_starting_encoder

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_object, write_json
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_object, write_json
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 

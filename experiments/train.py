@@ -12,8 +12,8 @@ import sys
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, read_text
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import check_writable, read_text
 
 from . import registry
 

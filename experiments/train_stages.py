@@ -10,8 +10,8 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import check_writable
 
 from . import chains, registry
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from absl import flags, logging
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.huggingface_config import model_type_of
+from official_cmlm.checkpoints.formats.huggingface_config import model_type_of
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import output_folder, staged_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
-from official_cmlm.errors import UserError
-from official_cmlm.files import output_folder, staged_folder, write_json
 
-from .huggingface_tokenizer import OWN_FILES, write_tokenizer
-from .left_out import warn_of_classifier
+from .formats.huggingface_tokenizer import OWN_FILES, write_tokenizer
+from .formats.left_out import warn_of_classifier
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,22 +11,17 @@ from collections.abc import Sequence
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.backends.onnx import is_exported
-from official_cmlm.backends.onnx_graph import PRECISIONS, SUBFOLDER, graph_name, graph_of
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
-from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
+from official_cmlm.checkpoints.formats.huggingface_config import ROBERTAS, config_json
+from official_cmlm.common.files import output_folder, read_object, staged_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
-from official_cmlm.files import (
-    output_folder,
-    read_object,
-    staged_folder,
-    write_json,
-)
+from official_cmlm.encoding.backends.onnx import is_exported
+from official_cmlm.encoding.backends.onnx_graph import PRECISIONS, SUBFOLDER, graph_name, graph_of
 
 from .export_sentence_transformers import OWN_FILES
 from .export_sentence_transformers import write as write_sentence_transformers
-from .huggingface_tokenizer import write_tokenizer
-from .left_out import warn_of_classifier
+from .formats.huggingface_tokenizer import write_tokenizer
+from .formats.left_out import warn_of_classifier
 
 FLAGS = flags.FLAGS
 # Architectures whose tokenizers give no token types, so that programs do not pass them either.

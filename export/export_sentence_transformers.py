@@ -13,26 +13,23 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.backends.onnx_graph import SUBFOLDER
 from official_cmlm.checkpoints.encoder_directory import (
     EncoderDirectory,
     EncodingSettings,
     write_published_settings,
 )
-from official_cmlm.checkpoints.huggingface import DENSE_ACTIVATIONS, MODULES
-from official_cmlm.checkpoints.huggingface_config import CLASSES, config_json
-from official_cmlm.checkpoints.huggingface_tensors import (
+from official_cmlm.checkpoints.formats.huggingface import DENSE_ACTIVATIONS, MODULES
+from official_cmlm.checkpoints.formats.huggingface_config import CLASSES, config_json
+from official_cmlm.checkpoints.formats.huggingface_tensors import (
     ARCHITECTURES,
     different_blocks,
     encoder_names,
     head_names,
     to_huggingface,
 )
-from official_cmlm.checkpoints.imported_encoder import Tensors
-from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
-from official_cmlm.embeddings import RANGES_NAME
-from official_cmlm.errors import UserError
-from official_cmlm.files import (
+from official_cmlm.checkpoints.formats.imported_encoder import Tensors
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import (
     GENERATED,
     README,
     atomic_write,
@@ -41,11 +38,14 @@ from official_cmlm.files import (
     staged_folder,
     write_json,
 )
+from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
+from official_cmlm.encoding.backends.onnx_graph import SUBFOLDER
+from official_cmlm.vectors.embeddings import RANGES_NAME
 
-from .huggingface_tokenizer import OWN_FILES as TOKENIZER_FILES
-from .huggingface_tokenizer import write_tokenizer
-from .left_out import warn_of_classifier
-from .model_card import Publication, model_card, read_training
+from .formats.huggingface_tokenizer import OWN_FILES as TOKENIZER_FILES
+from .formats.huggingface_tokenizer import write_tokenizer
+from .formats.left_out import warn_of_classifier
+from .formats.model_card import Publication, model_card, read_training
 
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     cli.begin_export()
-    from . import tfhub
+    from .formats import tfhub
 
     written = tfhub.export(
         FLAGS.model_dir,

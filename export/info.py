@@ -25,8 +25,8 @@ def main(argv: list[str]) -> None:
 
     folder = find_encoder(FLAGS.model)
     cli.quiet_tensorflow()
-    from official_cmlm.backends.onnx import has_graphs
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.backends.onnx import has_graphs
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
     if has_graphs(folder):
         encoder = SentenceEncoder.load(folder)

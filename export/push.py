@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 from . import export_sentence_transformers
 

@@ -9,6 +9,7 @@ notices, which `TF_CPP_MIN_LOG_LEVEL=0` in the environment shows.
 (2, 768)
 """
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,35 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if TYPE_CHECKING:
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.classifier import Classifier
+    from official_cmlm.encoding.encoders import open_encoder
+    from official_cmlm.encoding.fine_tuning import FineTuningConfig, fine_tune
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+    from official_cmlm.search.index import Index
 
 __version__ = "0.1.0"
-__all__ = ["SentenceEncoder", "__version__"]
+__all__ = [
+    "Classifier",
+    "FineTuningConfig",
+    "Index",
+    "SentenceEncoder",
+    "__version__",
+    "fine_tune",
+    "open_encoder",
+]
+
+# Public name -> the module that defines it, imported when the name is first used.
+_MODULES = {
+    "Classifier": "encoding.classifier",
+    "FineTuningConfig": "encoding.fine_tuning",
+    "Index": "search.index",
+    "SentenceEncoder": "encoding.sentence_encoder",
+    "fine_tune": "encoding.fine_tuning",
+    "open_encoder": "encoding.encoders",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SentenceEncoder":
-        from official_cmlm.sentence_encoder import SentenceEncoder
-
-        return SentenceEncoder
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

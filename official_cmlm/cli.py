@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 
-from official_cmlm import progress
-from official_cmlm.errors import Stopped, UserError, one_line
-from official_cmlm.extras import check_extra
-from official_cmlm.files import check_writable, system_error
+from official_cmlm.common import progress
+from official_cmlm.common.errors import Stopped, UserError, one_line
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import check_writable, system_error
 
 if TYPE_CHECKING:
     from official_cmlm.configs.encoder import VectorOverride

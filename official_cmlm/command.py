@@ -53,15 +53,20 @@ class Command:
 # Heading of `cmlm --help` -> name -> sub-command.
 _GROUPS = {
     "Use an encoder": {
-        "embed": Command("export.embed", "vectors of the texts in files, however many", "input*"),
+        "embed": Command(
+            "export.embedding.embed", "vectors of the texts in files, however many", "input*"
+        ),
         "index": Command(
-            "export.index", "an index of the passages in files and folders", "input*", "index"
+            "export.search.index",
+            "an index of the passages in files and folders",
+            "input*",
+            "index",
         ),
         "search": Command(
-            "export.search", "passages of an index that answer a question", "index query"
+            "export.search.search", "passages of an index that answer a question", "index query"
         ),
         "serve": Command(
-            "export.serve",
+            "export.service.serve",
             "HTTP service, as OpenAI's embeddings; of an index a page to search it too",
             "model",
         ),

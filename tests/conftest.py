@@ -247,7 +247,7 @@ def write_encoder(folder: Path, vocabulary, max_seq_length: int = 24, model=None
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
     """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
-    from export import tfhub
+    from export.formats import tfhub
 
     def write(folder: Path) -> None:
         model = write_encoder(folder / "model", vocabulary, dropout_rate=0.3)

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+import official_cmlm
 from tests.binaries import BINARIES, PACKAGES, ROOT
 from tests.source_files import files, imports_in, imports_of, name_of, tree_of, within
 
@@ -33,15 +34,13 @@ def _import_rows():
     """Yields the rows of the table "Folders" in WORKSPACE.md: (units, what they may import).
 
     A unit is a package or module, named by its path without `official_cmlm/` and suffix. In the
-    last column "basics" stands for the units of the first row, "library" for everything in
-    `official_cmlm/`, and "all" for the whole project.
+    last column "library" stands for everything in `official_cmlm/`.
     """
     section = (ROOT / "WORKSPACE.md").read_text(encoding="utf-8").split("## Folders")[1]
     lines = section.split("\n## ")[0].splitlines()
     cells = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
     rows = [(re.findall("`([^`]+)`", row[0]), row[-1].replace("`", " ").split()) for row in cells]
-    basics = set(rows[0][0])
-    return [(units, set(to) - {"–"} | (basics if "basics" in to else set())) for units, to in rows]
+    return [(units, set(to) - {"–"}) for units, to in rows]
 
 
 def _import_table():
@@ -51,6 +50,8 @@ def _import_table():
 
 def _unit(name, table):
     """Returns the longest unit of the table that holds a module or name; None outside of all."""
+    if name.removeprefix("official_cmlm.") in official_cmlm.__all__:
+        return "official_cmlm"
     return _holder(name.removeprefix("official_cmlm.").replace(".", "/"), table, "/")
 
 
@@ -66,7 +67,6 @@ def _allowed(unit, target, table):
     allowed = table[unit]
     return (
         unit == target
-        or "all" in allowed
         or ("library" in allowed and target not in TOP_FOLDERS)
         or any(_within_path(target, name) for name in allowed)
     )
@@ -104,11 +104,10 @@ def test_the_table_has_no_stale_entries():
     made = [(unit, target) for _, unit, _, target in _project_imports()]
     units = {_unit(_module(path), _import_table()) for path in files(*TOP_FOLDERS, "official_cmlm")}
     assert {unit for row, _ in rows for unit in row} <= units
-    shared = {"all", "library", "basics", *rows[0][0]}
     stale = [
         (row, name)
         for row, allowed in rows
-        for name in allowed - shared
+        for name in allowed - {"library"}
         if not any(unit in row and _within_path(target, name) for unit, target in made)
     ]
     assert stale == []
@@ -330,13 +329,13 @@ def test_package_is_imported_without_tensorflow():
     """All that `encode` needs but the backend; evaluation protocols and search too."""
     modules = [
         "official_cmlm",
-        "official_cmlm.sentence_encoder",
-        "official_cmlm.backends.onnx",
-        "official_cmlm.backends.auto",
+        "official_cmlm.encoding.sentence_encoder",
+        "official_cmlm.encoding.backends.onnx",
+        "official_cmlm.encoding.backends.auto",
         "official_cmlm.checkpoints.encoder_directory",
-        "official_cmlm.checkpoints.huggingface",
+        "official_cmlm.checkpoints.formats.huggingface",
         "official_cmlm.evaluation.metrics.nearest",
         "official_cmlm.search",
     ]
-    backend = "official_cmlm.backends.tensorflow"
+    backend = "official_cmlm.encoding.backends.tensorflow"
     assert _need_tensorflow(*modules, backend) == [backend]

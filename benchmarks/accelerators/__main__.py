@@ -23,7 +23,7 @@ from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, topolog
 from benchmarks.accelerators.memory import table, training_of
 from benchmarks.shared import in_new_process
 from official_cmlm import cli
-from official_cmlm.files import atomic_write_text
+from official_cmlm.common.files import atomic_write_text
 
 FLAGS = flags.FLAGS
 _GIB = 2**30

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared import run_module
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 # CMLM, appendix C: 64 TPUs.
 _CORES = 64

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 # Environment variables that must be set before JAX is imported.
 ENVIRONMENT = {

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, locked, replace_folder, sha256, system_error
-from official_cmlm.input_files import is_remote
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import check_writable, locked, replace_folder, sha256, system_error
+from official_cmlm.common.input_files import is_remote
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
 # File of the document pipeline's plan, which is in the folder from the start.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from official_cmlm.hashing import mix
+from official_cmlm.common.hashing import mix
 
 from ..counts import DropCounter
 from ..readers.document import Pair

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records import pairs as schema
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
 

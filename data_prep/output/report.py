@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from official_cmlm import cli
-from official_cmlm.errors import one_line
-from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, atomic_write_text
-from official_cmlm.process_memory import peak_mib
+from official_cmlm.common.errors import one_line
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import atomic_write, atomic_write_text
+from official_cmlm.common.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
 from ..counts import Counts, is_loss, unit

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write_text
 
 from .plan import WORK, result_path
 from .run import PhaseProgress, Work, run_phase

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.files import atomic_write, write_array
+from official_cmlm.common.files import atomic_write, write_array
 
 from ..stages.duplicates import DuplicateOptions, Losses, MinHash, Units, near_losses
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_object, sha256, write_json
-from official_cmlm.validation import read_dataclass
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_object, sha256, write_json
+from official_cmlm.common.validation import read_dataclass
 
 from ..output.documents import RecordOptions
 from ..output.folder import PLAN_FILE

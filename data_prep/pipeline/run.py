@@ -20,10 +20,10 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from official_cmlm import progress
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.extras import check_extra
-from official_cmlm.files import (
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import (
     atomic_write,
     atomic_write_text,
     remove_unfinished,
@@ -31,12 +31,12 @@ from official_cmlm.files import (
     report_write_errors,
     sync,
 )
-from official_cmlm.input_files import is_remote, located
+from official_cmlm.common.input_files import is_remote, located
+from official_cmlm.common.worker_processes import end_with_parent
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
-from official_cmlm.worker_processes import end_with_parent
 
 from ..counts import Counts, DropCounter
 from ..output.documents import document_records

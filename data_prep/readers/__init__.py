@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from official_cmlm.errors import UserError
-from official_cmlm.input_files import expand_inputs, is_remote, located, size_of
-from official_cmlm.languages import check_language_tag
-from official_cmlm.text_files import COMPRESSED
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.input_files import expand_inputs, is_remote, located, size_of
+from official_cmlm.common.languages import check_language_tag
+from official_cmlm.common.text_files import COMPRESSED
 
 from ..counts import Counts, guarded
 from . import crawl_files, docstrings, jsonl, plain_text, tfds

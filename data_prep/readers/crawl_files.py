@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.languages import language_code
-from official_cmlm.text_files import BrokenStreamError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.languages import language_code
+from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import SAMPLE_CHARACTERS, Counts
 from .document import Document, ReadOptions

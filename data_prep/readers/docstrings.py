@@ -8,8 +8,8 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 
-from official_cmlm.errors import UserError
-from official_cmlm.text_files import BrokenStreamError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Document, ReadOptions

@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 
-from official_cmlm.errors import UserError
-from official_cmlm.languages import is_language_tag, no_language
-from official_cmlm.text_files import encodable, parse_object
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.languages import is_language_tag, no_language
+from official_cmlm.common.text_files import encodable, parse_object
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions

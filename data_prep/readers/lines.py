@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.input_files import is_remote
-from official_cmlm.text_files import (
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.input_files import is_remote
+from official_cmlm.common.text_files import (
     GZIP_MAGIC,
     UTF16_BOMS,
     ZSTD_MAGIC,

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from official_cmlm.errors import UserError
-from official_cmlm.input_files import is_file
-from official_cmlm.languages import check_language_tag
-from official_cmlm.text_files import parse_object, read_columns
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.input_files import is_file
+from official_cmlm.common.languages import check_language_tag
+from official_cmlm.common.text_files import parse_object, read_columns
 
 from ..counts import Counts
 from . import tmx

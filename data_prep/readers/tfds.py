@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.extras import check_extra
-from official_cmlm.input_files import size_of
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.input_files import size_of
 
 from ..counts import Counts
 from .document import Document, Part, ReadOptions

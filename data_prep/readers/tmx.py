@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from xml.parsers import expat
 
-from official_cmlm.errors import UserError
-from official_cmlm.languages import is_language_tag, no_language
-from official_cmlm.text_files import BrokenStreamError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.languages import is_language_tag, no_language
+from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Pair, ReadOptions, one_space

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from official_cmlm.extras import check_extra
-from official_cmlm.hashing import GOLDEN_GAMMA, mix
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.hashing import GOLDEN_GAMMA, mix
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document, cut_id

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, write_array
-from official_cmlm.text_files import encodable
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, atomic_write_text, write_array
+from official_cmlm.common.text_files import encodable
 
 from ..counts import Counts, guarded
 from ..readers.document import Document, ReadOptions

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.languages import check_language_tag
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.languages import check_language_tag
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document

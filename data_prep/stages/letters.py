@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from official_cmlm.hashing import GOLDEN_GAMMA, mix, ngram_hashes
+from official_cmlm.common.hashing import GOLDEN_GAMMA, mix, ngram_hashes
 
 from . import batches
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_object, write_json
-from official_cmlm.hashing import MIX_1
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_object, write_json
+from official_cmlm.common.hashing import MIX_1
 
 from ..counts import DropCounter, drop_document
 from ..readers.document import Document

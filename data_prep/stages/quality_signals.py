@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from official_cmlm.hashing import GOLDEN_GAMMA
+from official_cmlm.common.hashing import GOLDEN_GAMMA
 
 from ..sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
 from .language_id import canonical_language

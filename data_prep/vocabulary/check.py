@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import WordPieceVocabulary, build_tokenizer, load_vocabulary
 from official_cmlm.tokenization.wordpiece import bare_wordpiece
 

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from official_cmlm.text_files import COMPRESSED
+from official_cmlm.common.text_files import COMPRESSED
 
 from ..counts import Counts, text_hash
 from ..output.report import smoothed_shares

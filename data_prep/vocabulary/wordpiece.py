@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Paragraphs of more than this size in total, in bytes, wait on disk between the two passes.

@@ -17,9 +17,9 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-from official_cmlm.extras import check_extra
-from official_cmlm.files import check_writable
-from official_cmlm.input_files import expand_inputs
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import check_writable
+from official_cmlm.common.input_files import expand_inputs
 
 from .. import module_of, registry
 from ..stages import Stages
@@ -122,13 +122,13 @@ def main(argv: list[str]) -> None:
         stages.run(
             "index by mini-en, which ships",
             folder / "index",
-            *("-m", module_of("export.index"), f"--input={held_out}", "--column=text"),
+            *("-m", module_of("export.search.index"), f"--input={held_out}", "--column=text"),
             *("--model=mini-en", f"--index={folder / 'index'}"),
         )
         stages.run(
             f"search for {_QUERY!r}",
             None,
-            *("-m", module_of("export.search"), f"--index={folder / 'index'}"),
+            *("-m", module_of("export.search.search"), f"--index={folder / 'index'}"),
             *(f"--query={_QUERY}", "--k=3"),
         )
     vocabulary = start or folder / "vocabulary" / "vocab.txt"

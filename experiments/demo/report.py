@@ -12,9 +12,9 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import write_json
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import write_json
 
 FLAGS = flags.FLAGS
 
@@ -100,9 +100,9 @@ def main(argv: list[str]) -> None:
     import tf_keras
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-    from official_cmlm.sentence_encoder import SentenceEncoder
     from official_cmlm.training.curve import write_curve
 
     check_extra("report", "matplotlib")

@@ -11,9 +11,9 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import check_writable, locked
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import check_writable, locked
 
 from ..registry import summary
 from .definition import Study, read_study, study_files

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 from absl import flags
 
-from official_cmlm.errors import UserError, within
+from official_cmlm.common.errors import UserError, within
+from official_cmlm.common.validation import SEED, Matching, OneOf, read_dataclass
 from official_cmlm.evaluation.report.papers import row_values
-from official_cmlm.validation import SEED, Matching, OneOf, read_dataclass
 
 from .. import chains
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, Estimate, estimate, paired
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.evaluation.report.tables import MISSING, duration, escape

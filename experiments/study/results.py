@@ -7,9 +7,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_object, write_json
-from official_cmlm.validation import read_dataclass
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_object, write_json
+from official_cmlm.common.validation import read_dataclass
 
 from .definition import Settings, Study
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError, within
+from official_cmlm.common.errors import UserError, within
+from official_cmlm.common.files import read_object, write_json
 from official_cmlm.evaluation.report.tables import duration
-from official_cmlm.files import read_object, write_json
 from official_cmlm.training import signals
 from official_cmlm.training.progress import SUMMARY_NAME, evaluated_steps, total_counts, versions
 

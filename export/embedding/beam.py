@@ -10,7 +10,7 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult, RunInf
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 from . import worker
 from .rows import Part

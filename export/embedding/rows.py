@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from official_cmlm import progress
-from official_cmlm.errors import UserError
-from official_cmlm.text_files import Reading, encodable, read_rows
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.text_files import Reading, encodable, read_rows
 
 # A part ends at this many characters, whatever its rows: a whole part is in memory, here and in its
 # worker.

@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from official_cmlm import cli, progress
-from official_cmlm.embeddings import RANGES_NAME, read_ranges
-from official_cmlm.errors import UserError, named
-from official_cmlm.extras import check_extra
-from official_cmlm.files import (
+from official_cmlm import cli
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import (
     atomic_write,
     atomic_write_text,
     locked,
@@ -27,8 +27,9 @@ from official_cmlm.files import (
     sha256,
     write_json,
 )
-from official_cmlm.input_files import is_remote
-from official_cmlm.text_files import Reading, file_state
+from official_cmlm.common.input_files import is_remote
+from official_cmlm.common.text_files import Reading, file_state
+from official_cmlm.vectors.embeddings import RANGES_NAME, read_ranges
 
 from . import worker
 from .rows import Part, extent, parts
@@ -248,7 +249,7 @@ def _is_own(path: Path, names: re.Pattern) -> bool:
 
 def _concrete(job: Job, folder: Path, workers: int) -> Job:
     """Returns the job with a fixed backend and graph, the same for all of its processes."""
-    from official_cmlm.backends.onnx import fastest_int8, has_graphs
+    from official_cmlm.encoding.backends.onnx import fastest_int8, has_graphs
 
     def chosen(backend: str) -> Job:
         arithmetic = job.settings.arithmetic

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import encoder_digest
-from official_cmlm.embeddings import RANGES_NAME, Ranges, read_ranges
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, sha256, write_array
-from official_cmlm.worker_processes import prepare_worker
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, atomic_write_text, sha256, write_array
+from official_cmlm.common.worker_processes import prepare_worker
+from official_cmlm.vectors.embeddings import RANGES_NAME, Ranges, read_ranges
 
 from .rows import Part
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
 # Folder with a description of each finished part, until the manifest holds them.
 WORK = "unfinished"
@@ -64,7 +64,7 @@ class Settings:
 
     def encoder(self) -> "SentenceEncoder":
         """Loads the encoder."""
-        from official_cmlm.sentence_encoder import SentenceEncoder
+        from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
         return SentenceEncoder.load(
             self.model_dir,
@@ -190,7 +190,7 @@ def embed(part: Part) -> Done:
         except ValueError as error:
             where = f"rows {part.first_row} to {part.first_row + len(part.texts) - 1}"
             raise UserError(f"{where}: {error}") from None
-    from official_cmlm.sentence_encoder import TextCutWarning
+    from official_cmlm.encoding.sentence_encoder import TextCutWarning
 
     lost = [one.message for one in caught if isinstance(one.message, TextCutWarning)]
     name = shard_name(part.number, settings.output_format)

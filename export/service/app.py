@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError, one_line
-from official_cmlm.extras import check_extra
-from official_cmlm.nearest import unit
+from official_cmlm.common.errors import UserError, one_line
+from official_cmlm.common.extras import check_extra
+from official_cmlm.vectors.nearest import unit
 
 from .batching import Batcher, Closing, Limits, Overloaded
 from .connections import CLIENT_CLOSED
@@ -39,7 +39,7 @@ from .embedder import (
 from .fields import MOST_HITS, REQUESTS, openapi
 
 if TYPE_CHECKING:
-    from official_cmlm.classifier import Classifier
+    from official_cmlm.encoding.classifier import Classifier
     from official_cmlm.search import Index
 
 # The rest of a body that is too large is read and dropped, so that its sender reads the answer. If

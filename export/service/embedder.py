@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import OpenedEncoder, checked
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.evaluation.encoder import OpenedEncoder, checked
 from official_cmlm.tokenization import TokenRows
 
 # The values of a request's `input_type`, and the role of retrieval that each names.

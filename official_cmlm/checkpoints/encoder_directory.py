@@ -24,11 +24,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from official_cmlm import files
+from official_cmlm.common import files
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.embeddings import RANGES_NAME, SIMILARITIES, EmbeddingId, Ranges, read_ranges
-from official_cmlm.errors import UserError
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
+from official_cmlm.vectors.embeddings import (
+    RANGES_NAME,
+    SIMILARITIES,
+    EmbeddingId,
+    Ranges,
+    read_ranges,
+)
 
 CONFIG_NAME = "encoder_config.json"
 WEIGHTS = "weights.safetensors"

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.checkpoints.encoder_directory import WEIGHTS, EncoderDirectory
-from official_cmlm.checkpoints.imported_encoder import Tensors, encoder_shapes, head_shapes
-from official_cmlm.checkpoints.published_files import read_tensors
+from official_cmlm.checkpoints.formats.imported_encoder import Tensors, encoder_shapes, head_shapes
+from official_cmlm.checkpoints.formats.published_files import read_tensors
 from official_cmlm.checkpoints.tensor_bundle import TensorBundle
+from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.files import atomic_write
+from official_cmlm.common.validation import check_fields
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
-from official_cmlm.errors import UserError, named
-from official_cmlm.files import atomic_write
-from official_cmlm.validation import check_fields
 
 # Prefix of the head's tensors in `weights.safetensors`.
 _HEAD = "language_model_head/"

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
-from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.configs.encoder import VectorOverride
-from official_cmlm.errors import UserError
-from official_cmlm.files import (
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import (
     cache_folder,
     check_writable,
     digest,
@@ -18,6 +17,7 @@ from official_cmlm.files import (
     note_cached,
     staged_folder,
 )
+from official_cmlm.configs.encoder import VectorOverride
 
 if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel

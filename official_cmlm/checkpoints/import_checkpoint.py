@@ -11,7 +11,7 @@ import re
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import check_writable
+from official_cmlm.common.files import check_writable
 
 FLAGS = flags.FLAGS
 # Sources that do not match are paths, or prefixes of paths.
@@ -67,8 +67,8 @@ def main(argv: list[str]) -> None:
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.quiet_tensorflow()
     from official_cmlm.checkpoints.find_encoder import find_encoder
-    from official_cmlm.checkpoints.imported_encoder import ImportOptions
-    from official_cmlm.checkpoints.importing import import_checkpoint
+    from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+    from official_cmlm.checkpoints.formats.importing import import_checkpoint
 
     options = ImportOptions(
         pooling=FLAGS.pooling,

@@ -17,8 +17,8 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import checkpoints_among
 from official_cmlm.checkpoints.tensor_bundle import VALUE, damaged
-from official_cmlm.errors import UserError
-from official_cmlm.files import refuse_special, unfinished_path
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import refuse_special, unfinished_path
 
 # The names of TensorFlow's unfinished checkpoints, and of the files of finished ones.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")

@@ -22,12 +22,12 @@ from official_cmlm.checkpoints.encoder_weights import (
     write_weights,
 )
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-from official_cmlm.checkpoints.imported_encoder import Tensors, encoder_shapes
+from official_cmlm.checkpoints.formats.imported_encoder import Tensors, encoder_shapes
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import check_writable, staged_folder
+from official_cmlm.common.input_files import expand_inputs
+from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
-from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, staged_folder
-from official_cmlm.input_files import expand_inputs
-from official_cmlm.text_files import Reading, read_rows
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
 
 FLAGS = flags.FLAGS

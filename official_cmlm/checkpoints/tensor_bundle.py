@@ -17,9 +17,9 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import refuse_special
-from official_cmlm.protobuf_messages import Messages
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import refuse_special
+from official_cmlm.common.protobuf_messages import Messages
 
 # Key of the message `TrackableObjectGraph`: the children and variables of each object.
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"

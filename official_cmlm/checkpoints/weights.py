@@ -14,11 +14,11 @@ from official_cmlm.checkpoints.encoder_weights import (
     read_head,
     read_weights,
 )
-from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, Tensors
+from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, Tensors
 from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.configs.yaml_loading import read_yaml
-from official_cmlm.errors import UserError
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.tokenization import Vocabulary

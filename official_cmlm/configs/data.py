@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.errors import UserError
-from official_cmlm.validation import SEED, OneOf, above, at_least, between, check_fields
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import SEED, OneOf, above, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
 # Checkpoints hold a data position for each stream, so the number of streams is limited.

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.validation import OneOf, between, check_fields, read_fields
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, between, check_fields, read_fields
 
 
 @dataclasses.dataclass(frozen=True)

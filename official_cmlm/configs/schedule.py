@@ -12,8 +12,8 @@ import numpy as np
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.errors import UserError
-from official_cmlm.validation import OneOf, above, at_least, between
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, above, at_least, between
 
 SCHEDULES = ("linear", "slanted_triangular", "constant", "cosine")
 _SHARE = between(0, 1)

@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_text
-from official_cmlm.validation import read_fields
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_text
+from official_cmlm.common.validation import read_fields
 
 
 class _Loader(yaml.SafeLoader):

@@ -10,5 +10,5 @@
     report/             runs of several suites, tables, figures, the papers' own rows
 
 Each imports only what stands above it. Nothing here knows how an encoder was made:
-`official_cmlm.encoders` opens encoder directories and other formats.
+`official_cmlm.encoding.encoders` opens encoder directories and other formats.
 """

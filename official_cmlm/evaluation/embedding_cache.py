@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, Role, checked
-from official_cmlm.files import atomic_write_text, locked
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write_text, locked
+from official_cmlm.evaluation.encoder import Encode, EncoderError, FineTune, Role, checked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, requests_by_role
+from official_cmlm.common.errors import UserError
+from official_cmlm.evaluation.encoder import EncoderError, OpenedEncoder, requests_by_role
 
 # Tasks that a note lists.
 _MOST_NAMED = 20

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
+from official_cmlm.common.errors import UserError
+from official_cmlm.evaluation.encoder import Encode, LanguageEncoders
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 
 TextsByRole = Mapping[str, Iterable[str]]

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.reader import READ_BYTES, Blocks, Reader, shard_paths
 from official_cmlm.inputs.views import View

@@ -12,7 +12,7 @@ number generators"), a bijection of 64-bit words that passes BigCrush when fed w
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, unmix
+from official_cmlm.common.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, unmix
 
 # A salt for each use of random numbers: different uses of one key must not draw the same numbers.
 SALT_SHUFFLE = 1
@@ -38,7 +38,7 @@ SALT_REORDER = 21
 
 
 def _mix(state: tf.Tensor) -> tf.Tensor:
-    """Computes `official_cmlm.hashing.mix` in a graph; uint64 of any shape."""
+    """Computes `official_cmlm.common.hashing.mix` in a graph; uint64 of any shape."""
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(30)))
     state *= _word(MIX_1)
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(27)))

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs import data_position
 from official_cmlm.inputs.batching import training_batches, validation_batches
 from official_cmlm.inputs.plan import Plan

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.data_position import DataPosition, decoded, fingerprint
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest, parts_of

@@ -9,14 +9,14 @@ import tensorflow as tf
 import tf_keras
 from official.modeling.hyperparams import base_config
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import above, check_fields
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds, View
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.validation import above, check_fields
 
 # Whether higher or lower values of a metric are better.
 HIGHER, LOWER = "higher", "lower"

@@ -11,8 +11,9 @@ supervision (Gao et al. 2021, Eq. 5) and of sentence-transformers' MultipleNegat
 import dataclasses
 from typing import Annotated, ClassVar
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import between
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import TextPairs, one_language, text_view
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
@@ -22,7 +23,6 @@ from official_cmlm.objectives.retrieval import (
     retrieval_output,
     retrieval_vectors,
 )
-from official_cmlm.validation import between
 
 
 @dataclasses.dataclass

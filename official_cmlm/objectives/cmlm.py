@@ -12,9 +12,10 @@ from typing import Annotated
 import tensorflow as tf
 import tf_keras
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, between
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, SpecialIds
 from official_cmlm.modeling.pooling import Projection
@@ -33,7 +34,6 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
-from official_cmlm.validation import OneOf, between
 
 ARCHITECTURES = ("concat", "skip")
 

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least, between
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
@@ -23,7 +24,6 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
-from official_cmlm.validation import OneOf, at_least, between
 
 # Value of `conditioning` -> the key of `Contrastive.vectors` that it names.
 CONDITIONINGS = {"projected": "first", "vector": "sentence"}

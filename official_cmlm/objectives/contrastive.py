@@ -14,9 +14,10 @@ from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, above, at_least, between
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.losses.alignment_uniformity import alignment_and_uniformity
@@ -36,7 +37,6 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
-from official_cmlm.validation import OneOf, above, at_least, between
 
 PROJECTION_HEADS = ("none", "mlp")
 LOSSES = ("nt_xent", "multi_similarity")

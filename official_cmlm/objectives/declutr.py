@@ -12,9 +12,10 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least, between
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds
@@ -40,7 +41,6 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
-from official_cmlm.validation import OneOf, at_least, between
 
 
 @dataclasses.dataclass

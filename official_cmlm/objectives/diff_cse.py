@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.validation import OneOf, at_least, between
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
@@ -22,7 +23,6 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import HIGHER, LOWER, Encode, Prediction, Vectors, register
 from official_cmlm.objectives.cmlm_cse import AuxiliaryConfig, WithAuxiliary
 from official_cmlm.objectives.masked_prediction import at_predictions, end_to_end
-from official_cmlm.validation import OneOf, at_least, between
 
 DETECTIONS = ("masked", "reference")
 REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIGHER}

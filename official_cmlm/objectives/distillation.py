@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar
 import tensorflow as tf
 import tf_keras
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import text_view
 from official_cmlm.inputs.views import RecordFacts, TaughtSentences, View
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
@@ -31,7 +32,6 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.in_batch import check_dims
-from official_cmlm.validation import OneOf, at_least
 
 _METRICS = {"distillation_loss": LOWER, "teacher_cosine": HIGHER, "similarity_error": LOWER}
 TARGETS = ("own", "first")

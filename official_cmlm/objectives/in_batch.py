@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import above, at_least
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import row_identity
 from official_cmlm.losses.blocks import Reduction, sum_at_once, sum_in_blocks
 from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import ObjectiveConfig
-from official_cmlm.validation import above, at_least
 
 
 @dataclasses.dataclass

@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import at_least, between
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.losses.vocabulary_blocks import cross_entropy_in_blocks
 from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
 from official_cmlm.objectives.in_batch import InBatchConfig
-from official_cmlm.validation import at_least, between
 
 MASKED_METRICS = {"masked_token_loss": LOWER, "masked_token_accuracy": HIGHER}
 

@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.losses.nli import nli_features, nli_loss
@@ -27,7 +28,6 @@ from official_cmlm.objectives.base import (
     Vectors,
     register,
 )
-from official_cmlm.validation import OneOf
 
 NUM_CLASSES = 3
 

@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import between
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.next_sentence import (
     FirstTokenBeforeSlots,
     NextSentencePairs,
@@ -42,7 +43,6 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
-from official_cmlm.validation import between
 
 
 @dataclasses.dataclass

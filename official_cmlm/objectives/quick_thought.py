@@ -12,9 +12,10 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, between
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import halves
 from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, SegmentRuns
 from official_cmlm.losses.blocks import Reduction
@@ -28,7 +29,6 @@ from official_cmlm.objectives.retrieval import (
     retrieval_output,
     retrieval_vectors,
 )
-from official_cmlm.validation import OneOf, between
 
 ENCODERS = ("shared", "separate")
 BATCHES = ("pairs", "runs")

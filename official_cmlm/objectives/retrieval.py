@@ -5,12 +5,12 @@ from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.common.validation import above, at_least
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.blocks import Reduction
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveOutput, Vectors
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
-from official_cmlm.validation import above, at_least
 
 METRIC_DIRECTIONS = {"retrieval_loss": LOWER, "recall_at_1": HIGHER}
 

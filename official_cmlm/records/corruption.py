@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest, check_files, join, load_manifest
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import inside, read_object, write_json
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import inside, read_object, write_json
+from official_cmlm.common.validation import at_least, read_dataclass
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
-from official_cmlm.validation import at_least, read_dataclass
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 class GrowingArray:

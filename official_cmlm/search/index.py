@@ -14,10 +14,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from official_cmlm import progress
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import PROBES, Encode, checked
-from official_cmlm.files import (
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import (
     atomic_write,
     inside,
     output_folder,
@@ -29,11 +28,12 @@ from official_cmlm.files import (
     write_array,
     write_json,
 )
-from official_cmlm.nearest import unit
+from official_cmlm.common.validation import OneOf, Range, at_least, read_dataclass
+from official_cmlm.evaluation.encoder import PROBES, Encode, checked
 from official_cmlm.search.growing import Texts
 from official_cmlm.search.shards import Embeddings
 from official_cmlm.search.stores import ADVICE, FORMS, Codes, Graph, Rows, Store, rescored
-from official_cmlm.validation import OneOf, Range, at_least, read_dataclass
+from official_cmlm.vectors.nearest import unit
 
 PRECISIONS = tuple(FORMS)
 _DESCRIPTION = "index.json"
@@ -171,13 +171,13 @@ class Index:
         approximate: bool = False,
         show_progress: bool = False,
     ) -> "Index":
-        """Indexes the embeddings that `export.embed` has written.
+        """Indexes the embeddings that `export.embedding.embed` has written.
 
         Besides the index, one shard at a time is in memory. The ids are those of the embeddings.
         Parquet files with a column of texts give the texts too; the other columns become metadata.
 
         Args:
-          folder: the output folder of `export.embed`, in either format.
+          folder: the output folder of `export.embedding.embed`, in either format.
           encoder: the encoder that made the embeddings, for queries.
           precision, approximate, show_progress: see `build`.
 

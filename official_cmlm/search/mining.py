@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from official_cmlm.nearest import BLOCK_BYTES, unit
+from official_cmlm.vectors.nearest import BLOCK_BYTES, unit
 
 # k-means learns from batches above the first number of vectors, and has one thread up to the
 # second.

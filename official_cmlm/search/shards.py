@@ -1,4 +1,4 @@
-"""Embeddings that `export.embed` has written, read shard by shard for an index."""
+"""Embeddings that `export.embedding.embed` has written, read shard by shard for an index."""
 
 import dataclasses
 import json
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import inside, read_array, read_object, refuse_special
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import inside, read_array, read_object, refuse_special
+from official_cmlm.vectors.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
 
 _MANIFEST = "manifest.json"
 _ADVICE = "embed the texts again"
@@ -37,7 +37,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Embeddings:
-    """The output folder of `export.embed`.
+    """The output folder of `export.embedding.embed`.
 
     Attributes:
       folder: its path.
@@ -61,7 +61,7 @@ class Embeddings:
         if not path.is_file():
             raise UserError(
                 f"{folder}: no finished embeddings there (no {_MANIFEST}); name an --output_dir of"
-                " export.embed that has ended"
+                " export.embedding.embed that has ended"
             )
         found = read_object(path, _ADVICE)
         entries, ranges = found.get("shards"), read_ranges(folder)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, read_array, refuse_special, sync, write_array
-from official_cmlm.nearest import top, unit
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, read_array, refuse_special, sync, write_array
 from official_cmlm.search.growing import GrowingArray
+from official_cmlm.vectors.nearest import top, unit
 
 ADVICE = "build and save the index again"
 # Bytes of one block of similarities.

@@ -7,7 +7,7 @@ Records, `encode`, the exported preprocess module and the tests all get their id
 import os
 from pathlib import Path
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary, read_byte_pair
 from official_cmlm.tokenization.sentence_piece import (
     MODEL_NAME,

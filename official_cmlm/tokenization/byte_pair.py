@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write_text, read_object, read_text
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
+from official_cmlm.common.files import atomic_write_text, read_object, read_text
 from official_cmlm.tokenization.vocabulary import (
     ROLES,
     AfterSpace,

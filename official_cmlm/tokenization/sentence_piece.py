@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, refuse_special
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, refuse_special
 from official_cmlm.tokenization import sentence_piece_model as format_
 from official_cmlm.tokenization.vocabulary import (
     ROLES,

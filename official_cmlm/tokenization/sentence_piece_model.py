@@ -6,7 +6,7 @@ TensorFlow allows. Field numbers from 200 on are free for users of the format.
 
 from typing import Any
 
-from official_cmlm.protobuf_messages import Messages
+from official_cmlm.common.protobuf_messages import Messages
 
 # Kinds of pieces.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)

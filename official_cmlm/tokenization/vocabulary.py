@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,12 +7,12 @@ from official.core import config_definitions as cfg
 from official.modeling import optimization
 from official.modeling.hyperparams import base_config
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import at_least, between, check_fields
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.schedule import ScheduleConfig, with_schedule
-from official_cmlm.errors import UserError
 from official_cmlm.objectives import ObjectiveConfig, objectives
-from official_cmlm.validation import at_least, between, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.training.step_module import StepModule, lower
 
 INSTALL = (

@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.integrity import last_checkpoint
+from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.files import write_json
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError, named
-from official_cmlm.files import write_json
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.records.manifest import load_folders
 from official_cmlm.training.runtime import is_chief

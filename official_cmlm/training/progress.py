@@ -11,10 +11,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from official_cmlm import progress
-from official_cmlm.errors import Stopped
-from official_cmlm.files import read_object, write_json
-from official_cmlm.process_memory import peak_mib
+from official_cmlm.common import progress
+from official_cmlm.common.errors import Stopped
+from official_cmlm.common.files import read_object, write_json
+from official_cmlm.common.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
 # Metrics shown after the bar, which itself shows steps, steps per second and the time left.

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write_text
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import join, load_folders
 from official_cmlm.tokenization import Vocabulary
@@ -74,7 +74,7 @@ def write_projector(
     Raises:
       UserError: if a shard is damaged.
     """
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
     with report_damaged_shard(folders):
         sentences = sample(folders, vocabulary, most)

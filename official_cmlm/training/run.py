@@ -28,10 +28,11 @@ from official_cmlm.checkpoints.integrity import (
     refuse_damage,
     remove_leftovers,
 )
+from official_cmlm.common.errors import Stopped, UserError
+from official_cmlm.common.files import check_writable, locked, read_object, report_write_errors
+from official_cmlm.common.validation import check_fields
 from official_cmlm.configs.schedule import check_schedule, resume_notes, schedule_notes
 from official_cmlm.configs.yaml_loading import override, read_yaml
-from official_cmlm.errors import Stopped, UserError
-from official_cmlm.files import check_writable, locked, read_object, report_write_errors
 from official_cmlm.inputs.data_position import read_positions
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
@@ -66,7 +67,6 @@ from official_cmlm.training.trainer import (
     Trainer,
     WeightsFailed,
 )
-from official_cmlm.validation import check_fields
 
 
 def run(

@@ -16,10 +16,10 @@ from official.common import distribute_utils
 from official.core import config_definitions as cfg
 
 from official_cmlm.checkpoints.integrity import checkpoints_of
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.processor import hides_bfloat16, multiplies_bfloat16
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.yaml_loading import read_yaml
-from official_cmlm.errors import UserError
-from official_cmlm.processor import hides_bfloat16, multiplies_bfloat16
 from official_cmlm.training.config import (
     ALL_GPUS,
     AUTO_PRECISION,

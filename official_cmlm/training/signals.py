@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from official_cmlm.errors import Stopped
+from official_cmlm.common.errors import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A terminal, `timeout` and systemd signal a whole group of processes, and `call` forwards signals:

@@ -11,9 +11,10 @@ import tf_keras
 from official.core import base_task, task_factory
 
 from official_cmlm.checkpoints.weights import restore_objectives, restore_pretrained
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.inputs.checks import (
@@ -37,7 +38,6 @@ from official_cmlm.records.manifest import (
     load_folders,
     load_records_vocabulary,
 )
-from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.training.inherited_fields import encoding_length, source_of_weights

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.accelerators.cases import CASES, case_of, overrides
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, out_of_memory
 from benchmarks.accelerators.memory import REMEDIES, largest_batch, table, training_of
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
 
 _DATA = {"seq_length": 16, "global_batch_size": 4}

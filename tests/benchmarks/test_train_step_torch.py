@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from benchmarks.train_step_examples import SEQUENCES, Batch
 from benchmarks.train_step_side import features_of, model_of
-from official_cmlm.checkpoints.huggingface_tensors import (
+from official_cmlm.checkpoints.formats.huggingface_tensors import (
     encoder_names,
     head_names,
     to_huggingface,

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
 
 REFERENCES = Path(__file__).parent / "references"
 TEXTS = json.loads((REFERENCES / "texts.json").read_text())

@@ -11,7 +11,7 @@ import pytest
 
 from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
 
@@ -145,8 +145,8 @@ def test_a_device_that_is_not_there(real_weights):
 def test_an_onnx_folder_of_another_project(real_weights, tmp_path, capsys):
     """A graph of token outputs beside a tokenizer and a pooling, without weights to import."""
     onnx = pytest.importorskip("onnx")
-    from official_cmlm.backends.onnx_graph import METADATA, graph_of
     from official_cmlm.checkpoints.encoder_weights import read_weights
+    from official_cmlm.encoding.backends.onnx_graph import METADATA, graph_of
 
     folder = tmp_path / "public"
     shutil.copytree(real_weights, folder, ignore=shutil.ignore_patterns("*.safetensors"))

@@ -11,8 +11,8 @@ from official.legacy.bert import configs as legacy_configs
 from official.nlp.modeling import models, networks
 from official.nlp.tools import export_tfhub_lib
 
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import read_source
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES
 from tests.checkpoints.helpers import REFERENCES, assert_logits, assert_outputs, expected, inputs

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from official_cmlm.checkpoints import importing
-from official_cmlm.checkpoints.imported_encoder import ImportOptions, flat_shape
-from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.formats import importing
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions, flat_shape
+from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints import integrity
 from official_cmlm.checkpoints.weights import non_finite
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 def _save(folder, *numbers):

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
-from official_cmlm.errors import UserError
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
+from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import build_tokenizer
 from official_cmlm.tokenization.sentence_piece_model import USER_DEFINED, parse_model
 from tests.checkpoints.helpers import REFERENCES, read_changed

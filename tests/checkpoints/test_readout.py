@@ -11,17 +11,18 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import evaluate
-from export import export_sentence_transformers, export_tfhub, tfhub
+from export import export_sentence_transformers, export_tfhub
+from export.formats import tfhub
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
-from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
-from official_cmlm.encoders import open_encoder
-from official_cmlm.errors import UserError
-from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm.encoding.encoders import open_encoder
+from official_cmlm.encoding.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import tiny_encoder_config, write_encoder
 from tests.modeling.helpers import build

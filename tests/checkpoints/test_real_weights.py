@@ -7,11 +7,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from export import export_sentence_transformers
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES
 
 

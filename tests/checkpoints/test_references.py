@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.relative_positions import buckets_of_distances
-from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization.sentence_piece import RustSentencePiece
 from tests.checkpoints.helpers import (
     REFERENCES,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from official_cmlm.checkpoints.find_encoder import SHIPPED, shipped
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import spearman
-from official_cmlm.sentence_encoder import SentenceEncoder
 
 # Rows of texts that mean the same; others do not.
 SAME = [

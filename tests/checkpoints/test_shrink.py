@@ -8,9 +8,9 @@ from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints import find_encoder as finding
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
-from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.shrink import Small, entries_to_keep, principal_components
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import write_encoder

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints.tensor_bundle import TensorBundle
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
 

@@ -10,9 +10,9 @@ import yaml
 from official.modeling import optimization
 
 from experiments import chains, registry
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.schedule import learning_rates, resume_notes, schedule_notes
 from official_cmlm.configs.yaml_loading import parse_yaml
-from official_cmlm.errors import UserError
 from official_cmlm.training.config import SentenceEncoderTrainerConfig
 
 

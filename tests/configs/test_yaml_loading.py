@@ -7,9 +7,9 @@ import pytest
 import yaml
 from official.modeling.hyperparams import base_config
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
-from official_cmlm.errors import UserError
 
 
 @dataclasses.dataclass

@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.pipeline import run as pipeline
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.pipeline.runs import run, write_text
 
 

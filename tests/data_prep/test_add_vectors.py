@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from data_prep import add_vectors
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import make_documents, write_encoder, write_records
 from tests.data_prep.binaries import run_binary
 from tests.pairs_helpers import triples, write_pairs

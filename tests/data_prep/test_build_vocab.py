@@ -11,7 +11,7 @@ from data_prep import build_vocab
 from data_prep.readers import Counts, ReadOptions, expand_text_files, read_documents
 from data_prep.vocabulary.mixture import sample_paragraphs, text_bytes
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.binaries import names_in, run_binary
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3

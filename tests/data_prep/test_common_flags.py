@@ -8,7 +8,7 @@ from absl.testing import flagsaver
 
 from data_prep import common_flags
 from data_prep.readers import ReadOptions
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 @pytest.fixture

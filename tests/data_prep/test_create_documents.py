@@ -5,7 +5,7 @@ import json
 import pytest
 
 from data_prep import create_documents
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import make_documents
 from tests.data_prep.binaries import names_in, run_binary

@@ -8,7 +8,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from data_prep import create_documents, create_pairs
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import build_tokenizer
 from tests.data_prep.binaries import names_in, run_binary

@@ -8,7 +8,7 @@ import pytest
 from data_prep import docstrings
 from data_prep.docstrings import extract
 from data_prep.readers.docstrings import prose
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.binaries import run_binary
 
 PROSE = "This sentence is the first of two. This one is the second, and it says a little more."

@@ -7,7 +7,7 @@ import pytest
 from data_prep import hold_out
 from data_prep.hold_out import is_held_out
 from data_prep.readers import Document
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.binaries import run_binary
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data_prep import create_pairs, mine_negatives
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.common.errors import UserError
+from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.binaries import run_binary
 

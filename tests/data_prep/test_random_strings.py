@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from data_prep.random_strings import random_strings
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 def test_strings_are_uniform_letters_and_digits():

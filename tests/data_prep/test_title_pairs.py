@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from data_prep import title_pairs
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.binaries import run_binary
 
 BODY = "The rest of it has many more words."

@@ -8,7 +8,7 @@ from absl.testing import flagsaver
 from data_prep import train_quality_classifier as binary
 from data_prep.readers import Document
 from data_prep.stages.quality_classifier import load_model
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.binaries import run_binary
 from tests.data_prep.quality_examples import menus, prose
 

@@ -91,7 +91,7 @@ def write_inputs(folder: Path) -> None:
 def write_made(folder: Path) -> None:
     """Writes the results of other pages' commands, by their names below work/."""
     from data_prep.readers import Document
-    from official_cmlm.checkpoints.importing import import_checkpoint
+    from official_cmlm.checkpoints.formats.importing import import_checkpoint
     from official_cmlm.tokenization import load_vocabulary
 
     import_checkpoint(PUBLIC, folder / "minilm")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError, Role, for_role
+from official_cmlm.evaluation.encoder import EncoderError, Role, for_role
 
 
 class _Encoder:

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, prompted
+from official_cmlm.common.errors import UserError
+from official_cmlm.evaluation.encoder import EncoderError, OpenedEncoder, prompted
 from official_cmlm.evaluation.scores import (
     Missing,
     MissingData,

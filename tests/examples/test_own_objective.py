@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.cli import import_user_module
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.docs.pages import ROOT
 from tests.modeling.helpers import build, make_pairs
 from tests.training.step_values import check_equal, step_values

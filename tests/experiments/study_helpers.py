@@ -13,8 +13,8 @@ import yaml
 from experiments import registry
 from experiments.study.definition import read_study
 from experiments.study.runs import Runner
-from official_cmlm.encoders import open_encoder
-from official_cmlm.errors import Stopped
+from official_cmlm.common.errors import Stopped
+from official_cmlm.encoding.encoders import open_encoder
 from official_cmlm.evaluation.report import driver
 from official_cmlm.training.progress import versions
 from official_cmlm.training.run import describe_run, with_counted_steps

@@ -8,9 +8,9 @@ import pytest
 import tf_keras
 
 from experiments.adapt import draw, hold_out
-from official_cmlm.classifier import Classifier
+from official_cmlm.encoding.classifier import Classifier
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
 

@@ -14,8 +14,8 @@ from experiments import chains, registry
 from experiments.chains import merged
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.yaml_loading import parse_override
-from official_cmlm.errors import UserError
 from official_cmlm.training.config import chosen_objectives
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records

@@ -10,7 +10,7 @@ from data_prep.sentences import split_paragraphs
 from experiments.demo.__main__ import LEAST_STEPS_SHARE, TRAINING_START_SECONDS, training_share
 from experiments.demo.report import read_sentences, sample_pairs
 from experiments.stages import Stages
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.conftest import make_documents, write_encoder, write_records
 

@@ -10,13 +10,13 @@ from experiments import registry
 from export import export_sentence_transformers
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.yaml_loading import read_yaml
-from official_cmlm.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.language_model_head import head_variables
 from official_cmlm.modeling.sentence_encoder import encoder_variables
-from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.inherited_fields import read_starting_encoder
 from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask

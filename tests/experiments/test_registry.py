@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import registry
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 def test_every_experiment_has_a_summary_and_cites_its_paper():

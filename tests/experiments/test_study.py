@@ -12,8 +12,8 @@ from experiments.study.definition import Column, expand, read_study, study_files
 from experiments.study.report import write_report
 from experiments.study.runs import Runner
 from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.tokenization import WordPieceVocabulary
 from tests.experiments.study_helpers import change_at, write_study

@@ -21,8 +21,8 @@ from experiments.study.report import write_report
 from experiments.study.runs import Runner, write_untrained
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
-from official_cmlm.errors import Stopped, UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import Stopped, UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import WordPieceVocabulary
 from official_cmlm.training import run as training
 from tests.checkpoints.test_readout import TRAINED

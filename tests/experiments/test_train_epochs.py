@@ -7,8 +7,8 @@ import tensorflow as tf
 from official.core import train_utils
 
 from experiments import chains, registry
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.views import Segments, SpecialIds
 from official_cmlm.training import run as training

@@ -17,7 +17,7 @@ import pytest
 from export.service.app import Settings, create_app
 from export.service.connections import ConnectionLimits, http_protocol
 from export.service.embedder import TextEmbedder
-from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.evaluation.encoder import OpenedEncoder
 from tests.docs.pages import ROOT
 from tests.search.toy_encoder import Words
 
@@ -170,7 +170,7 @@ def started(*flags, **environment):
     Args:
       environment: variables besides those of this process; None removes one.
     """
-    command = [sys.executable, "-m", "export.serve", *flags, "--port=0"]
+    command = [sys.executable, "-m", "export.service.serve", *flags, "--port=0"]
     variables = {k: v for k, v in (os.environ | environment).items() if v is not None}
     with subprocess.Popen(
         command, cwd=ROOT, env=variables, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""`export.embed`: rows in order, parts, resuming after a kill, what is refused."""
+"""`export.embedding.embed`: rows in order, parts, resuming after a kill, what is refused."""
 
 import csv
 import dataclasses
@@ -25,10 +25,10 @@ from official_cmlm.checkpoints.encoder_directory import (
     encoder_digest,
     write_settings,
 )
-from official_cmlm.embeddings import Ranges, read_ranges
-from official_cmlm.errors import UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.text_files import Reading
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.text_files import Reading
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.vectors.embeddings import Ranges, read_ranges
 from tests import binaries
 from tests.conftest import write_encoder
 
@@ -580,7 +580,9 @@ def test_outputs_that_cannot_be(tmp_path, monkeypatch, model_dir, capsys, flags,
     table_of(tmp_path / "data.csv", [{"text": "a", "id": "1"}])
     (tmp_path / "data.csv.parquet").write_bytes(b"mine")
     monkeypatch.chdir(tmp_path)
-    status = binaries.call("export.embed", f"--model_dir={model_dir}", "--input=data.csv", *flags)
+    status = binaries.call(
+        "export.embedding.embed", f"--model_dir={model_dir}", "--input=data.csv", *flags
+    )
     assert status == 1 and says in capsys.readouterr().err
 
 
@@ -617,7 +619,7 @@ def command(model_dir, file, out, *more):
     flags = (f"--model_dir={model_dir}", f"--input={file}", f"--output_dir={out}")
     # ONNX Runtime's last bits may differ from run to run.
     flags += ("--shard_rows=40", "--backend=tensorflow")
-    return [sys.executable, "-m", "export.embed", *flags, *more]
+    return [sys.executable, "-m", "export.embedding.embed", *flags, *more]
 
 
 @pytest.mark.long

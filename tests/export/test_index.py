@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.search.toy_encoder import Words
 
@@ -31,13 +31,16 @@ def folder(tmp_path):
 
 def _index(folder, *more):
     target = folder.parent / "my.index"
-    return call("export.index", f"--input={folder}", f"--index={target}", *more)
+    return call("export.search.index", f"--input={folder}", f"--index={target}", *more)
 
 
 def _asked(folder, query, capsys):
     target = folder.parent / "my.index"
     capsys.readouterr()
-    assert call("export.search", f"--index={target}", f"--query={query}", "--k=1", "--json") == 0
+    assert (
+        call("export.search.search", f"--index={target}", f"--query={query}", "--k=1", "--json")
+        == 0
+    )
     return json.loads(capsys.readouterr().out)
 
 
@@ -53,7 +56,7 @@ def test_a_folder_is_indexed_and_searched(folder, capsys):
         assert hit["metadata"] == {"file": str(folder / name), "line": line}
         assert hit["text"] == text and hit["score"] > 0.8
     target = folder.parent / "my.index"
-    assert call("export.search", f"--index={target}", "--query=old wine") == 0
+    assert call("export.search.search", f"--index={target}", "--query=old wine") == 0
     assert "d.csv:3\n  old wine\n" in capsys.readouterr().out
 
 
@@ -81,7 +84,7 @@ def test_mistakes_are_one_line(folder, capsys):
     assert "no such file or folder" in capsys.readouterr().err
     _index(folder, "--model=toy")
     assert _index(folder, "--model=other") == 1 and "made with --model" in capsys.readouterr().err
-    assert call("export.search", f"--index={folder}", "--query=x") == 1
+    assert call("export.search.search", f"--index={folder}", "--query=x") == 1
     assert "no index there" in capsys.readouterr().err
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from export import export_litert
-from export.huggingface_tokenizer import write_tokenizer
+from export.formats.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
-from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
-from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.errors import UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import build_tokenizer
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 

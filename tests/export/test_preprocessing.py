@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from official.nlp.modeling import layers
 
-from export.preprocessing import pack
+from export.formats.preprocessing import pack
 
 SPECIAL = {"start_of_sequence_id": 101, "end_of_segment_id": 102, "padding_id": 7}
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import tfhub
 from export.embedding import worker
+from export.formats import tfhub
 from export.service.app import Settings, create_app
 from export.service.embedder import TokenEmbedder
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import write_encoder
 from tests.export.service_helpers import answered
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, traced_ops

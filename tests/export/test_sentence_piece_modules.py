@@ -7,15 +7,15 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 - registers the ops of the tokenizer
 
-from export import tfhub
-from export.preprocessing import Preprocess
-from export.serving import Serving
+from export.formats import tfhub
+from export.formats.preprocessing import Preprocess
+from export.formats.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
-from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_records_vocabulary
-from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import load_vocabulary
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import make_documents, write_records

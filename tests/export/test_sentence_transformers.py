@@ -15,16 +15,16 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from export import model_card
 from export.export_sentence_transformers import export
+from export.formats import model_card
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import VectorOverride
-from official_cmlm.encoders import open_encoder
-from official_cmlm.errors import UserError
+from official_cmlm.encoding.encoders import open_encoder
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import tiny_encoder_config, write_encoder
 

@@ -20,16 +20,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from export.serve import _api_keys, _bound
 from export.service import app
 from export.service.batching import Limits
 from export.service.connections import ConnectionLimits, http_protocol
 from export.service.embedder import Prompt, TextEmbedder, embed_requests
-from official_cmlm.classifier import Classifier
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import OpenedEncoder
+from export.service.serve import _api_keys, _bound
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.classifier import Classifier
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.search import Index
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.binaries import call
 from tests.docs.pages import ROOT
 from tests.export.service_helpers import (
@@ -830,12 +830,12 @@ def test_a_folder_is_served_with_what_is_in_it(exported, tmp_path, monkeypatch):
     np.save(tmp_path / "classifier" / "classifier.npy", layer)
     made = mock.MagicMock()
     monkeypatch.setattr(app, "create_app", made)
-    monkeypatch.setattr("export.serve._server", mock.MagicMock())
+    monkeypatch.setattr("export.service.serve._server", mock.MagicMock())
     monkeypatch.setattr(signal, "signal", mock.MagicMock())
 
     def served_as(folder, *more):
         options = ("--backend=tensorflow", "--port=0", *more)
-        assert call("export.serve", f"--model={folder}", *options) == 0
+        assert call("export.service.serve", f"--model={folder}", *options) == 0
         embedder, _, found, classifier = made.call_args.args
         return embedder.name, found and found.texts, bool(classifier)
 
@@ -844,7 +844,7 @@ def test_a_folder_is_served_with_what_is_in_it(exported, tmp_path, monkeypatch):
     assert served_as(tmp_path / "classifier", "--pooling=max") == ("classifier", None, False)
     assert served_as(exported[0])[1:] == (None, False)
     made.reset_mock()
-    assert call("export.serve", f"--model={tmp_path / 'my.index'}", "--pooling=max") == 1
+    assert call("export.service.serve", f"--model={tmp_path / 'my.index'}", "--pooling=max") == 1
     made.assert_not_called()
 
 

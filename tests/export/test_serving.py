@@ -10,15 +10,16 @@ from google.protobuf import empty_pb2
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tensorflow.core.framework import tensor_pb2
 
-from export import export_litert, export_onnx, export_sentence_transformers, tfhub
-from export.preprocessing import Preprocess
-from export.serving import Serving, warm_up_logs
+from export import export_litert, export_onnx, export_sentence_transformers
+from export.formats import tfhub
+from export.formats.preprocessing import Preprocess
+from export.formats.serving import Serving, warm_up_logs
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
-from official_cmlm.classifier import Classifier
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.classifier import Classifier
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import WORDS, tiny_encoder_config
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, module_ops, traced_ops
 

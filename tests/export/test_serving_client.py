@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from tests.docs.pages import ROOT
 
 CLIENT = ROOT / "examples" / "serving_client.py"

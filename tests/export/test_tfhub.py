@@ -12,23 +12,23 @@ import tensorflow_hub as hub
 import tf_keras
 from official.nlp.modeling import layers
 
-from export import tfhub
-from export.preprocessing import Preprocess
-from export.serving import Serving
+from export.formats import tfhub
+from export.formats.preprocessing import Preprocess
+from export.formats.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.find_encoder import find_encoder
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import read_source
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import read_source
 from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import (
     INPUT_NAMES,
     SentenceEncoderModel,
     encoder_variables,
 )
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import mirrored_strategy, tiny_encoder_config, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowly and then"]

@@ -27,10 +27,11 @@ from data_prep.counts import DropCounter
 from data_prep.output.folder import discard_partial
 from data_prep.sentences import bounded, rejoined, segment
 from data_prep.stages.normalise import mend_hyphens
-from official_cmlm import cli, languages, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, unfinished_path
-from official_cmlm.input_files import expand_inputs
+from official_cmlm import cli
+from official_cmlm.common import languages, progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write, unfinished_path
+from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.records.manifest import load_manifest
 from tests import binaries
 from tests.conftest import WORDS

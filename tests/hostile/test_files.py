@@ -14,15 +14,15 @@ import pytest
 from experiments.study import report
 from experiments.study.definition import read_study, study_files
 from export.embedding import run, worker
-from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
-from official_cmlm.checkpoints.imported_encoder import ImportOptions, check_finite
-from official_cmlm.checkpoints.importing import read_source
-from official_cmlm.embeddings import quantize, read_ranges
-from official_cmlm.errors import UserError
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions, check_finite
+from official_cmlm.checkpoints.formats.importing import read_source
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.search import Index
-from official_cmlm.text_files import Reading, read_rows
+from official_cmlm.vectors.embeddings import quantize, read_ranges
 from tests.checkpoints.helpers import REFERENCES
 from tests.evaluation.toy import write_beir
 from tests.search.toy_encoder import WIDTH, Words

@@ -13,9 +13,9 @@ import pytest
 
 from export.service.app import Settings, create_app
 from export.service.embedder import TokenEmbedder
-from official_cmlm.classifier import Classifier
+from official_cmlm.encoding.classifier import Classifier
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
-from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.docs.pages import ROOT
 from tests.export.service_helpers import answered, ask, connected, rest, served, started
 from tests.hostile.service_cases import (

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from export import tfhub
-from export.preprocessing import Preprocess
-from export.serving import Serving
+from export.formats import tfhub
+from export.formats.preprocessing import Preprocess
+from export.formats.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import load_vocabulary

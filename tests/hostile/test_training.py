@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import tfhub
+from export.formats import tfhub
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import load_encoder
-from official_cmlm.errors import UserError
-from official_cmlm.files import locked
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import locked
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
 from tests.training.tiny_training import params

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Replicas, check_batches
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest

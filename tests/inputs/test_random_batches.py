@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_examples
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest

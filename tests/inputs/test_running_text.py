@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from data_prep.counts import Counts
 from data_prep.output.documents import RecordOptions, document_records
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_running_text
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored

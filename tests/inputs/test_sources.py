@@ -10,8 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig, SourceConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs import data_position, hashing
 from official_cmlm.inputs.checks import check_examples, check_text
 from official_cmlm.inputs.mirrored import Mirrored

@@ -10,9 +10,9 @@ import struct
 import pytest
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_text
 from official_cmlm.configs.data import DataConfig, SourceConfig
-from official_cmlm.errors import UserError
-from official_cmlm.files import read_text
 from official_cmlm.inputs.checks import unusable_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.plan import num_streams, shard_repetitions

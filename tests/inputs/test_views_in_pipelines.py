@@ -2,8 +2,8 @@
 
 import pytest
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_examples, unusable_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored

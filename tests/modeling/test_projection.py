@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.modeling.pooling import Projection
 from official_cmlm.objectives.cmlm import CmlmConfig
 from tests.conftest import tiny_encoder_config

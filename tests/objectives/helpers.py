@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import NUM_HEADS, oracle_encoder, oracle_head, randomize
 from tests.oracles import cmlm_numpy

@@ -1,4 +1,4 @@
-"""Settings without a meaning, refused by name; `tests/test_validation.py` has NaN and infinity."""
+"""Settings without a meaning, refused by name; NaN and infinity: `test_validation.py`."""
 
 import pytest
 

@@ -7,8 +7,8 @@ import shutil
 import pytest
 import tensorflow as tf
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.reader import Reader, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, SpecialIds

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import check_vocabulary, load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import WordPieceVocabulary
 from tests.inputs.pipelines import read_by_hand

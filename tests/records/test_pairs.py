@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.records.pairs import NO_LABEL, encode, parse
 from tests.pairs_helpers import bitext, write_pairs

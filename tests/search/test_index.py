@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import official_cmlm.search.index
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import OpenedEncoder, Role
+from official_cmlm.common.errors import UserError
+from official_cmlm.evaluation.encoder import OpenedEncoder, Role
 from official_cmlm.search import PRECISIONS, Index
 from tests.conftest import change_json
 from tests.search.toy_encoder import WIDTH, Words, unit_vectors

@@ -1,4 +1,4 @@
-"""`Index.from_embeddings`: what `export.embed` writes, read as it says, or refused."""
+"""`Index.from_embeddings`: what `export.embedding.embed` writes, read as it says, or refused."""
 
 import json
 
@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from official_cmlm.embeddings import Ranges, quantize
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.search import Index
+from official_cmlm.vectors.embeddings import Ranges, quantize
 from tests.conftest import change_json
 from tests.search.toy_encoder import WIDTH, Words
 
@@ -17,7 +17,7 @@ TEXTS = [f"sentence number {i} about thing {i * i}" for i in range(50)]
 
 
 def _written(folder, precision="float32", form="npy", ids=None):
-    """Writes the folder as `export.embed` describes it in docs/encoding.md."""
+    """Writes the folder as `export.embedding.embed` describes it in docs/encoding.md."""
     folder.mkdir()
     vectors = Words().encode(TEXTS).astype(np.float32)
     ranges = Ranges.of(vectors)

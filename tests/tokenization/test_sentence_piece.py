@@ -8,9 +8,9 @@ import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
 
-from export.huggingface_tokenizer import write_tokenizer
-from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
-from official_cmlm.errors import UserError
+from export.formats.huggingface_tokenizer import write_tokenizer
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
+from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.tokenization.sentence_piece import (
     RustSentencePiece,

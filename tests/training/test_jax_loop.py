@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from experiments import registry
-from official_cmlm.errors import Stopped, UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import Stopped, UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training import jax_loop, runtime
 from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run

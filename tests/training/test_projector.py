@@ -12,9 +12,9 @@ from tensorboard.plugins import base_plugin
 from tensorboard.plugins.projector import projector_plugin
 from werkzeug import test as werkzeug_test
 
-from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.errors import UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import SentencePieceVocabulary, load_vocabulary
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary
 from official_cmlm.training.projector import (

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from experiments import registry
-from official_cmlm.errors import UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
 from official_cmlm.training.progress import TrainingProgress, read_history

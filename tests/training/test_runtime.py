@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from experiments import registry
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.training import runtime, trainer
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import run

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from official_cmlm.errors import Stopped
+from official_cmlm.common.errors import Stopped
 from official_cmlm.training import signals
 
 
@@ -82,7 +82,7 @@ def test_without_a_signal_the_status_is_returned():
 def test_a_stop_is_a_line_and_no_error():
     """The binaries' own start-up turns `Stopped` into status 0."""
     code = (
-        "from official_cmlm import cli; from official_cmlm.errors import Stopped\n"
+        "from official_cmlm import cli; from official_cmlm.common.errors import Stopped\n"
         "def main(argv): raise Stopped('stopped at step 3')\n"
         "cli.run(main)"
     )

@@ -7,7 +7,7 @@ import tf_keras
 from official.modeling import optimization
 
 from experiments import registry
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig

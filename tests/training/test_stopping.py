@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints.integrity import latest_good_checkpoint
-from official_cmlm.errors import Stopped, UserError
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.common.errors import Stopped, UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training.non_finite import FiniteGuard
 from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from experiments import registry
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.objectives.mlm import MlmConfig
-from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import check_best_metric, describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask

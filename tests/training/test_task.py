@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from data_prep.readers import Document
 from official_cmlm.checkpoints.weights import restore_objectives
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask

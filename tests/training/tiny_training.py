@@ -6,7 +6,7 @@ import signal
 import sys
 
 from experiments import registry
-from official_cmlm.errors import Stopped
+from official_cmlm.common.errors import Stopped
 from tests.training.helpers import ENCODER
 
 _DATA = {

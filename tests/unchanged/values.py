@@ -15,11 +15,11 @@ import tf_keras
 from official.modeling import optimization
 
 from experiments import registry
-from export import tfhub
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint
+from export.formats import tfhub
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.configs.yaml_loading import override
-from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training.config import SentenceEncoderTaskConfig
 from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask

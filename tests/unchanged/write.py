@@ -12,8 +12,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.run import run
 from tests.conftest import WORDS

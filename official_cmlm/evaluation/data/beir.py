@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
 from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
-from official_cmlm.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
 
 HINT = (
     "a data set of BEIR (github.com/beir-cellar/beir: corpus.jsonl, queries.jsonl, qrels/test.tsv) "

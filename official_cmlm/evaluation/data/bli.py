@@ -4,7 +4,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 
 HINT = (

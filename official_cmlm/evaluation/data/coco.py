@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.pickled_arrays import Refused, read_pickle
 

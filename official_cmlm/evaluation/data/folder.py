@@ -11,9 +11,9 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import refuse_special, sha256
 from official_cmlm.evaluation.scores import MissingData
-from official_cmlm.files import refuse_special, sha256
 
 
 class DataFolder:

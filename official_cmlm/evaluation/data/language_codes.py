@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.scores import Missing, SuiteReport
 
 # XTREME's 36 languages: the code in LASER's file names -> the code in XTREME's tables.

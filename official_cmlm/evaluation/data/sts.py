@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
 from official_cmlm.evaluation.scores import MissingData
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
 from official_cmlm.evaluation.data.language_codes import pair_name, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 # Confidence of the intervals.
 CONFIDENCE = 0.95

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.nearest import nearest, unit
+from official_cmlm.evaluation.encoder import Encode
+from official_cmlm.vectors.nearest import nearest, unit
 
 __all__ = ["finds_own_row", "nearest", "next_sentence_recall", "unit"]
 

@@ -14,11 +14,11 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import refuse_special
+from official_cmlm.common.validation import OneOf, at_least
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
-from official_cmlm.files import refuse_special
-from official_cmlm.validation import OneOf, at_least
 
 SIDES = ("both", "queries")
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
 
 # Equal texts in unequal batches have vectors that differ by rounding, so their cosines do, too.

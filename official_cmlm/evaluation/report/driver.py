@@ -18,17 +18,13 @@ from typing import Any
 
 import yaml
 
-from official_cmlm import progress
-from official_cmlm.errors import UserError
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import atomic_write_text, locked, read_object, write_json
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import (
-    Encode,
-    LanguageEncoders,
-    OpenedEncoder,
-    prepare,
-)
+from official_cmlm.evaluation.encoder import Encode, LanguageEncoders, OpenedEncoder, prepare
 from official_cmlm.evaluation.report import predictions
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 from official_cmlm.evaluation.scores import (
@@ -40,7 +36,6 @@ from official_cmlm.evaluation.scores import (
     TextLengths,
 )
 from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
-from official_cmlm.files import atomic_write_text, locked, read_object, write_json
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:

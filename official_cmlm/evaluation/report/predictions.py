@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.common.files import atomic_write_text
 from official_cmlm.evaluation.metrics.intervals import RESAMPLES, bootstrap
 from official_cmlm.evaluation.scores import Prediction, SuiteReport
 from official_cmlm.evaluation.suites import declared
-from official_cmlm.files import atomic_write_text
 
 _HEADER = ("task", "first", "second", "gold", "predicted")
 # Predictions belong to a score if they give it within this tolerance; predictions of another run do

@@ -22,9 +22,9 @@ import types
 import typing
 from typing import Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, read_dataclass
 from official_cmlm.evaluation.suite import SuiteResults
-from official_cmlm.validation import OneOf, read_dataclass
 
 SUITES = {
     "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",

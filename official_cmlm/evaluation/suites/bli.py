@@ -24,15 +24,15 @@ from typing import Annotated
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, direction_name
-from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
+from official_cmlm.evaluation.encoder import Encode, LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, with_encoders
-from official_cmlm.validation import OneOf, at_least
 
 Pair = tuple[str, str]
 """Source word, target word."""

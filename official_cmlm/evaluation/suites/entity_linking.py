@@ -20,7 +20,8 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.evaluation.data.entity_linking import (
     DICTIONARY_HINT,
     MENTIONS_HINT,
@@ -33,11 +34,10 @@ from official_cmlm.evaluation.data.entity_linking import (
     parse_dictionary,
 )
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
-from official_cmlm.validation import OneOf
 
 # Names that are retrieved for a mention.
 _MOST = 5

@@ -21,17 +21,17 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import at_least
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs, parse_sts_benchmark
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.evaluation.suites.sts import PairTask
-from official_cmlm.validation import at_least
 
 _TEXT_HINT = (
     "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "

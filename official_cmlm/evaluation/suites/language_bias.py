@@ -12,7 +12,8 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import at_least
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.data.pawsx import (
@@ -24,7 +25,7 @@ from official_cmlm.evaluation.data.pawsx import (
     split_name,
     splits,
 )
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import (
     PrincipalComponentRemoval,
@@ -32,7 +33,6 @@ from official_cmlm.evaluation.metrics.principal_components import (
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
-from official_cmlm.validation import at_least
 
 Pool = Mapping[str, np.ndarray]
 """Language -> float `[n, dim]`, row i of each translates row i of the others."""

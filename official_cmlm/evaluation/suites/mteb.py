@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, Role, roles_of
+from official_cmlm.evaluation.encoder import Encode, OpenedEncoder, Role, roles_of
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
@@ -21,7 +22,6 @@ from official_cmlm.evaluation.suites.senteval import (
     seeds_described,
     training_described,
 )
-from official_cmlm.validation import OneOf, at_least
 
 HINT = (
     "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from sklearn import metrics
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task

@@ -15,14 +15,14 @@ from typing import Annotated
 
 import numpy as np
 
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, for_role, roles_of
+from official_cmlm.evaluation.encoder import Encode, for_role, roles_of
 from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
-from official_cmlm.validation import OneOf, at_least
 
 # Documents that are embedded and searched at a time, as in BEIR.
 _PART = 50_000

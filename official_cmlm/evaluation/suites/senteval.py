@@ -11,13 +11,14 @@ import numpy as np
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.data import senteval as senteval_data
 from official_cmlm.evaluation.data.coco import Captioned, read_coco
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import Examples, Parts
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_subsets, together
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics import cross_validation
 from official_cmlm.evaluation.metrics.cross_validation import (
     LogisticRegressionSolver,
@@ -29,7 +30,6 @@ from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relate
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
-from official_cmlm.validation import OneOf, at_least
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
 # `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.

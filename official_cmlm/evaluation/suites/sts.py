@@ -20,11 +20,12 @@ from typing import Annotated
 
 import numpy as np
 
+from official_cmlm.common.validation import OneOf, check_fields
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.similarity import (
     CORRELATIONS,
     cosines,
@@ -40,7 +41,6 @@ from official_cmlm.evaluation.suite import (
     TextsByRole,
     with_encoders,
 )
-from official_cmlm.validation import OneOf, check_fields
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 # The seven sets whose mean papers call the average.

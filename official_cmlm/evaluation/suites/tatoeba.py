@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import XTREME, chosen
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.geometry import plane
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.principal_components import (

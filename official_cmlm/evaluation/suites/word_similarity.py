@@ -16,7 +16,8 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
@@ -35,7 +36,6 @@ from official_cmlm.evaluation.metrics.similarity import spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, with_encoders
 from official_cmlm.evaluation.suites.sts import PairTask
-from official_cmlm.validation import OneOf
 
 
 @dataclasses.dataclass(frozen=True)

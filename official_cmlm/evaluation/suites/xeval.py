@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from official_cmlm.common.languages import is_language_tag
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import MissingData, SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task
 from official_cmlm.evaluation.suites import senteval as senteval_suite
-from official_cmlm.languages import is_language_tag
 
 HINT = (
     "SentEval's tasks in a language belong into DATA_DIR/xeval/<language>/<task> (or DATA_DIR/"

@@ -3,7 +3,7 @@
 import pytest
 
 from data_prep.output.folder import outside_of
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 def test_own_files_are_not_input(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.pipeline.beam import BeamRunner
 from data_prep.pipeline.run import Work
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.pipeline.runs import contents
 
 pytest.importorskip("apache_beam", reason="an optional extra: requirements-beam.txt")

@@ -14,7 +14,7 @@ import pytest
 
 from data_prep.pipeline import run as pipeline
 from data_prep.pipeline.run import LocalRunner, Work
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import ROOT, contents

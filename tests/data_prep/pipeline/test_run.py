@@ -12,7 +12,7 @@ from data_prep.output.folder import filled_folder, locked_output
 from data_prep.pipeline import run as pipeline
 from data_prep.pipeline.plan import Plan
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.pipeline.runs import contents
 
@@ -221,7 +221,7 @@ def test_progress_is_in_bytes_within_an_element(start, tmp_path, monkeypatch):
         def update(self, amount):
             shown[-1].append(amount)
 
-    monkeypatch.setattr("official_cmlm.progress.bar", Bar)
+    monkeypatch.setattr("official_cmlm.common.progress.bar", Bar)
     start(element_mb=1, deduplicate="off")
     ((name, unit, total, initial, *steps),) = shown
     assert (name, unit, initial) == ("write", "B", 0)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, Document, ReadOptions, read_documents
 from data_prep.readers.crawl_files import MAX_DEPTH, UnreadablePageError, main_text
-from official_cmlm.errors import UserError
-from official_cmlm.languages import language_code
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.languages import language_code
 from tests.data_prep.readers.crawl_pages import article, page, record
 
 FIRST = "The first paragraph of this page says something about rivers and the stones in them."

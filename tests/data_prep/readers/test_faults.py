@@ -10,7 +10,7 @@ from data_prep import create_pairs
 from data_prep.counts import guarded
 from data_prep.readers import Counts, ReadOptions, read_documents
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.binaries import run_binary
 from tests.data_prep.readers.crawl_pages import record

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions, expand_inputs, read_documents, size_of
 from data_prep.readers.lines import iter_lines
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.readers.crawl_pages import record
 
 
@@ -192,7 +192,7 @@ def test_a_disk_that_fails(tmp_path, monkeypatch, head):
         file.read = read_once
         return file, read(4)
 
-    monkeypatch.setattr("official_cmlm.text_files.open_stored", fail)
+    monkeypatch.setattr("official_cmlm.common.text_files.open_stored", fail)
     with pytest.raises(
         UserError, match=r"cannot be read after line \d \(Input/output error\); check"
     ):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions
 from data_prep.readers.pairs import PairInput, inputs_of
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 _FEW = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -212,7 +212,7 @@ _TABLE = [
 
 @pytest.mark.parametrize("form", ["csv", "tsv.gz", "jsonl.zst", "json", "parquet"])
 def test_tables_with_names(tmp_path, form):
-    """Each format that `export.embed` reads, with its columns in any order and among others."""
+    """Each format that `cmlm embed` reads, with its columns in any order and among others."""
     frame, path = pandas.DataFrame(_TABLE), tmp_path / f"a.{form}"
     if form == "parquet":
         frame.to_parquet(path)

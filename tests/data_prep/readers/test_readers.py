@@ -20,7 +20,7 @@ from data_prep.readers import (
     reader_for,
 )
 from data_prep.readers.lines import iter_blocks
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 def _documents(path, **options):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data_prep.readers import Counts, Document, ReadOptions, measure, read_documents, read_file
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
 

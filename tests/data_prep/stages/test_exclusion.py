@@ -12,7 +12,7 @@ from data_prep.readers import Document, ReadOptions
 from data_prep.readers.lines import iter_lines
 from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 FILES = {
     "sts.tsv": "main-news\t4.5\tA man is dancing .\tA man dances on the table .\n",

@@ -11,7 +11,7 @@ from data_prep.stages.language_id import (
     detectable,
     identify,
 )
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 TEXTS = {
     "en": "The committee will meet again next week to discuss the results of the election.",

@@ -22,7 +22,7 @@ from data_prep.stages.quality_classifier import (
     signals,
 )
 from data_prep.stages.quality_signals import Words
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from tests.data_prep.quality_examples import menus, prose
 
 SMALL = Features(bits=10)

@@ -4,7 +4,7 @@ import pytest
 
 from data_prep.vocabulary.check import coverage_table, differences
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import WordPieceVocabulary
 
 TEXT = [

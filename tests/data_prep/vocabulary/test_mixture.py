@@ -15,7 +15,7 @@ from data_prep.vocabulary.mixture import (
     text_bytes,
     times,
 )
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 QUICK = settings(max_examples=60, deadline=None)
 OPTIONS = ReadOptions(lines="paragraphs", documents_by="file")

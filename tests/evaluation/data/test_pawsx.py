@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.pawsx import aligned_distinct, first_sentences
 

@@ -14,9 +14,9 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import evaluate
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import embedding_cache
-from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
+from official_cmlm.evaluation.encoder import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.scores import Score, SuiteReport, TextLengths
 from official_cmlm.evaluation.suites import senteval as senteval_suite

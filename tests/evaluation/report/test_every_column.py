@@ -6,7 +6,7 @@ import pytest
 
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import prepare, prompted
+from official_cmlm.evaluation.encoder import prepare, prompted
 from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.evaluation.report import driver
 from tests.evaluation import toy
 

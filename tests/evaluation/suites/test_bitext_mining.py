@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics.margin import mine
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.suites import bitext_mining

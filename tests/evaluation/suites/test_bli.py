@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import suites
-from official_cmlm.evaluation.encoding import LanguageEncoders
+from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.suites import bli
 from official_cmlm.evaluation.suites.bli import Options, centred, precision_at, translations

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.suites import geometry as geometry_suite
 from official_cmlm.evaluation.suites.geometry import parse_questions

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.suites import language_bias
 from official_cmlm.evaluation.suites.language_bias import bias

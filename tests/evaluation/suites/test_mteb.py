@@ -9,9 +9,9 @@ import types
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
+from official_cmlm.evaluation.encoder import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.suites import mteb
 from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options

@@ -2,7 +2,7 @@
 
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.report.driver import parse_options
 from official_cmlm.evaluation.suites import sts

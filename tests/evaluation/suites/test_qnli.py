@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.suites import qnli
 from official_cmlm.evaluation.suites.qnli import (
     parse_pairs,

@@ -5,7 +5,7 @@ import pytest
 
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import Role, prompted
+from official_cmlm.evaluation.encoder import Role, prompted
 from official_cmlm.evaluation.suites import retrieval
 from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, score
 from tests.evaluation import toy

@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data import sts
-from official_cmlm.evaluation.encoding import LanguageEncoders
+from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.metrics.similarity import cosines, spearman
 from official_cmlm.evaluation.report.driver import parse_options
 from official_cmlm.evaluation.report.papers import own_values, paper_tables

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import LanguageEncoders
+from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import read_tasks

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites import xeval as xeval_suite

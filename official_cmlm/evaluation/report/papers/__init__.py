@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from official_cmlm.errors import UserError
+from official_cmlm.common.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)

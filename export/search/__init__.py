@@ -1,0 +1,1 @@
+"""An index of passages, made and asked on the command line."""

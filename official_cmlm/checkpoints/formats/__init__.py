@@ -1,0 +1,1 @@
+"""Public formats of checkpoints, one file or a few each."""

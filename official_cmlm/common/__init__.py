@@ -1,0 +1,1 @@
+"""Modules that all others import."""

@@ -1,0 +1,1 @@
+"""Strings in, vectors out: encoders by name, their backends, classifiers on them."""

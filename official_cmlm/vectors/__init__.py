@@ -1,0 +1,1 @@
+"""NumPy on embeddings: precision, similarity, nearest neighbours."""
