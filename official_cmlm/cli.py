@@ -1,6 +1,8 @@
 """Start-up and error reports of all binaries."""
 
 import contextlib
+import dataclasses
+import functools
 import importlib
 import io
 import math
@@ -8,18 +10,20 @@ import os
 import sys
 import types
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from absl import app, flags, logging
 
-from official_cmlm.common import progress
+from official_cmlm.common import progress, validation
 from official_cmlm.common.errors import Stopped, UserError, one_line
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import check_writable, system_error
 
 if TYPE_CHECKING:
     from official_cmlm.configs.encoder import VectorOverride
+
+T = TypeVar("T")
 
 EXIT_USER_ERROR = 1
 # The run finished but left out input that could not be read, as `--on_error=skip` allows. The
@@ -119,6 +123,83 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             return _fail(f"{where}{found.strerror or found}")
 
     app.run(guarded, flags_parser=_parsed)
+
+
+def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
+    """Defines a flag for each field of a dataclass, and of the dataclasses inside it.
+
+    Everything is said once, in the dataclass: the field's type and `Annotated` give the flag's kind
+    and the values that it takes, the section "Attributes" of the docstring its help.
+
+    >>> define(Mining, skip={"seed"}, num_negatives=4)                 # doctest: +SKIP
+    >>> mine(pairs, read(Mining, seed=7))                              # doctest: +SKIP
+
+    Args:
+      kind: fields are booleans, numbers, strings, lists of strings, dataclasses, or any of them or
+        None. A flag without a value is None, or required if the field has no default.
+      skip: names of fields that get no flag.
+      **defaults: defaults of flags in place of those of the fields.
+    """
+    help_of = validation.attributes_in_words(kind)
+    for field in dataclasses.fields(kind):
+        if field.name in skip:
+            continue
+        hint, limit = validation.type_of(kind, field.name), validation.limit_of(kind, field.name)
+        if dataclasses.is_dataclass(hint):
+            define(hint, skip=skip, **defaults)
+            continue
+        default = defaults.get(field.name, validation.default_of(field))
+        default = list(default) if isinstance(default, tuple) else default
+        is_required = default is dataclasses.MISSING
+        words = f"{help_of[field.name]}{' Required.' if is_required else ''}"
+        arguments = (field.name, None if is_required else default, words)
+        if isinstance(limit, validation.OneOf):
+            flags.DEFINE_enum(field.name, arguments[1], limit.words, words)
+        else:
+            _DEFINITIONS[hint](*arguments)
+            flags.register_validator(field.name, functools.partial(_check_limit, limit=limit))
+        if is_required:
+            required(field.name)
+
+
+def read(kind: type[T], **values: Any) -> T:
+    """Returns a dataclass with the values of its flags; `values` take the place of flags.
+
+    Raises:
+      UserError: as the dataclass does.
+    """
+    fields = {}
+    for field in dataclasses.fields(kind):
+        hint = validation.type_of(kind, field.name)
+        if field.name in values:
+            fields[field.name] = values[field.name]
+        elif dataclasses.is_dataclass(hint):
+            fields[field.name] = read(hint, **values)
+        elif field.name in flags.FLAGS:
+            value = flags.FLAGS[field.name].value
+            fields[field.name] = tuple(value) if hint in (list, tuple) else value
+    return kind(**fields)
+
+
+# Type of a field -> the function that defines its flag.
+_DEFINITIONS: dict[type, Callable] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    list: flags.DEFINE_list,
+    tuple: flags.DEFINE_list,
+}
+
+
+def _check_limit(value: Any, limit: Any) -> bool:
+    for item in value if isinstance(value, list) else [value]:
+        is_number = isinstance(item, int | float) and not isinstance(item, bool)
+        # Strings have no range, numbers no pattern.
+        if item is not None and is_number == isinstance(limit, validation.Range):
+            if item not in limit:
+                raise flags.ValidationError(f"must be {limit}")
+    return True
 
 
 def define_export(cuts: bool = True) -> None:

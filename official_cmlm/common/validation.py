@@ -14,6 +14,7 @@ official_cmlm.common.errors.UserError: task.objectives.mlm.masking_rate must be 
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import re
 import reprlib
@@ -311,7 +312,7 @@ def check_fields(config: Any, where: str, recursive: bool = False) -> None:
     """
     kind = type(config)
     for field in dataclasses.fields(config):
-        limit = _limit(kind, field.name)
+        limit = limit_of(kind, field.name)
         _check(getattr(config, field.name), _below(where, field.name), limit, recursive)
 
 
@@ -346,8 +347,47 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def type_of(kind: type, name: str) -> type:
+    """Returns the type of a field without what `Annotated` adds, and without None or elements.
+
+    >>> @dataclasses.dataclass
+    ... class Config:
+    ...     dim: Annotated[int, at_least(1)] | None = None
+    ...     columns: tuple[str, ...] = ()
+    >>> type_of(Config, "dim"), type_of(Config, "columns")
+    (<class 'int'>, <class 'tuple'>)
+    """
+    hint = _hints(kind)[name]
+    while arguments := typing.get_args(hint):
+        if typing.get_origin(hint) in (list, tuple):
+            return typing.get_origin(hint)
+        hint = next(each for each in arguments if each is not type(None))
+    return hint
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """Returns the default of a field; `dataclasses.MISSING` if it has none."""
+    is_made = field.default_factory is not dataclasses.MISSING
+    return field.default_factory() if is_made else field.default
+
+
 @functools.cache
-def _limit(kind: type, name: str) -> _Limit:
+def attributes_in_words(kind: type) -> dict[str, str]:
+    """Returns field -> its sentence in the section "Attributes" of a dataclass's docstring.
+
+    An entry may describe several fields, as in `min_score, max_score: least and largest cosine`.
+    """
+    text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
+    sentences = {}
+    for entry in re.split(r"^  (?! )", text.partition("\n\n")[0], flags=re.MULTILINE)[1:]:
+        names, _, words = " ".join(entry.split()).partition(": ")
+        sentence = f"{words[:1].upper()}{words[1:].rstrip('.')}."
+        sentences |= dict.fromkeys(names.split(", "), sentence)
+    return sentences
+
+
+@functools.cache
+def limit_of(kind: type, name: str) -> _Limit:
     """Returns the limit that a field declares or that is known for it; else any finite number."""
     declared = _hints(kind).get(name)
     for hint in (declared, *_options(declared)):

@@ -1,67 +1,125 @@
-"""Preparation of processes that work for another one."""
+"""Processes that work for another one: the only pool of the project."""
 
+import contextlib
+import functools
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.processor import usable_cores
 
+# The tool of this process, or the error that its making raised.
 _made: list[Any] = []
+# The end of the items of `Processes.as_completed`.
+_END = object()
 
 
 class Processes:
-    """Processes that each hold an encoder of their own; a context manager that ends them.
+    """Processes that each make a tool, such as an encoder, and call functions with it.
+
+    A context manager that ends them.
 
     Attributes:
-      workers: number of processes.
+      workers: number of processes; 0: functions are called in this process.
     """
 
     def __init__(
-        self, workers: int, make: Callable, arguments: Sequence[Mapping[str, Any]]
+        self,
+        workers: int,
+        make: Callable = dict,
+        arguments: Sequence[Mapping[str, Any]] | Mapping[str, Any] = types.MappingProxyType({}),
+        advice: str = "use fewer processes",
     ) -> None:
         """Starts processes when they are first needed.
 
-        Each process makes its encoder by `make`, a function that other processes can import, from
-        one of the `arguments`.
+        Args:
+          workers: see the class.
+          make: makes the tool, in each process once; a function that other processes can import.
+          arguments: of `make`, for all processes or for each of them.
+          advice: what to do when a process has died, for the message.
         """
-        context = multiprocessing.get_context("spawn")
-        self.workers = workers
-        self._pool = ProcessPoolExecutor(
-            workers, context, _start_worker, (context.Value("i", 0), workers, make, arguments)
-        )
+        self.workers, self._advice = workers, advice
+        alone = [arguments] if isinstance(arguments, Mapping) else list(arguments)
+        each = [dict(one) for one in alone] * (max(workers, 1) if len(alone) == 1 else 1)
+        self._make_here = functools.cache(lambda: make(**each[0]))
+        self._pool: ProcessPoolExecutor | None = None
+        if workers:
+            # They are spawned: a fork would lack the threads of the libraries that compute.
+            context = multiprocessing.get_context("spawn")
+            start = (context.Value("i", 0), workers, make, each)
+            self._pool = ProcessPoolExecutor(workers, context, _start_worker, start)
 
     def call(self, function: Callable, *arguments: Any) -> Any:
-        """Returns `function(encoder, *arguments)`, computed by one of the processes.
+        """Returns `function(tool, *arguments)`, computed by one of the processes.
 
         Raises:
           UserError: if a process has died.
         """
-        return self._waited(self._pool.submit(_with_made, function, *arguments).result)
+        if self._pool is None:
+            return function(self._make_here(), *arguments)
+        with self._report_death():
+            return self._pool.submit(_call_with_tool, function, *arguments).result()
 
     def map(self, function: Callable, items: Iterable[Any]) -> list[Any]:
-        """Returns `function(encoder, item)` of each item; raises as `call`."""
-        found = [self._pool.submit(_with_made, function, item) for item in items]
-        return self._waited(lambda: [one.result() for one in found])
+        """Returns `function(tool, item)` of each item; raises as `call`."""
+        if self._pool is None:
+            return [function(self._make_here(), item) for item in items]
+        futures = [self._pool.submit(_call_with_tool, function, item) for item in items]
+        with self._report_death():
+            return [future.result() for future in futures]
 
-    def _waited(self, result: Callable[[], Any]) -> Any:
+    def as_completed(self, function: Callable, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yields (item, `function(tool, item)`) as soon as each is computed.
+
+        One item more than there are processes is read ahead, so that none waits for the reader.
+        After an error nothing is computed any more once it is raised.
+
+        Raises:
+          UserError: if a process has died.
+        """
+        if self._pool is None:
+            yield from ((item, function(self._make_here(), item)) for item in items)
+            return
+        pending: dict[Future, Any] = {}
         try:
-            return result()
+            with self._report_death():
+                for item in itertools.chain(items, itertools.repeat(_END)):
+                    if item is not _END:
+                        pending[self._pool.submit(_call_with_tool, function, item)] = item
+                        if len(pending) <= self.workers:
+                            continue
+                    elif not pending:
+                        return
+                    for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                        yield pending.pop(future), future.result()
+        finally:
+            # Functions that run still write: nothing may be removed or reported before they end.
+            for future in pending:
+                future.cancel()
+            wait(pending)
+
+    @contextlib.contextmanager
+    def _report_death(self) -> Iterator[None]:
+        try:
+            yield
         except BrokenProcessPool:
             raise UserError(
-                "a process that embeds texts has died, perhaps because memory ran out; use "
-                "fewer processes"
+                f"a process has died, perhaps because memory ran out; see above, or {self._advice}"
             ) from None
 
     def close(self) -> None:
         """Ends the processes."""
-        self._pool.shutdown(cancel_futures=True)
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> "Processes":
         return self
@@ -73,7 +131,7 @@ class Processes:
 def _start_worker(
     started: Any, workers: int, make: Callable, arguments: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Makes the encoder in a new process, on a GPU of its own where there are several."""
+    """Makes the tool in a new process, on a GPU of its own where there are several."""
     prepare_worker(workers)
     with started.get_lock():
         index = started.value
@@ -81,10 +139,16 @@ def _start_worker(
     if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
         names = devices.split(",")
         os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
-    _made.append(make(**arguments[index]))
+    try:
+        _made.append(make(**arguments[index]))
+    except UserError as error:
+        # An exception here would end the pool, and the main process would not get it.
+        _made.append(error)
 
 
-def _with_made(function: Callable, *arguments: Any) -> Any:
+def _call_with_tool(function: Callable, *arguments: Any) -> Any:
+    if isinstance(_made[0], UserError):
+        raise _made[0]
     return function(_made[0], *arguments)
 
 

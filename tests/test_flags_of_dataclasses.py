@@ -1,0 +1,110 @@
+"""Flags that a dataclass defines: names, kinds, bounds, defaults and help are said once."""
+
+import dataclasses
+from typing import Annotated
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from official_cmlm import cli
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, above, between
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How files are read.
+
+    Attributes:
+      test_columns: columns that are read, in
+        order.
+    """
+
+    test_columns: tuple[str, ...] = ("text",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A choice among texts.
+
+    Attributes:
+      test_input: the file.
+      test_least, test_most: bounds of the rank
+        of a text.
+      test_score: least cosine, or None for any.
+      test_share: share of the texts.
+      test_sampling: `top` or `random`.
+      test_is_dry: whether nothing is written.
+      reading: see the class.
+    """
+
+    test_input: str
+    test_least: Annotated[int, between(0, 9)] = 0
+    test_most: Annotated[int, between(0, 9)] = 5
+    test_score: Annotated[float, between(-1, 1)] | None = None
+    test_share: Annotated[float, above(0)] = 1.0
+    test_sampling: Annotated[str, OneOf(("top", "random"))] = "top"
+    test_is_dry: bool = False
+    reading: Reading = dataclasses.field(default_factory=Reading)
+
+    def __post_init__(self):
+        if self.test_most < self.test_least:
+            raise UserError("--test_most: below --test_least")
+
+
+@pytest.fixture
+def parse():
+    """Returns a function from a command line to the flags; they are removed after the test."""
+    before = set(flags.FLAGS)
+    cli.define(Choice, test_most=7)
+
+    def parse(*arguments):
+        flags.FLAGS(["program", *arguments])
+        return cli.read(Choice)
+
+    with flagsaver.flagsaver():
+        yield parse
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+def test_defaults_are_those_of_the_dataclass_and_of_the_caller(parse):
+    assert parse("--test_input=a") == Choice("a", test_most=7)
+
+
+def test_values_have_the_types_of_their_fields(parse):
+    arguments = ["--test_input=a", "--test_score=0.5", "--test_columns=a,b", "--test_is_dry"]
+    expected = Choice("a", 0, 7, 0.5, test_is_dry=True, reading=Reading(("a", "b")))
+    assert parse(*arguments, "--test_sampling=top") == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--test_least=10", r"test_least=10: must be in \[0, 9\]"),
+        ("--test_share=0", "test_share=0.0: must be above 0"),
+        ("--test_score=nan", r"test_score=nan: must be in \[-1, 1\]"),
+        ("--test_sampling=all", "value should be one of <top|random>"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(parse, argument, message):
+    with pytest.raises(flags.Error, match=message):
+        parse("--test_input=a", argument)
+
+
+def test_a_flag_without_a_default_is_required(parse):
+    with pytest.raises(flags.Error, match="test_input"):
+        parse()
+
+
+def test_a_dataclass_checks_its_fields_together(parse):
+    with pytest.raises(UserError, match="below --test_least"):
+        parse("--test_input=a", "--test_least=8")
+
+
+def test_help_is_the_text_of_the_attributes(parse):
+    """An entry may name several fields and run over several lines."""
+    assert flags.FLAGS["test_most"].help == "Bounds of the rank of a text."
+    assert flags.FLAGS["test_columns"].help == "Columns that are read, in order."
+    assert flags.FLAGS["test_input"].help == "The file. Required."
