@@ -246,9 +246,6 @@ class Counts:
                 mine.extend(theirs)
             else:
                 setattr(self, name, mine + theirs)
-        # A file that several workers read in parts is one file.
-        if self.files_failed:
-            self.counters["read/unreadable_file"] = len(self.files_failed)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the counts as values that JSON takes."""

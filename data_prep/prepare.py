@@ -41,9 +41,8 @@ def define_flags() -> None:
         "element_mb",
         64.0,
         "Work of a worker at a time, in megabytes (10^6 bytes) as stored; it has shards of its own."
-        " Files are bundled up to this size; larger ones are read in parts of it where that is"
-        " possible: plain local JSON lines, text by blank_line, data sets. With --on_error=skip a"
-        " fault leaves out the rest of its part.",
+        " Files are bundled up to this size; a larger file is one piece of work, so divide it first"
+        " (split -l, or data sets by --tfds_split).",
         lower_bound=common_flags.LEAST_MB,
         upper_bound=1_000_000,
     )

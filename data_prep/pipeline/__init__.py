@@ -3,8 +3,8 @@
 `plan` says what a run does, `run` starts or resumes it and computes its phases, `key_files` finds
 duplicates across elements, and `beam` computes phases on clusters.
 
-An element is a bundle of consecutive input files, or a part of a large one. A phase is a function
-of (context, number) from files to files, each of which gets its name only when it is complete. Its
-output depends on the element and the options, but not on the worker or the time, so it can be
-computed anywhere, twice, or not at all if its result exists. A runner decides where and when.
+An element is a bundle of consecutive input files. A phase is a function of (context, number) from
+files to files, each of which gets its name only when it is complete. Its output depends on the
+element and the options, but not on the worker or the time, so it can be computed anywhere, twice,
+or not at all if its result exists. A runner decides where and when.
 """

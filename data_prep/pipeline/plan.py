@@ -6,7 +6,6 @@ It is saved beside the output. The same plan gives the same files, so it resumes
 import dataclasses
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from official_cmlm.common.validation import read_dataclass
 
 from ..output.documents import RecordOptions
 from ..output.folder import PLAN_FILE
-from ..readers import LEAST_PART_BYTES, Part, ReadOptions, TextFile, measure
+from ..readers import ReadOptions, TextFile, stored_size
 from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
@@ -30,7 +29,7 @@ WORK = "work"
 DEDUPLICATE = ("off", "exact", "normalised", "near")
 DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 # Incremented with every change of the files that phases write.
-_FORMAT = 6
+_FORMAT = 7
 # Number of elements whose losses are gathered at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.
@@ -107,14 +106,12 @@ class Input(NamedTuple):
     Attributes:
       path: as a reader takes it.
       size: bytes as stored.
-      extent: its length in the unit of its parts, bytes or examples; 0: it has no parts.
       language: language of the documents that do not name their own; empty: that of the reading
         options.
     """
 
     path: str
     size: int
-    extent: int = 0
     language: str = ""
 
 
@@ -153,7 +150,7 @@ class Plan:
         return cls(
             options,
             tuple(
-                Input(path, *measure(path, options.reading, options.reader), language)
+                Input(path, stored_size(path, options.reading, options.reader), language)
                 for path, language in files
             ),
             vocabulary,
@@ -162,49 +159,26 @@ class Plan:
         )
 
     @functools.cached_property
-    def elements(self) -> tuple[tuple[tuple[str, Part | None], ...], ...]:
-        """The elements in order, each a bundle of (path, part of the file or None).
+    def elements(self) -> tuple[tuple[Input, ...], ...]:
+        """The elements in order: consecutive files, bundled up to `element_bytes`.
 
-        Consecutive files are bundled up to `element_bytes`. A larger file is read in parts of at
-        least that size, each an element, if its reader can do so; else the file is an element of
-        its own.
+        A larger file is an element of its own.
         """
-        wanted = self.options.element_bytes
-        bundles: list[list[tuple[str, Part | None]]] = []
+        bundles: list[list[Input]] = []
         room = 0
-        for path, size, extent, _ in self.inputs:
-            parts = min(size // max(wanted, LEAST_PART_BYTES), extent)
-            if parts > 1:
-                bounds = [extent * number // parts for number in range(parts + 1)]
-                bundles += [[(path, part)] for part in itertools.pairwise(bounds)]
-                room = -1
-                continue
-            if not bundles or size > room:
+        for item in self.inputs:
+            if not bundles or item.size > room:
                 bundles.append([])
-                room = wanted
-            bundles[-1].append((path, None))
-            room -= size
+                room = self.options.element_bytes
+            bundles[-1].append(item)
+            room -= item.size
         return tuple(map(tuple, bundles))
-
-    @functools.cached_property
-    def languages(self) -> dict[str, str]:
-        """Path -> the language of its documents that do not name their own."""
-        return {given.path: given.language for given in self.inputs}
 
     def sizes(self, phase: str) -> list[int]:
         """Returns the part of each number of a phase in its progress bar: bytes of input, or 1."""
         if phase not in ("read", "write"):
             return [1] * dict(self.phases())[phase]
-        stored = {given.path: given for given in self.inputs}
-        return [
-            sum(
-                (part[1] - part[0]) * stored[path].size // stored[path].extent
-                if part
-                else stored[path].size
-                for path, part in element
-            )
-            for element in self.elements
-        ]
+        return [sum(item.size for item in element) for element in self.elements]
 
     @property
     def partitions(self) -> int:
@@ -269,8 +243,7 @@ class Plan:
         def values(plan: Plan) -> dict[str, Any]:
             found = dataclasses.asdict(plan)
             found["inputs"] = {given.path: given.size for given in plan.inputs}
-            found["extents"] = {given.path: given.extent for given in plan.inputs}
-            found["languages"] = plan.languages
+            found["languages"] = {given.path: given.language for given in plan.inputs}
             return found
 
         for name, one, other in _differences(values(before), values(self)):

@@ -379,9 +379,8 @@ class Context:
         """
         options = self.plan.options
         stages = tuple(options.stages())
-        for path, part in self.plan.elements[element]:
-            language = self.plan.languages[path]
-            documents = read_file(path, options.reading, counts, options.reader, part, language)
+        for path, _, language in self.plan.elements[element]:
+            documents = read_file(path, options.reading, counts, options.reader, language)
             for document in run_stages(stages, documents, counts.counters):
                 yield document
                 if self.advance:

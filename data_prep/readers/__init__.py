@@ -13,12 +13,10 @@ from official_cmlm.common.text_files import COMPRESSED
 
 from ..counts import Counts, guarded
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
-from .document import Document, Part, ReadOptions
-from .lines import is_plain
+from .document import Document, ReadOptions
 
-# A reader is called with (path, options, counts), and with a part too if it can read parts. It
-# yields the documents in the order of the file, the same each time.
-Reader = Callable[..., Iterator[Document]]
+# A reader yields the documents in the order of the file, the same each time.
+Reader = Callable[[str, ReadOptions, Counts], Iterator[Document]]
 
 _READERS: dict[str, Reader] = {
     "text": plain_text.read,
@@ -28,8 +26,6 @@ _READERS: dict[str, Reader] = {
     "tfds": tfds.read,
     "docstrings": docstrings.read,
 }
-# A smaller part of a file is not worth opening the file for.
-LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
 _EXTENSIONS: dict[str, Reader] = {
     ".jsonl": jsonl.read,
@@ -122,24 +118,15 @@ def read_documents(
     counts.raise_if_all_failed(count)
 
 
-def measure(path: str, options: ReadOptions, reader: str = "auto") -> tuple[int, int]:
-    """Returns the stored size of a file in bytes, and its extent in the unit of its parts, or 0.
-
-    Parts can be read of plain local files of JSON lines, or of text whose documents end at blank
-    lines, in bytes; and of data sets, in examples.
+def stored_size(path: str, options: ReadOptions, reader: str = "auto") -> int:
+    """Returns the stored size of a file or a data set in bytes; 0 for a file that is missing.
 
     Raises:
       UserError: no such data set.
     """
-    read = reader_for(path, reader)
-    if read is tfds.read:
-        return tfds.measure(path, options)
-    place = located(path, options.directory)
-    size = size_of(place)
-    by_lines = read is plain_text.read and options.documents_by == "blank_line"
-    if size < 2 * LEAST_PART_BYTES or not (read is jsonl.read or by_lines):
-        return size, 0
-    return size, size if is_plain(place) else 0
+    if reader_for(path, reader) is tfds.read:
+        return tfds.stored_size(path, options)
+    return size_of(located(path, options.directory))
 
 
 def read_file(
@@ -147,18 +134,15 @@ def read_file(
     options: ReadOptions,
     counts: Counts,
     reader: str = "auto",
-    part: Part | None = None,
     language: str = "",
 ) -> Iterator[Document]:
     """Yields the documents of one of several files; raises as `read_documents` does with "fail".
 
-    With `part`, in the units of `measure`, it yields the documents of that part; the parts of a
-    file together give the documents of the whole file. `language` overrides the options' language.
+    A `language` takes the place of the options' language.
     """
     if language:
         options = dataclasses.replace(options, language=language)
-    read = reader_for(path, reader)
-    documents = read(path, options, counts, part) if part else read(path, options, counts)
+    documents = reader_for(path, reader)(path, options, counts)
     return guarded(path, _with_text(documents, counts), options.on_error, counts)
 
 

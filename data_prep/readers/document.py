@@ -6,8 +6,6 @@ from dataclasses import dataclass
 ON_ERROR = ("fail", "skip")
 DOCUMENTS_BY = ("blank_line", "file", "line")
 LINES = ("wrapped", "paragraphs", "sentences")
-# (start, stop) of a part of a file, in bytes, or of a data set, in examples.
-Part = tuple[int, int]
 DEFAULT_MAX_EXPANDED_BYTES = 8 << 20
 
 

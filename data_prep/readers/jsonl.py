@@ -8,21 +8,17 @@ from official_cmlm.common.languages import is_language_tag, no_language
 from official_cmlm.common.text_files import encodable, parse_object
 
 from ..counts import Counts
-from .document import Document, Part, ReadOptions
+from .document import Document, ReadOptions
 from .lines import iter_blocks
 from .plain_text import normalise_space, split_paragraphs
 
 
-def read(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
-) -> Iterator[Document]:
+def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each object {"text": …, "lang": …, "id": …} of a file.
 
     `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
     strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`, where the
-    line begins. Other keys are ignored, as are blank lines. A plain file may be read by `part`,
-    bytes (start, stop): the lines that begin in it, and the lines that continue the document of the
-    last of them.
+    line begins. Other keys are ignored, as are blank lines.
 
     A `lang` that is not a language tag is a fault of its record; the pieces that continue its
     document are left out too.
@@ -31,7 +27,7 @@ def read(
       UserError: as `lines.iter_blocks` does; invalid JSON, or a value of the wrong type.
     """
     left_out = False
-    for where, offset, line in _lines(path, options, counts, part):
+    for where, offset, line in _lines(path, options, counts):
         if not line.strip():
             continue
         record = parse_object(line, where)
@@ -62,28 +58,12 @@ def to_line(document: Document) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
-def _lines(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None
-) -> Iterator[tuple[str, int, str]]:
+def _lines(path: str, options: ReadOptions, counts: Counts) -> Iterator[tuple[str, int, str]]:
     """Yields (place for messages, byte of the file, line)."""
-    for block in iter_blocks(path, counts, options, part=part, is_border=_begins_document):
-        # Within a part of a file line numbers are unknown.
-        numbered = not part or part[0] == 0
-        numbers = zip(block.starts.tolist(), block.lines)
-        for number, (offset, line) in enumerate(numbers, block.number):
-            place = f"{path}:{number}" if numbered else f"{path}: the line at byte {offset}"
-            yield place, offset, line
-
-
-def _begins_document(line: bytes) -> bool:
-    """Returns whether a line begins a document, and does not continue the one before."""
-    if b'"continues"' not in line:
-        return True
-    try:
-        record = json.loads(line.decode(errors="replace"))
-    except (ValueError, RecursionError):
-        return True
-    return not isinstance(record, dict) or record.get("continues") is not True
+    for block in iter_blocks(path, counts, options):
+        starts = zip(block.starts.tolist(), block.lines)
+        for number, (offset, line) in enumerate(starts, block.number):
+            yield f"{path}:{number}", offset, line
 
 
 def _get(record: dict[str, object], key: str, where: str) -> object:

@@ -4,56 +4,33 @@ import codecs
 import dataclasses
 import functools
 import itertools
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.input_files import is_remote
 from official_cmlm.common.text_files import (
-    GZIP_MAGIC,
     UTF16_BOMS,
-    ZSTD_MAGIC,
     BrokenStreamError,
     ExpandedFile,
 )
 
 from ..counts import Counts
-from .document import Part, ReadOptions
+from .document import ReadOptions
 
 CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"
-_LINE_END = re.compile(rb"\r\n|\r|\n")
-
-
-def is_plain(path: str) -> bool:
-    """Returns whether a file is local and not compressed, so that it can be read from its middle.
-
-    False for a file that cannot be opened.
-    """
-    if is_remote(path):
-        return False
-    try:
-        with open(path, "rb") as file:
-            head = file.read(len(ZSTD_MAGIC))
-    except OSError:
-        return False
-    return not head.startswith((GZIP_MAGIC, ZSTD_MAGIC, *UTF16_BOMS))
 
 
 class CountedFile(ExpandedFile):
-    """The bytes of a file, expanded and counted; with `start`, from the byte before it on.
-
-    Of the parts of a file, only the part that starts at 0 counts as a file.
-    """
+    """The bytes of a file, expanded and counted."""
 
     bomb_remedy = "leave it out, or raise --max_expanded_mb if it is to be trusted"
 
-    def __init__(self, path: str, counts: Counts, options: ReadOptions, start: int = 0) -> None:
-        counts.files += not start
-        super().__init__(path, options.max_expanded_bytes, options.directory, max(0, start - 1))
+    def __init__(self, path: str, counts: Counts, options: ReadOptions) -> None:
+        counts.files += 1
+        super().__init__(path, options.max_expanded_bytes, options.directory)
         self._counts = counts
 
     def readinto(self, buffer: Any) -> int:
@@ -68,7 +45,7 @@ class Block:
     """Lines of a file that were read together.
 
     Attributes:
-      number: number of the first line, from 1; in a part of a file it counts from the part.
+      number: number of the first line, from 1.
       lines: the lines without their ends.
       offset: where the first line begins in the file, decompressed, in bytes.
       data: the lines as they are in the file.
@@ -106,8 +83,6 @@ def iter_blocks(
     options: ReadOptions,
     *,
     chunk_bytes: int = CHUNK_BYTES,
-    part: Part | None = None,
-    is_border: Callable[[bytes], bool] = bool,
     any_encoding: bool = False,
 ) -> Iterator[Block]:
     r"""Yields the lines of a file, many at a time.
@@ -121,10 +96,6 @@ def iter_blocks(
       counts: counts the file, its lines and bytes.
       options: the limits; no more than `max_line_bytes` and one chunk is in memory.
       chunk_bytes: bytes read at a time.
-      part: bytes (start, stop) of a file that is plain. The part begins with the first border line
-        at `start` or after it (or with the file, for 0) and ends before the first border line at
-        `stop` or after it; so parts that tile the file's bytes tile its lines.
-      is_border: whether a line, given with its end, is a border line; default: every line.
       any_encoding: whether UTF-16 with a byte order mark is read too, and a line that is not UTF-8
         as Latin-1.
 
@@ -132,24 +103,16 @@ def iter_blocks(
       UserError: no such file, a directory, a broken or exploding compressed stream, a NUL byte,
         UTF-16, a line too long.
     """
-    start = part[0] if part else 0
     number = 0
     # Only the line that began in an earlier chunk can be longer than a chunk, so with chunks no
     # longer than the limit that is the only line to measure.
     chunk_bytes = min(chunk_bytes, options.max_line_bytes)
-
-    def line(number: int) -> str:
-        return f"{number} after byte {start}" if start else str(number)
-
     try:
-        # The byte before tells whether a line begins at `start`.
-        first, skip_before = (start - 1, part[1]) if part and start else (0, 0)
-        with CountedFile(path, counts, options, start) as file:
+        with CountedFile(path, counts, options) as file:
             chunks = iter(lambda: file.read(chunk_bytes), b"")
             if any_encoding:
                 chunks = _without_utf16(path, chunks)
-            runs = _whole_lines(path, chunks, options.max_line_bytes, first, skip_before)
-            for offset, data in _lines_of_part(runs, part, is_border) if part else runs:
+            for offset, data in _whole_lines(path, chunks, options.max_line_bytes):
                 if any_encoding:
                     text = "".join(map(_utf8_or_latin1, data.splitlines(keepends=True)))
                 else:
@@ -168,12 +131,12 @@ def iter_blocks(
                 counts.lines += len(lines)
     except _LineTooLongError:
         raise UserError(
-            f"{path}:{line(number + 1)}: the line is longer than {options.max_line_bytes} bytes;"
+            f"{path}:{number + 1}: the line is longer than {options.max_line_bytes} bytes;"
             " break it into lines, or raise --max_line_mb"
         ) from None
     except BrokenStreamError as error:
-        raise error.at(path, f"after line {line(number)}") from None
-    if number == 0 and not start:
+        raise error.at(path, f"after line {number}") from None
+    if number == 0:
         counts.empty_files.append(path)
 
 
@@ -182,16 +145,12 @@ class _LineTooLongError(Exception):
 
 
 def _whole_lines(
-    path: str, chunks: Iterator[bytes], max_line_bytes: int, offset: int, skip_before: int
+    path: str, chunks: Iterator[bytes], max_line_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, run of whole lines) of the chunks of a file; the first begins at `offset`.
-
-    If `skip_before` is not 0, all up to the end of the first line is left out, and all of the file
-    if no line has ended by that byte.
-    """
+    """Yields (offset, run of whole lines) of the chunks of a file."""
     pending: list[bytes] = []
     pending_bytes = 0
-    begin = 0
+    begin = offset = 0
     skip_newline = False
     for chunk in chunks:
         zero = chunk.find(b"\0")
@@ -208,14 +167,6 @@ def _whole_lines(
         if skip_newline and chunk.startswith(b"\n"):
             chunk, here = chunk[1:], here + 1
         skip_newline = chunk.endswith(b"\r")
-        if skip_before:
-            ended = _LINE_END.search(chunk)
-            if not ended and offset < skip_before:
-                continue
-            if not ended:
-                return
-            skip_before = 0
-            chunk, here = chunk[ended.end() :], here + ended.end()
         first = min((at for at in map(chunk.find, (b"\n", b"\r")) if at >= 0), default=len(chunk))
         if pending_bytes + first > max_line_bytes:
             raise _LineTooLongError
@@ -231,39 +182,6 @@ def _whole_lines(
             pending_bytes += len(chunk) - end
     if pending:
         yield begin, b"".join(pending)
-
-
-def _lines_of_part(
-    runs: Iterator[tuple[int, bytes]], part: Part, is_border: Callable[[bytes], bool]
-) -> Iterator[tuple[int, bytes]]:
-    """Yields the runs of lines that belong to a part; `runs` begin at the part's start."""
-
-    def border(data: bytes, begin: int) -> int | None:
-        """Returns where the first border line at `begin` or after it begins in `data`."""
-        at = 0
-        for line in data.splitlines(keepends=True):
-            if at >= begin and is_border(line):
-                return at
-            at += len(line)
-        return None
-
-    start, stop = part
-    inside = start == 0
-    for offset, data in runs:
-        if not inside:
-            if offset >= stop:
-                return
-            at = border(data, 0)
-            if at is None:
-                continue
-            inside, offset, data = True, offset + at, data[at:]
-        if offset + len(data) > stop:
-            at = border(data, stop - offset)
-            if at is not None:
-                if at > 0:
-                    yield offset, data[:at]
-                return
-        yield offset, data
 
 
 def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:

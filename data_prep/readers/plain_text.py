@@ -3,28 +3,22 @@
 from collections.abc import Iterable, Iterator
 
 from ..counts import Counts
-from .document import Document, Part, ReadOptions, one_space
+from .document import Document, ReadOptions, one_space
 from .lines import Block, iter_blocks
 
 
-def read(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
-) -> Iterator[Document]:
+def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields the documents of a text file, in order, with ids `path#BYTE`, where they begin.
 
     A document longer than `options.max_document_bytes` comes in pieces with ids `path#BYTE+1` and
     so on, each marked as continuing the one before. It is cut between paragraphs where that is
     possible, else between lines.
 
-    A plain file whose documents end at blank lines may be read by `part`, bytes (start, stop): the
-    documents after the blank lines that begin in it and, if start is 0, the first document of the
-    file.
-
     Raises:
       UserError: as `lines.iter_blocks` does.
     """
     piece = 0
-    for offset, paragraphs, continues in _pieces(path, options, counts, part):
+    for offset, paragraphs, continues in _pieces(path, options, counts):
         piece = piece + 1 if continues else 0
         name = f"{path}#{offset}+{piece}" if piece else f"{path}#{offset}"
         yield Document(name, options.language, paragraphs, continues)
@@ -100,7 +94,7 @@ class _Assembler:
 
 
 def _pieces(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None
+    path: str, options: ReadOptions, counts: Counts
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields (byte at which the document begins, paragraphs, whether it is not the first piece)."""
     by_blank_line = options.documents_by == "blank_line"
@@ -108,7 +102,7 @@ def _pieces(
     assembler = _Assembler(options.lines == "wrapped")
     continues = inside = False
     begin = 0
-    for block, at, run in _runs(path, options, counts, part):
+    for block, at, run in _runs(path, options, counts):
         if not run:
             if not by_blank_line:
                 assembler.add("")
@@ -139,14 +133,14 @@ def _pieces(
 
 
 def _runs(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None
+    path: str, options: ReadOptions, counts: Counts
 ) -> Iterator[tuple[Block, int, list[str]]]:
     """Yields (block, index of the first line, run of lines); the run of an empty line is [].
 
     Lines are stripped. They come as runs, as a step of Python for each line would take longer than
     reading it.
     """
-    for block in iter_blocks(path, counts, options, part=part, is_border=_is_blank):
+    for block in iter_blocks(path, counts, options):
         lines = [*map(str.strip, block.lines), ""]
         start, last = 0, len(lines) - 1
         while start <= last:
@@ -156,7 +150,3 @@ def _runs(
             if stop < last:
                 yield block, stop, []
             start = stop + 1
-
-
-def _is_blank(line: bytes) -> bool:
-    return not line.decode(errors="replace").strip()

@@ -9,7 +9,7 @@ from official_cmlm.common.extras import check_extra
 from official_cmlm.common.input_files import size_of
 
 from ..counts import Counts
-from .document import Document, Part, ReadOptions
+from .document import Document, ReadOptions
 from .lines import decoded
 from .plain_text import split_paragraphs
 
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
 PREFIX = "tfds:"
 # Names with a namespace of tfds are not matched, as tfds would look for these on a server.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
-_WHOLE_SPLIT = re.compile(r"\w+")
 # The end of a configuration's name that is a language: 20230601.zh-min-nan, en.
 _LANGUAGE = re.compile(r"(?:.*\.)?([a-z]{2,3}(?:-[a-z]+)*)")
 
 
-def measure(path: str, options: ReadOptions) -> tuple[int, int]:
-    """Returns the stored bytes of the examples that are read, and their number.
-
-    The number is 0, as parts cannot be read, where `options.tfds_split` is not one whole split.
+def stored_size(path: str, options: ReadOptions) -> int:
+    """Returns the stored bytes of the examples that are read.
 
     Raises:
       UserError: not prepared in that folder, or no such split.
@@ -36,19 +33,15 @@ def measure(path: str, options: ReadOptions) -> tuple[int, int]:
     name = path.removeprefix(PREFIX)
     builder = _builder(name, options.tfds_data_dir)
     try:
-        split = builder.info.splits[options.tfds_split]
-        files = split.file_instructions
+        files = builder.info.splits[options.tfds_split].file_instructions
     except (KeyError, ValueError) as error:
         raise _no_split(builder, name, options, error) from None
-    stored = sum(
+    return sum(
         size_of(file.filename) * file.take // max(1, file.examples_in_shard) for file in files
     )
-    return stored, split.num_examples if _WHOLE_SPLIT.fullmatch(options.tfds_split) else 0
 
 
-def read(
-    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
-) -> Iterator[Document]:
+def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each example of the split `options.tfds_split`, in the stored order.
 
     The text is the feature `options.text_feature`, divided into paragraphs as plain text is. The
@@ -59,7 +52,6 @@ def read(
       path: `tfds:NAME`, with NAME as tfds writes it, e.g. `wikipedia/20230601.en`.
       options: `tfds_data_dir` is where the data set was prepared.
       counts: counts what is read.
-      part: numbers of the examples to read, (start, stop); default all.
 
     Raises:
       UserError: not prepared in that folder, no such split or feature, or damaged files.
@@ -75,19 +67,18 @@ def read(
             f" {', '.join(sorted(builder.info.features))}"
         )
     language = _language(name) or options.language
-    first = part[0] if part else 0
-    counts.files += not first
-    empty = not first
+    counts.files += 1
+    is_empty = True
     try:
-        for number, example in enumerate(_examples(builder, name, options, part), first):
+        for number, example in enumerate(_examples(builder, name, options)):
             content = example[feature].numpy()
             counts.bytes += len(content)
-            empty = False
+            is_empty = False
             paragraphs = split_paragraphs(decoded(content, path, counts), options.lines)
             yield Document(f"{path}#{number}", language, paragraphs)
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None
-    if empty:
+    if is_empty:
         counts.empty_files.append(path)
 
 
@@ -105,18 +96,15 @@ def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
 
 
 def _examples(
-    builder: "DatasetBuilder", name: str, options: ReadOptions, part: Part | None
+    builder: "DatasetBuilder", name: str, options: ReadOptions
 ) -> Iterator[dict[str, Any]]:
     check_extra("data", "tensorflow_datasets")
     import tensorflow_datasets as tfds
 
-    split = options.tfds_split
-    if part:
-        split += f"[{part[0]}:{part[1]}]"
     # Files are read one at a time and never shuffled, so that the order is always the same.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     try:
-        return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+        return builder.as_dataset(split=options.tfds_split, shuffle_files=False, read_config=config)
     except ValueError as error:
         raise _no_split(builder, name, options, error) from None
     except AssertionError as error:

@@ -287,7 +287,7 @@ class ExpandedFile(io.RawIOBase):
     stored: BinaryIO | None = None
     bomb_remedy = "unpack it, if it is to be trusted"
 
-    def __init__(self, path: str, most_bytes: int, directory: str = "", start: int = 0) -> None:
+    def __init__(self, path: str, most_bytes: int, directory: str = "") -> None:
         """Opens the file.
 
         Args:
@@ -295,18 +295,15 @@ class ExpandedFile(io.RawIOBase):
           most_bytes: more bytes than these are expanded only while they are at most a hundred
             times the compressed bytes read.
           directory: the directory that a relative path starts from; "": the current one.
-          start: where reading begins in a file that is not compressed.
 
         Raises:
           UserError: it cannot be opened, or is a pipe or a device, which might never end.
         """
         place = located(path, directory)
         self.stored, head = open_stored(place, path)
-        self.stored.seek(start)
+        self.stored.seek(0)
         self._most, self._position, self._remote = most_bytes, 0, is_remote(place)
         self._read, self.form = self.stored.read, ""
-        if start:
-            return
         if head.startswith(GZIP_MAGIC):
             # `read1` hands over what was expanded before a stream breaks off, so that the place
             # named in the message is the right one.

@@ -1,10 +1,8 @@
 """Several workers: the bytes of one, none in the way of another, and one line when one dies."""
 
 import concurrent.futures
-import json
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,49 +13,13 @@ import pytest
 from data_prep.pipeline import run as pipeline
 from data_prep.pipeline.run import LocalRunner, Work
 from official_cmlm.common.errors import UserError
-from official_cmlm.records.manifest import load_manifest
-from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import ROOT, contents
-from tests.inputs.pipelines import read_by_hand
-
-
-def _large(path, lines):
-    """Writes a file of some 300 kB; short documents, a few of them twice."""
-    rng = random.Random(2)
-    texts = [" ".join(rng.choices(WORDS, k=40)).capitalize() + "." for _ in range(1200)]
-    texts += rng.sample(texts, 60)
-    path.write_text("".join(lines(text) for text in texts))
-    return path
-
-
-def _documents(folder):
-    return sorted(map(str, read_by_hand(folder)))
-
-
-@pytest.mark.parametrize(
-    ("name", "lines"),
-    [
-        ("a.txt", lambda text: f"{text}\n\n"),
-        ("a.jsonl", lambda text: json.dumps({"text": text}) + "\n"),
-    ],
-    ids=["text", "jsonl"],
-)
-def test_parts_of_a_large_file(start, tmp_path, name, lines):
-    """Several elements hold what one does, and lose the same duplicates."""
-    path = _large(tmp_path / name, lines)
-    start(input=path, output_dir=tmp_path / "whole", element_mb=1)
-    start(input=path, element_mb=0.07)
-    whole, parts = load_manifest(tmp_path / "whole"), load_manifest(tmp_path / "out")
-    assert (len(whole.shards), len(parts.shards)) == (1, path.stat().st_size // 70_000)
-    assert whole.counters == parts.counters and parts.counters["duplicates/exact_document"] == 60
-    assert _documents(tmp_path / "out") == _documents(tmp_path / "whole")
 
 
 @pytest.mark.long
 def test_two_workers(start, tmp_path):
-    """The same bytes as of one, of many files and of parts of a large one."""
-    _large(tmp_path / "text" / "large.txt", lambda text: f"{text}\n\n")
-    values = {"deduplicate": "near", "deduplicate_paragraphs": "near", "element_mb": 0.07}
+    """The same bytes as of one."""
+    values = {"deduplicate": "near", "deduplicate_paragraphs": "near"}
     start(**values)
     start(workers=2, output_dir=tmp_path / "two", **values)
     assert contents(tmp_path / "two") == contents(tmp_path / "out")

@@ -1,6 +1,4 @@
-"""Elements: bundles of small files, or parts of a large one."""
-
-import itertools
+"""Elements, which are bundles of files, and the phases of a run."""
 
 import pytest
 
@@ -14,32 +12,11 @@ def _plan(*inputs, element_bytes=2 * MB, **options):
     return Plan(Options(element_bytes=element_bytes, **options), inputs, "hash")
 
 
-def test_bundles():
-    """Files are bundled up to the size wanted; a larger one without parts is an element."""
+def test_files_are_bundled_up_to_a_size():
+    """A larger one is an element."""
     plan = _plan((MB,), (MB,), (1,), (5 * MB,), (0,), (MB,))
-    paths = [[path for path, _ in element] for element in plan.elements]
+    paths = [[item.path for item in element] for element in plan.elements]
     assert paths == [["f0", "f1"], ["f2"], ["f3"], ["f4", "f5"]]
-    assert all(part is None for element in plan.elements for _, part in element)
-
-
-def test_parts():
-    """Parts have the size wanted or more, in bytes or in examples; nothing joins them."""
-    plan = _plan((MB,), (7 * MB, 7 * MB), (0,), (6 * MB, 10), (3 * MB, 3 * MB))
-    bounds = [0, 7 * MB // 3, 14 * MB // 3, 7 * MB]
-    examples = [0, 3, 6, 10]
-    assert plan.elements == (
-        (("f0", None),),
-        *((("f1", part),) for part in itertools.pairwise(bounds)),
-        (("f2", None),),
-        *((("f3", part),) for part in itertools.pairwise(examples)),
-        (("f4", None),),
-    )
-
-
-def test_parts_are_no_smaller_than_what_they_are_counted_in():
-    assert len(_plan((100 * MB, 2)).elements) == 2
-    # Nor so small that to open them would take longer than to read them.
-    assert len(_plan((200_000, 200_000), element_bytes=1).elements) == 3
 
 
 def test_partitions():

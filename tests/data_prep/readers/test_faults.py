@@ -143,6 +143,3 @@ def test_reports_of_several_workers():
     whole.files, whole.lines, whole.bytes, whole.documents_read, whole.sentences = 2, 4, 6, 8, 10
     assert parts[0] == whole and parts[0].counters.languages == {"read/x": {"de": 2}}
     assert "skipped a record: record of a (and 1 more of this file)" in whole.warnings()
-    # Two parts of one file make one file.
-    parts[0].merge(parts[1])
-    assert parts[0].counters["read/unreadable_file"] == 2

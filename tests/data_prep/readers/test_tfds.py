@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.readers import Counts, Document, ReadOptions, measure, read_documents, read_file
+from data_prep.readers import Counts, Document, ReadOptions, read_documents, stored_size
 from official_cmlm.common.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -118,28 +118,15 @@ def test_damaged_files(data_dir, tmp_path):
         _read(LITTLE, tmp_path / "copy")
 
 
-@pytest.mark.parametrize(("split", "examples"), [("train", 3), ("train[:2]", 0), ("test", 1)])
-def test_measure(data_dir, split, examples):
-    """Bytes as they lie on the disk, of the examples that are read; whole splits have parts."""
+@pytest.mark.parametrize(("split", "files"), [("train", 3), ("train[:2]", 2), ("test", 1)])
+def test_stored_size_is_that_of_the_examples_that_are_read(data_dir, split, files):
+    """A file holds one example here."""
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split=split)
-    size, extent = measure(f"tfds:{LITTLE}", options)
-    files = sorted(data_dir.rglob(f"little-{split.partition('[')[0]}.*"))[
-        : 2 if "[" in split else None
-    ]
-    assert (size, extent) == (sum(path.stat().st_size for path in files), examples)
+    paths = sorted(data_dir.rglob(f"little-{split.partition('[')[0]}.*"))[:files]
+    assert stored_size(f"tfds:{LITTLE}", options) == sum(path.stat().st_size for path in paths)
 
 
-def test_parts(data_dir):
-    """Together they are the whole, names included; the data set is counted once."""
-    path, options = f"tfds:{LITTLE}", ReadOptions(tfds_data_dir=str(data_dir))
-    whole = list(read_file(path, options, Counts()))
-    for cut in (1, 2):
-        report = Counts()
-        parts = [list(read_file(path, options, report, part=part)) for part in ((0, cut), (cut, 3))]
-        assert parts[0] + parts[1] == whole and report.files == 1
-
-
-def test_measure_without_a_split(data_dir):
+def test_stored_size_of_a_split_that_does_not_exist(data_dir):
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split="dev")
     with pytest.raises(UserError, match="no split 'dev' .* of test, train"):
-        measure(f"tfds:{LITTLE}", options)
+        stored_size(f"tfds:{LITTLE}", options)
