@@ -97,7 +97,7 @@ def define_pairs(formats: Sequence[str]) -> None:
         "languages",
         None,
         "Language of each file; for a table also en-de, the first and the second text; for moses"
-        " and tmx always two.",
+        " always two.",
     )
     flags.DEFINE_enum(
         "format",
@@ -107,8 +107,8 @@ def define_pairs(formats: Sequence[str]) -> None:
         " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
         " two texts and, if there is one, a label (entailment, neutral or contradiction), without"
         " quotes; table: a .csv or .tsv with the names of its columns in front, a .jsonl, .json or"
-        " .parquet, and --columns; tmx: translation memories; nli: tables with a first line that"
-        " names columns, or JSON lines, with sentence1, sentence2 and gold_label; triples: tables"
+        " .parquet, and --columns; nli: tables with a first line that names columns, or JSON lines,"
+        " with sentence1, sentence2 and gold_label; triples: tables"
         " of an anchor, its positive and, where there is one, a hard negative, or JSON lines with"
         " anchor, positive and negative, as data_prep.mine_negatives writes them. Any may be gzip"
         " or zstd.",

@@ -49,7 +49,6 @@ _UNITS = {
     "read/not_http": "records",
     "read/not_html": "records",
     "read/other_http_status": "records",
-    "read/without_both_languages": "rows",
     "records/sentence_without_tokens": "sentences",
 }
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 # The format `nli` is missing, as pairs with labels are refused.
-_FORMATS = ("lines", "moses", "tsv", "table", "tmx", "triples")
+_FORMATS = ("lines", "moses", "tsv", "table", "triples")
 # Texts that the encoder gets at a time, so that progress shows.
 _TEXTS = 4096
 

@@ -1,4 +1,4 @@
-"""Inputs of pairs: aligned files of lines, tables, translation memories, labels, negatives."""
+"""Inputs of pairs: aligned files of lines, tables, labels, hard negatives."""
 
 import io
 import itertools
@@ -12,12 +12,11 @@ from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.text_files import parse_object, read_columns
 
 from ..counts import Counts
-from . import tmx
 from .document import Pair, ReadOptions, one_space
 from .jsonl import mended
 from .lines import CountedFile, iter_lines
 
-FORMATS = ("lines", "moses", "tsv", "table", "tmx", "nli", "triples")
+FORMATS = ("lines", "moses", "tsv", "table", "nli", "triples")
 # Formats of which one file is a whole input.
 TABLES = ("tsv", "table", "nli")
 # Names of the columns of both texts and, where there is one, of a third cell.
@@ -36,7 +35,7 @@ class PairInput:
     Attributes:
       paths: two files of which line i of one belongs to line i of the other, or one file.
       languages: language of the first and of the second text.
-      form: form of one file, "tsv", "table", "tmx", "nli" or "triples".
+      form: form of one file, "tsv", "table", "nli" or "triples".
       columns: part of a pair -> the column of a "table" that holds it: "first", "second" and, where
         there is one, "label" and "negative".
     """
@@ -55,13 +54,11 @@ class PairInput:
         """Yields the pairs in order; `header` leaves out the first line of "tsv" and "triples".
 
         Raises:
-          UserError: for files of different lengths, a row without its columns, and as `tmx.read`,
-            `iter_lines` and `read_columns` do.
+          UserError: for files of different lengths, a row without its columns, and as `iter_lines`
+            and `read_columns` do.
         """
         if len(self.paths) == 2:
             yield from self._read_aligned(counts, options)
-        elif self.form == "tmx":
-            yield from tmx.read(self.paths[0], self.languages, options, counts)
         elif self.form == "table":
             yield from self._read_table(counts, options)
         else:
@@ -174,7 +171,7 @@ def inputs_of(
       paths: for `lines` two files an input; for `moses` the common beginning of two files' names,
         `corpus` for `corpus.en` and `corpus.de` (each also with .gz or .zst); else one file.
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
-        second; for `moses` and `tmx` `en-de`.
+        second; for `moses` `en-de`.
       form: one of `FORMATS`.
       columns: the columns of `table`, as in `PairInput`.
 
@@ -197,10 +194,10 @@ def inputs_of(
             PairInput((paths[i], paths[i + 1]), (languages[i], languages[i + 1]))
             for i in range(0, len(paths), 2)
         ]
-    for tag in languages if form in ("moses", "tmx") else ():
+    for tag in languages if form == "moses" else ():
         if "-" not in tag:
             raise UserError(
-                f"--languages={tag}: with --format={form} name two languages, e.g. en-de"
+                f"--languages={tag}: with --format=moses name two languages, e.g. en-de"
             )
     both = [(path, _both(tag)) for path, tag in zip(paths, languages)]
     for one in itertools.chain(*(tags for _, tags in both)):

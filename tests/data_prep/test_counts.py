@@ -17,7 +17,7 @@ from tests.data_prep.pipeline.runs import ROOT, run
 from tests.data_prep.readers.crawl_pages import article, page, record
 
 # Counted where pairs are made, not here.
-_OF_PAIRS = re.compile("pairs/.*|exclude/row|read/without_both_languages")
+_OF_PAIRS = re.compile("pairs/.*|exclude/row")
 _REASON = re.compile(
     r'"((?:read|normalise|language|quality|duplicates|exclude|records|pairs)/[a-z0-9_]*[a-z0-9])"'
 )

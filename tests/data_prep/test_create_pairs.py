@@ -217,7 +217,6 @@ def test_mistakes_in_files(run, tmp_path, name):
         ("ab", ["en", "de"], {"header": True}, "--header: only --format=tsv or triples has it"),
         ("a", ["en"], TABLE | {"label_column": "c"}, "--label_column: only --format=table has it"),
         ("a", ["en"], {"format": "moses"}, "=en: with --format=moses name two languages, e.g."),
-        ("a", ["en"], {"format": "tmx"}, "--languages=en: with --format=tmx name two languages"),
         ("ab", ["en", "de"], {"row_aligned": True}, "--row_aligned joins tables; pass --format"),
         ("ab", ["en", "en"], ALIGNED, "--languages=en,en names one twice"),
         # Otherwise a premise could meet a hypothesis of its own language under `different`.

@@ -553,18 +553,6 @@ def test_a_record_with_no_language_tag(here, call):
     assert manifest.counters == {"read/unreadable_record": 1}
 
 
-def test_a_translation_with_no_language_tag(here, call):
-    """The same in a translation memory."""
-    unit = '<tu><tuv xml:lang="{}"><seg>A cat.</seg></tuv><tuv lang="de"><seg>A.</seg></tuv></tu>'
-    body = unit.format("en-|") + unit.format("en_US")
-    Path("a.tmx").write_text(f"<tmx><body>{body}</body></tmx>")
-    arguments = ["--input=a.tmx", "--format=tmx", "--languages=en-de", *RECORDS]
-    status, (line,) = call("create_pairs", *arguments)
-    assert status == 1 and "a.tmx:1: 'en-|' is not a language tag" in line
-    assert call("create_pairs", *arguments, "--on_error=skip")[0] == cli.EXIT_SKIPPED
-    assert load_manifest("out").counters == {"read/unreadable_record": 1}
-
-
 def test_what_a_manifest_says_is_not_markup(here, call):
     """A manifest that came from elsewhere: the table keeps its columns, the figure is XML."""
     from xml.etree import ElementTree

@@ -1,9 +1,7 @@
-"""Translation memories, Moses pairs and NLI as published: what is read, what is refused."""
+"""Moses pairs, NLI as published, triples and tables: their texts, and their faults."""
 
 import gzip
 import json
-from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 import pandas
 import pytest
@@ -18,9 +16,6 @@ from official_cmlm.common.errors import UserError
 _FEW = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-_TEXT = st.text("ab <&>\"'\u00a0\u2028漢😀", max_size=8)
-_UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>\n'
-_HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body>\n'
 
 
 def _read(paths, form, languages="en-de", columns=None, **options):
@@ -28,77 +23,6 @@ def _read(paths, form, languages="en-de", columns=None, **options):
     (source,) = inputs_of(str(paths).split(","), languages.split(","), form, columns)
     report = Counts()
     return list(source.read(report, False, ReadOptions(**options))), report
-
-
-def _tmx(path, body, **options):
-    path.write_text(f"{_HEAD}{body}</body></tmx>", encoding="utf-8")
-    return _read(path, "tmx", **options)
-
-
-@_FEW
-@given(
-    pairs=st.lists(st.tuples(_TEXT, _TEXT), min_size=1, max_size=5),
-    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"]),
-    compress=st.sampled_from([bytes, gzip.compress, zstandard.compress]),
-    chunk=st.integers(1, 60),
-)
-def test_translation_memory(tmp_path, pairs, encoding, compress, chunk):
-    """The same texts as the standard library's tree has, in any encoding and any chunks."""
-    body = "".join(_UNIT.format(escape(a), escape(b)) for a, b in pairs)
-    name = encoding.removesuffix("-sig")
-    text = f'<?xml version="1.0" encoding="{name}"?><tmx version="1.4"><body>{body}</body></tmx>'
-    data = text.encode(encoding, "xmlcharrefreplace")
-    path = tmp_path / "a.tmx"
-    path.write_bytes(compress(data))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("data_prep.readers.tmx._CHUNK_BYTES", chunk)
-        found, report = _read(path, "tmx", max_line_bytes=1000)
-    tree = ElementTree.fromstring(data)
-    expected = [
-        [" ".join((s.text or "").split()) for s in tu.iter("seg")] for tu in tree.iter("tu")
-    ]
-    assert [list(pair.texts) for pair in found] == expected
-    assert {pair.languages for pair in found} == {("en", "de")}
-    assert report.bytes == len(data) and not report.counters
-
-
-def test_markup_of_a_segment(tmp_path):
-    """Codes of a word processor are not text; a highlighted part is."""
-    body = (
-        '<tu>\n<note>n</note><tuv xml:lang="EN_us"><prop>p</prop><seg>A <bpt i="1">&lt;b></bpt>'
-        'bold<ept i="1">&lt;/b></ept> <hi>high<ph>x<sub>y</sub></ph>light</hi>.</seg></tuv>\n'
-        '<tuv lang="de-AT"><seg>Ein\n fetter Text.</seg></tuv>'
-        '<tuv xml:lang="de"><seg>Zweitens.</seg></tuv></tu>'
-    )
-    ((pair,), _) = _tmx(tmp_path / "a.tmx", body)
-    assert pair.texts == ("A bold highlight.", "Ein fetter Text.")
-    assert pair.label is None and pair.where == f"{tmp_path}/a.tmx:4"
-
-
-def test_units_without_both_languages(tmp_path):
-    """They are counted; the order of languages in a unit does not matter."""
-    body = (
-        '<tu><tuv xml:lang="de"><seg>Ja.</seg></tuv><tuv xml:lang="en"><seg>Yes.</seg></tuv></tu>'
-        '<tu><tuv xml:lang="en"><seg>No.</seg></tuv><tuv xml:lang="fr"><seg>Non.</seg></tuv></tu>'
-        '<tu><tuv xml:lang="eng"><seg>No.</seg></tuv><tuv xml:lang="de"><seg>x</seg></tuv></tu>'
-        "<tu/>"
-    )
-    ((pair,), report) = _tmx(tmp_path / "a.tmx", body)
-    assert pair.texts == ("Yes.", "Ja.")
-    assert report.counters["read/without_both_languages"] == 3
-
-
-def test_a_document_type_is_not_fetched(tmp_path):
-    """Most files name one; a declaration in the file itself is refused."""
-    path = tmp_path / "a.tmx"
-    body = "<tmx><body>" + _UNIT.format("a", "b") + "</body></tmx>"
-    path.write_text(f'<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">{body}')
-    assert _read(path, "tmx")[0][0].texts == ("a", "b")
-    bomb = '<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">'
-    for declaration in (bomb, '<!ENTITY x SYSTEM "file:///etc/passwd">', "<!ELEMENT tu ANY>"):
-        path.write_text(f"<!DOCTYPE tmx [{declaration}]>{body}")
-        with pytest.raises(UserError, match="a.tmx:1: declares entities or elements of its own"):
-            _read(path, "tmx")
 
 
 @pytest.mark.parametrize(
@@ -113,39 +37,6 @@ def test_tables_of_triples_may_begin_with_a_brace(tmp_path, lines, texts):
     (tmp_path / "t").write_text("\n".join(lines))
     found, _ = _read(tmp_path / "t", "triples", "en")
     assert [pair.texts for pair in found] == texts
-
-
-_GOOD = _HEAD + _UNIT.format("a", "b")
-BAD_MEMORIES = {
-    "cut in its gzip stream": (gzip.compress(_GOOD.encode())[:-6], "stream ends early after line"),
-    "cut short": (_GOOD, "a.tmx:5: not well-formed XML"),
-    "cut in a tag": (_GOOD + "<tu", "a.tmx:5: not well-formed XML"),
-    "tags": (_GOOD + "</tmx>", "a.tmx:5: not well-formed XML .mismatched tag"),
-    "entity": (_GOOD + "&nbsp;", "a.tmx:5: not well-formed XML .undefined entity"),
-    "text": ("no XML", "a.tmx:1: not well-formed XML"),
-    "encoding": ('<?xml version="1.0" encoding="big5"?><tmx/>', "a.tmx:1: not well-formed XML"),
-    "long text": (_GOOD + _UNIT.format("x" * 5000, "y"), "a.tmx:5: a unit of more than 1000 bytes"),
-    "long tag": (_GOOD + "<tu a='" + "x" * 200_000, "a.tmx:5: markup of more than 1000 bytes"),
-    "nested": (_GOOD + "<tu>" * 10_000, "a.tmx:5: elements are nested more than 512 deep"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_MEMORIES)
-def test_bad_translation_memories(tmp_path, name):
-    """One line names file and line."""
-    content, message = BAD_MEMORIES[name]
-    path = tmp_path / "a.tmx"
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with pytest.raises(UserError, match=message) as caught:
-        _read(path, "tmx", max_line_bytes=1000)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_empty_translation_memory(tmp_path):
-    """It is a warning, as any empty file."""
-    (tmp_path / "a.tmx").write_bytes(b"")
-    found, report = _read(tmp_path / "a.tmx", "tmx")
-    assert found == [] and report.empty_files == [f"{tmp_path}/a.tmx"]
 
 
 def test_moses_pairs(tmp_path):
