@@ -23,7 +23,6 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.extras import check_extra
 
 from . import common_flags
 from .counts import Counts, guarded
@@ -98,8 +97,6 @@ def main(argv: list[str]) -> int:
     common_flags.check_output_dir(paths)
     output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
-    # Matplotlib is needed only at the end, but it is reported before the work if it is missing.
-    check_extra("data", "matplotlib")
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 

@@ -144,9 +144,6 @@ _GROUPS = {
             "data_prep.title_pairs", "pairs of titles and bodies from running text"
         ),
         "mine-negatives": Command("data_prep.mine_negatives", "hard negatives of pairs"),
-        "report-balance": Command(
-            "data_prep.report_balance", "how records are spread over languages", "records"
-        ),
         "train-quality-classifier": Command(
             "data_prep.train_quality_classifier", "a classifier of main content for prepare"
         ),

@@ -161,7 +161,7 @@ def write_documents(
         was begun with another plan.
     """
     # Some packages are needed only at the end, but a missing one is reported before the work.
-    check_extra("data", "matplotlib", "sentencex", "zstandard")
+    check_extra("data", "sentencex", "zstandard")
     summary = Summary()
     folder, partial = check_place(output)
     kept = set(outside_of(folder, [file.path for file in files]))

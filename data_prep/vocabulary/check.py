@@ -11,7 +11,6 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import WordPieceVocabulary, build_tokenizer, load_vocabulary
 from official_cmlm.tokenization.wordpiece import bare_wordpiece
 
-from ..output.report import cell
 from .mixture import count_words
 
 # Texts that the tokenizers see at once.
@@ -66,5 +65,5 @@ def coverage_table(vocabulary: WordPieceVocabulary, texts: Mapping[str, Sequence
         ids = tokenizer.tokenize(sample).values
         per_word = len(ids) / max(1, sum(map(count_words, sample)))
         rate = 100 * np.sum(ids == unknown) / max(1, len(ids))
-        lines.append(f"{cell(language)} | {per_word:.3f} | {rate:.3f} %")
+        lines.append(f"{language} | {per_word:.3f} | {rate:.3f} %")
     return "".join(f"| {line} |\n" for line in lines)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from official_cmlm.common.text_files import COMPRESSED
 
 from ..counts import Counts, text_hash
-from ..output.report import smoothed_shares
+from ..output.report import smooth_shares
 from ..readers import Document, TextFile, size_of
 
 # Characters that BERT's tokenizer takes for a word each.
@@ -46,7 +46,7 @@ def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[s
       counts: language -> words, at least one of them positive.
       exponent: 1 changes nothing, 0 makes all languages alike.
     """
-    total, shares = sum(counts.values()), smoothed_shares(counts, exponent)
+    total, shares = sum(counts.values()), smooth_shares(counts, exponent)
     return {language: share * total / counts[language] for language, share in shares.items()}
 
 

@@ -41,7 +41,7 @@ def test_files_that_are_written(run, tmp_path, vocabulary, capsys):
     shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
     assert len(shards) > 1
     others = ["prepare.json", "vocab.json", "vocab.txt"]
-    assert names_in(folder) == ["balance.md", "balance.svg", "dataset.json", *shards, *others]
+    assert names_in(folder) == ["balance.md", "dataset.json", *shards, *others]
     assert [shard.name for shard in manifest.shards] == shards
     assert f"30 documents, {manifest.sentences} sentences" in capsys.readouterr().out
 

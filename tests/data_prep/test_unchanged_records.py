@@ -145,9 +145,9 @@ def _sha256(data: bytes) -> str:
 
 
 def _written(path: Path) -> dict[str, str]:
-    """Returns file name -> checksum, but for pictures, whose library changes, and plans."""
+    """Returns file name -> checksum of all files but plans."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    kept = [file for file in files if file.suffix != ".svg" and file.name != "prepare.json"]
+    kept = [file for file in files if file.name != "prepare.json"]
     return {file.name: _sha256(file.read_bytes()) for file in kept}
 
 

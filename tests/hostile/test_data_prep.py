@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import random
-import re
 import resource
 import shlex
 import socket
@@ -148,7 +147,6 @@ HOSTILE = {
         (f"random_strings --output=s --count={'9' * 5000}", "count"),
         ("random_strings --output=s --count=many", "count"),
         ("random_strings --output=s --colour=red", "Unknown command line flag 'colour'"),
-        ("report_balance --records=out --exponent=nan", "--exponent is nan"),
         ("experiments.demo.report --model_dir=m --training_records=r --held_out_records=h "
          "--output_dir=o --pairs=-1", "pairs"),
         ("experiments.evaluate --max_seq_length=0", "max_seq_length"),
@@ -171,7 +169,6 @@ HOSTILE = {
         (f"create_documents TEXT VOCAB --output_dir={'o' * 300}", "too long"),
         ("create_pairs PAIRS VOCAB --output_dir=/proc/1/x", "/proc/1/x: cannot be written"),
         ("create_pairs PAIRS VOCAB --output_dir=gs://b/x", "must be on a file system"),
-        ("report_balance --records=taken", "no dataset.json"),
     ],
     "languages that are none": [
         ("create_documents TEXT RECORDS '--language=<script>'",
@@ -553,34 +550,11 @@ def test_a_record_with_no_language_tag(here, call):
     assert manifest.counters == {"read/unreadable_record": 1}
 
 
-def test_what_a_manifest_says_is_not_markup(here, call):
-    """A manifest that came from elsewhere: the table keeps its columns, the figure is XML."""
-    from xml.etree import ElementTree
-
-    assert call("create_documents", TEXT, *RECORDS)[0] == 0
-    path = Path("out/dataset.json")
-    values = json.loads(path.read_text())
-    evil = "<script>x</script>|\n\x00[a](b)`" + "z" * 500
-    values["languages"] |= {evil: 7}
-    values["counters"] = {evil: 3, "quality/" + evil: 4}
-    values["counters_by_language"] = {evil: {evil: 3}}
-    path.write_text(json.dumps(values))
-    assert "balance.md: exists already" in call("report_balance", "--records=out")[1][0]
-    assert call("report_balance", "--records=out", "--overwrite") == (0, [])
-    table = Path("out/balance.md").read_text()
-    assert "<script>" not in table and "\0" not in table and "z" * 80 not in table
-    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines() if line[:1] == "|"]
-    assert set(bars) <= {5, 6}
-    figure = Path("out/balance.svg").read_bytes()
-    assert b"\0" not in figure and b"z" * 80 not in figure
-    ElementTree.fromstring(figure)
-
-
 def test_every_number_of_ours_has_bounds():
     """So that a new flag is not forgotten: both ends of an integer, the lower end of a float."""
     without = set()
     for binary in ("build_vocab create_documents create_pairs docstrings hold_out prepare"
-                   " random_strings report_balance train_quality_classifier").split():  # fmt: skip
+                   " random_strings train_quality_classifier").split():  # fmt: skip
         module = importlib.import_module(f"data_prep.{binary}")
         with flagsaver.flagsaver():
             before = set(flags.FLAGS)
