@@ -18,7 +18,7 @@ BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
 # The project itself, as links to this checkout: `import official_cmlm` works everywhere with the
-# environment's python, and its bin/ has the console scripts. Nothing is fetched.
+# environment's python, and its bin/ has the command cmlm. Nothing is fetched.
 INSTALL_PROJECT = $(dir $(@))bin/python -m pip install --disable-pip-version-check --quiet \
 	--no-deps --no-index --no-build-isolation --editable .
 # The user's own text for the demo: files, folders or patterns, separated by commas.

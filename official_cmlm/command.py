@@ -1,11 +1,11 @@
-"""The command `cmlm`, its sub-commands, and the console scripts such as `cmlm-train`.
+"""The command `cmlm` and its sub-commands.
 
     cmlm train cmlm/tiny --data=records --to=model
     cmlm evaluate model --suites=sts
 
 A sub-command is a binary of this project with shorter ways to give what every call needs:
-positional arguments, `--to` for the output, and defaults. A console script `cmlm-NAME` is the
-binary as `python -m` runs it. pyproject.toml lists the scripts.
+positional arguments, `--to` for the output, and defaults. `python -m` runs the same binary with its
+flags alone.
 """
 
 import dataclasses
@@ -18,7 +18,6 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,12 +41,6 @@ class Command:
     arguments: str = ""
     to: str = ""
     defaults: tuple[str, ...] = ()
-
-    @property
-    def script(self) -> str:
-        """The name of the console script, without `cmlm-`."""
-        *_, folder, last = self.module.removesuffix(".__main__").split(".")
-        return (f"{folder}-{last}" if folder == "demo" else last).replace("_", "-")
 
 
 # Heading of `cmlm --help` -> name -> sub-command.
@@ -173,13 +166,8 @@ COMMANDS |= {f"export-{name}": _exporter(name, text) for name, text in _FORMATS.
 
 
 def main() -> None:
-    """Runs the sub-command, or the binary of a console script, that the command line names."""
-    program, *arguments = sys.argv
-    script = Path(program).stem.partition("cmlm-")[2]
-    if script:
-        (command,) = (command for command in COMMANDS.values() if command.script == script)
-        return _run(Path(program).stem, command.module, arguments)
-    name, *rest = arguments or ["--help"]
+    """Runs the sub-command that the command line names."""
+    name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "-help", "help"):
         return print(usage())
     if name == "export":
@@ -190,7 +178,7 @@ def main() -> None:
         near = difflib.get_close_matches(name, ["export", *COMMANDS], 1)
         hint = f"did you mean {near[0]}? " if near else ""
         sys.exit(f"error: cmlm has no command {name!r:.60}; {hint}cmlm --help lists them")
-    return _run(f"cmlm {name}", COMMANDS[name].module, rest, COMMANDS[name])
+    return _run(name, COMMANDS[name], rest)
 
 
 def usage() -> str:
@@ -239,23 +227,20 @@ def _chosen_export(arguments: list[str]) -> tuple[str, list[str]]:
     return chosen and f"export-{chosen}", rest
 
 
-def _run(name: str, module: str, arguments: list[str], command: Command | None = None) -> None:
-    """Runs a binary as the program `name`; a `command` adds shorter ways to set its flags."""
+def _run(name: str, command: Command, arguments: list[str]) -> None:
+    """Runs the binary of a sub-command."""
     from absl import flags
 
     from official_cmlm import cli
 
-    binary = _imported(module)
+    binary = _imported(command.module)
     binary.define_flags()
-    usage = name
-    if command:
-        define_to(command, flags.FLAGS)
-        arguments = _as_flags(command, arguments, flags.FLAGS)
-        usage = _call(name, command)
-    sys.argv = [name, *arguments]
+    define_to(command, flags.FLAGS)
+    sys.argv = [f"cmlm {name}", *_as_flags(command, arguments, flags.FLAGS)]
     # absl shows this docstring above the flags.
-    sys.modules["__main__"].__doc__ = f"usage: {usage} [--flags]\n\n{binary.__doc__}"
-    cli.run(binary.main, arguments=module == "data_prep.prepare")
+    usage = f"usage: cmlm {_call(name, command)} [--flags]"
+    sys.modules["__main__"].__doc__ = f"{usage}\n\n{binary.__doc__}"
+    cli.run(binary.main, arguments=command.module == "data_prep.prepare")
 
 
 def define_to(command: Command, known: Mapping) -> None:

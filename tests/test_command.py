@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from unittest import mock
 
 import pytest
 
@@ -122,20 +121,6 @@ def test_results_stand_beside_the_encoder_unless_named(tmp_path):
     assert values_of("evaluate", "org/a b")[0]["output_dir"] == "a_b_results"
     assert values_of("evaluate", "mine", "--to=r")[0]["output_dir"] == "r"
     assert values_of("evaluate", "--encoder=mine")[0]["output_dir"] is None
-
-
-def test_a_console_script_is_its_binary(monkeypatch, capsys):
-    """Its arguments reach the binary as they are; `import_checkpoint` has another name in cmlm."""
-    ran = []
-    monkeypatch.setattr(command, "_run", lambda *call: ran.append(call))
-    for script in ("cmlm-train", "cmlm-import-checkpoint", "cmlm-demo-report"):
-        with mock.patch.object(sys, "argv", [f"/bin/{script}", "--x"]):
-            command.main()
-    assert ran == [
-        ("cmlm-train", "experiments.train", ["--x"]),
-        ("cmlm-import-checkpoint", "checkpoints.import_checkpoint", ["--x"]),
-        ("cmlm-demo-report", "experiments.demo.report", ["--x"]),
-    ]
 
 
 def test_data_is_the_folder_of_the_records(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The wheel: one package with all files, a console script for each binary, used elsewhere."""
+"""The wheel: one package with all files, the command `cmlm`, used elsewhere."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 import zipfile
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -18,7 +17,6 @@ from tests.conftest import make_documents
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
 
 def run(*command, cwd, status=0):
@@ -85,14 +83,6 @@ def modules(folder, suffix):
     return {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob(f"*{suffix}")}
 
 
-def test_every_binary_has_a_script():
-    """`cmlm-export-tfhub` runs `export.export_tfhub`; all of them are one function."""
-    from official_cmlm.command import COMMANDS
-
-    assert set(SCRIPTS.values()) == {"official_cmlm.command:main"}
-    assert set(SCRIPTS) == {"cmlm", *(f"cmlm-{command.script}" for command in COMMANDS.values())}
-
-
 @pytest.mark.long
 def test_the_wheel_holds_one_package_with_all_files(wheel):
     with zipfile.ZipFile(wheel) as file:
@@ -119,17 +109,17 @@ def test_the_installed_project_is_imported_from_anywhere(scripts, elsewhere):
     path, module = run(scripts / "python", "own.py", cwd=elsewhere).splitlines()
     assert Path(path).is_relative_to(scripts.parent)
     assert module == "official_cmlm.export.export_tfhub"
-    listed = run(scripts / "cmlm-train", "--experiment=?", cwd=elsewhere)
+    listed = run(scripts / "cmlm", "train", "?", cwd=elsewhere)
     assert "cmlm/english_base" in listed
 
 
 @pytest.mark.long
-def test_help_of_a_script(scripts, elsewhere):
-    """Under the script's module, so with all of its flags; absl's `--help` exits with 1."""
-    assert {path.name for path in scripts.glob("cmlm*")} == set(SCRIPTS)
+def test_help_of_the_command(scripts, elsewhere):
+    """The help of a sub-command has all flags of its binary; absl's `--help` exits with 1."""
+    assert [path.name for path in scripts.glob("cmlm*")] == ["cmlm"]
     assert "train EXPERIMENT" in run(scripts / "cmlm", "--help", cwd=elsewhere)
-    for script in ("cmlm-prepare", "cmlm-train", "cmlm-export-tfhub"):
-        text = run(scripts / script, "--help", cwd=elsewhere, status=1)
+    for name in ("prepare", "train", "export-tfhub"):
+        text = run(scripts / "cmlm", name, "--help", cwd=elsewhere, status=1)
         assert "flags:" in text and "\n  --" in text
 
 
@@ -142,29 +132,29 @@ TINY = (
 
 
 @pytest.mark.long
-def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
+def test_from_text_to_modules_by_the_command_alone(scripts, elsewhere):
     """Vocabulary, records, a training, a chain in processes of its own, TF-Hub modules."""
     texts = ["\n".join(document.paragraphs) for document in make_documents(60)]
     (elsewhere / "text.txt").write_text("\n\n".join(texts))
 
-    def script(name, *arguments):
-        return run(scripts / f"cmlm-{name}", *arguments, cwd=elsewhere)
+    def cmlm(name, *arguments):
+        return run(scripts / "cmlm", name, *arguments, cwd=elsewhere)
 
-    script("build-vocab", "--input=text.txt", "--output=vocab.txt", "--vocab_size=120")
-    script(
+    cmlm("build-vocab", "--input=text.txt", "--output=vocab.txt", "--vocab_size=120")
+    cmlm(
         *("create-documents", "--input=text.txt", "--vocab_file=vocab.txt", "--lower_case"),
         "--output_dir=records",
     )
-    script(
+    cmlm(
         *("train", "--experiment=demo", "--mode=train", "--model_dir=model"),
         f"--params_override={TINY}",
     )
     (elsewhere / "chain.yaml").write_text("stages: [{name: next, experiment: demo}]")
-    script(
+    cmlm(
         *("train-stages", "--stages=chain.yaml", "--init_checkpoint=model", "--model_dir=chain"),
         f"--params_override={TINY}",
     )
-    script("export-tfhub", "--model_dir=chain/01_next", "--export_dir=tfhub")
+    cmlm("export-tfhub", "--model_dir=chain/01_next", "--export_dir=tfhub")
     assert (elsewhere / "tfhub" / "encoder" / "saved_model.pb").is_file()
 
 
