@@ -70,11 +70,6 @@ _LIBRARY = "sentence_transformers.models."
 def define_flags() -> None:
     """Defines the flags: encoder, export folder and the fields of the model card."""
     cli.define_export()
-    define_card()
-
-
-def define_card() -> None:
-    """Defines the flags of `card`."""
     flags.DEFINE_bool(
         "language_model_head",
         False,
@@ -107,25 +102,6 @@ def define_card() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    chosen = card()
-    cli.begin_export()
-    export(
-        FLAGS.model_dir,
-        FLAGS.export_dir,
-        **chosen,
-        overwrite=FLAGS.overwrite,
-        seq_length=FLAGS.seq_length,
-        override=cli.vector_override(),
-    )
-    print(FLAGS.export_dir)
-
-
-def card() -> dict[str, Any]:
-    """Returns the arguments of `export` that the flags of `define_card` give.
-
-    Raises:
-      UserError: for a value that a card cannot have, or a file that cannot be read.
-    """
     results = None
     if FLAGS.results_file:
         results = read_object(FLAGS.results_file, "name a file of figures by name")
@@ -133,11 +109,18 @@ def card() -> dict[str, Any]:
         FLAGS.license, tuple(FLAGS.datasets), tuple(FLAGS.languages), FLAGS.base_model
     )
     publication.check()
-    return {
-        "with_head": FLAGS.language_model_head,
-        "results": results,
-        "publication": publication,
-    }
+    cli.begin_export()
+    export(
+        FLAGS.model_dir,
+        FLAGS.export_dir,
+        FLAGS.language_model_head,
+        results,
+        FLAGS.overwrite,
+        FLAGS.seq_length,
+        cli.vector_override(),
+        publication,
+    )
+    print(FLAGS.export_dir)
 
 
 def export(

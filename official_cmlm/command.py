@@ -72,11 +72,6 @@ _GROUPS = {
         "info": Command(
             "export.info", "what an encoder is, and the backend that is the fastest here", "model"
         ),
-        "push": Command(
-            "export.push",
-            "an encoder to the Hugging Face hub, as a sentence-transformers folder",
-            "model repository",
-        ),
         "import": Command(
             "checkpoints.import_checkpoint",
             "a public checkpoint to an encoder directory",

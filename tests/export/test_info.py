@@ -1,0 +1,34 @@
+"""Facts of an encoder in lines."""
+
+import pytest
+
+from export import info
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from tests.binaries import call
+from tests.conftest import write_encoder
+
+
+@pytest.fixture
+def folder(tmp_path, vocabulary):
+    return write_encoder(tmp_path / "mine", vocabulary, pooling="max", normalize=True)
+
+
+def test_info_of_an_encoder_directory(folder, vocabulary, capsys, monkeypatch):
+    """Its facts are printed before the backends are measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent / "cache"))
+    found = info.facts(EncoderDirectory.open(folder))
+    assert found["vocabulary"].startswith(f"{len(vocabulary)} entries, wordpiece")
+    assert found["pooling"] == "max, sentence_vector pooled"
+    assert found["vector"] == "16 numbers, of length 1"
+    assert (found["prompts"], found["8 bits"]) == ("none", "not calibrated")
+    assert found["digest"] == EncoderDirectory.open(folder).digest()
+    assert call("export.info", f"--model={folder}") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [*found, "backend"]
+    assert lines[-1].split()[1].strip(",") in ("onnx", "tensorflow")
+
+
+def test_prompts_are_named_with_the_default(folder):
+    directory = EncoderDirectory.open(folder)
+    directory.values.update(prompts={"query": "q: ", "plain": ""}, default_prompt_name="plain")
+    assert info.facts(directory)["prompts"] == "query 'q: ', plain '' (default)"
