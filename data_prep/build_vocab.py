@@ -20,9 +20,10 @@ from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output, read_text
+from official_cmlm.common.hashing import Smallest, hash_text
 
 from . import common_flags
-from .counts import Counts, Smallest, text_hash
+from .counts import Counts
 from .output.report import finish
 from .readers import read_documents
 from .vocabulary.cost import cost, size_warning
@@ -183,7 +184,7 @@ def main(argv: list[str]) -> int:
                 characters += len(paragraph)
                 if FLAGS.check:
                     beginning = paragraph[:_CHECKED_CHARACTERS]
-                    samples[language].add(text_hash(beginning), beginning)
+                    samples[language].add(hash_text(beginning), beginning)
                 bar.update(min(counts.bytes, size) - bar.n)
                 yield paragraph
             bar.update(size - bar.n)
@@ -191,7 +192,7 @@ def main(argv: list[str]) -> int:
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
     if FLAGS.check:
-        check(entries, {name: samples[name].ordered() for name in sorted(samples)})
+        check(entries, {name: samples[name].items() for name in sorted(samples)})
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     return finish(
         f"{output}: {len(entries)} entries"

@@ -324,13 +324,6 @@ def define_stages() -> None:
         lower_bound=0,
         upper_bound=1_000_000_000,
     )
-    flags.DEFINE_integer(
-        "sample_dropped",
-        0,
-        "Examples of each reason to drop text that are written to dropped.jsonl.",
-        lower_bound=0,
-        upper_bound=10_000,
-    )
 
 
 def bounded(**options: Any) -> ReadOptions:

@@ -1,18 +1,14 @@
 """The counts of a run: what was read, what was left out and why, what was written.
 
 A reason to leave something out is a stable name, `stage/what_was_wrong`. All code that leaves
-something out calls `DropCounter.drop`, mostly by `drop_document` or, for pairs, `drop_row` of
-`output.pair_filters`.
+something out calls `DropCounter.drop`.
 """
 
 import dataclasses
 import functools
-import hashlib
-import heapq
-import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.languages import language_code
@@ -21,8 +17,6 @@ from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary
 
 UNKNOWN_LANGUAGE = "und"
-# Length of the text of an example: enough for a person to judge it.
-SAMPLE_CHARACTERS = 300
 _HISTOGRAM_BOUNDS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _Item = TypeVar("_Item")
 
@@ -34,7 +28,7 @@ NOTED = {
     "read/not_utf8": "byte sequences",
     "records/sentence_cut": "cuts",
 }
-# Units of the counters of losses, by the counter's name or its prefix; all others count documents.
+# Units of the counters of text left out, by name or its prefix; all others count documents.
 _UNITS = {
     "duplicates/exact_paragraph": "paragraphs",
     "duplicates/near_paragraph": "paragraphs",
@@ -53,7 +47,7 @@ _UNITS = {
 }
 
 
-def is_loss(name: str) -> bool:
+def is_removal(name: str) -> bool:
     """Returns whether a counter counts what was left out, and not what was changed or noted."""
     return name not in NOTED
 
@@ -67,117 +61,34 @@ def unit(name: str) -> str:
     return next((unit for start, unit in _UNITS.items() if name.startswith(start)), "documents")
 
 
-class Smallest:
-    """The items with the smallest hashes, each hash once: the same in any order of the items.
-
-    Attributes:
-      limit: largest number of items.
-      items: hash -> item.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.items: dict[int, Any] = {}
-        # The largest hash is the next to be replaced.
-        self._heap: list[int] = []
-
-    def add(self, key: int, item: Any) -> None:
-        """Keeps the item if its hash is new and among the smallest."""
-        full = len(self.items) == self.limit
-        if key in self.items or (full and key > -self._heap[0]):
-            return
-        self.items[key] = item
-        heapq.heappush(self._heap, -key)
-        if full:
-            del self.items[-heapq.heappop(self._heap)]
-
-    def ordered(self) -> list[Any]:
-        """Returns the items in the order of their hashes."""
-        return [self.items[key] for key in sorted(self.items)]
-
-
-def text_hash(text: str, size: int = 8) -> int:
-    """Returns a hash, `size` bytes long, of a text that may hold half surrogate pairs."""
-    found = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size)
-    return int.from_bytes(found.digest())
-
-
 class DropCounter(Counter[str]):
-    """A counter of reasons that also keeps the languages and examples of losses.
+    """A counter of reasons that also counts the languages of the texts that were left out.
 
     Attributes:
       languages: reason -> language -> count; a code of two or three letters, however the input
         writes it; both codes of a pair, as in `en-de`.
-      limit: largest number of examples of a reason.
-      samples: reason -> (id, beginning of the text) of examples, which depend on the texts alone,
-        neither on their order nor on the workers among which they are divided.
     """
 
-    def __init__(self, counts: Mapping[str, int] | Iterable[str] = (), limit: int = 0) -> None:
+    def __init__(self, counts: Mapping[str, int] | Iterable[str] = ()) -> None:
         super().__init__(counts)
         self.languages: dict[str, Counter[str]] = defaultdict(Counter)
-        self.limit = limit
-        self.samples: dict[str, Smallest] = defaultdict(lambda: Smallest(self.limit))
 
-    def drop(self, reason: str, name: str, languages: Sequence[str], text: str) -> None:
+    def drop(self, reason: str, *languages: str) -> None:
         """Counts one thing that is left out.
 
         Args:
           reason: `stage/what_was_wrong`; `unit` says what it counts.
-          name: id of the thing.
-          languages: of the text, or of both texts of a pair; empty if unknown.
-          text: its text, or the beginning.
+          *languages: of the text, or of both texts of a pair; none if unknown.
         """
         self[reason] += 1
         if languages:
             self.languages[reason]["-".join(map(_code, languages))] += 1
-        if self.limit:
-            example = (name, text[:SAMPLE_CHARACTERS])
-            self.samples[reason].add(text_hash(f"{name}\n{text}"), example)
 
-    def merge(self, counts: Mapping[str, int], languages: Mapping, samples: Mapping) -> None:
-        """Adds the counts of another worker, and its examples: reason -> hash -> example."""
+    def merge(self, counts: Mapping[str, int], languages: Mapping[str, Mapping[str, int]]) -> None:
+        """Adds the counts of another worker."""
         self.update(counts)
-        for reason, found in languages.items():
-            self.languages[reason].update(found)
-        for reason, examples in samples.items():
-            for key, example in examples.items():
-                self.samples[reason].add(int(key), tuple(example))
-
-    def examples(self) -> dict[str, dict[int, tuple[str, str]]]:
-        """Returns reason -> hash -> example."""
-        return {reason: found.items for reason, found in self.samples.items()}
-
-    def sample_lines(self) -> Iterator[str]:
-        """Yields a JSON object {"reason", "id", "text"} an example, sorted by reason and hash."""
-        for reason, found in sorted(self.samples.items()):
-            for name, text in found.ordered():
-                example = {"reason": reason, "id": name, "text": text}
-                yield json.dumps(example, ensure_ascii=False)
-
-
-class _Document(Protocol):
-    """The part of `readers.Document` that is needed here; readers import this module."""
-
-    id: str
-    language: str
-    paragraphs: list[str]
-
-
-def drop_document(dropped: DropCounter, reason: str, document: _Document, text: str = "") -> None:
-    """Counts a document that is left out, or with `text` a paragraph or sentence of it."""
-    text = text or (_opening(document.paragraphs) if dropped.limit else "")
-    dropped.drop(reason, document.id, (document.language,), text)
-
-
-def _opening(paragraphs: list[str]) -> str:
-    """Returns as much of the beginning as a sample shows, without joining a whole book."""
-    text = ""
-    for paragraph in paragraphs:
-        text += ("\n" if text else "") + paragraph[:SAMPLE_CHARACTERS]
-        if len(text) > SAMPLE_CHARACTERS:
-            break
-    return text
+        for reason, by_language in languages.items():
+            self.languages[reason].update(by_language)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -235,7 +146,7 @@ class Counts:
         for name, mine in vars(self).items():
             theirs = getattr(other, name)
             if isinstance(mine, DropCounter):
-                mine.merge(theirs, theirs.languages, theirs.examples())
+                mine.merge(theirs, theirs.languages)
             elif isinstance(mine, Counter):
                 mine.update(theirs)
             elif isinstance(mine, dict):
@@ -248,20 +159,18 @@ class Counts:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the counts as values that JSON takes."""
-        kept = self.counters
-        return vars(self) | {"counters": [kept, kept.languages, kept.examples(), kept.limit]}
+        return vars(self) | {"counters": [self.counters, self.counters.languages]}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "Counts":
         """Returns the counts that `to_json` gave."""
-        *counters, limit = values.pop("counters")
-        found = cls(DropCounter(limit=limit))
-        found.counters.merge(*counters)
+        counts = cls()
+        counts.counters.merge(*values.pop("counters"))
         for name, value in values.items():
             if name == "lengths":
                 value = {int(length): count for length, count in value.items()}
-            setattr(found, name, type(getattr(found, name))(value))
-        return found
+            setattr(counts, name, type(getattr(counts, name))(value))
+        return counts
 
     def add_not_utf8(self, path: str, count: int) -> None:
         """Counts `count` replaced byte sequences of `path`."""
@@ -272,7 +181,7 @@ class Counts:
     def file_fault(self, path: str, message: str) -> None:
         """Notes a file whose rest is left out."""
         self.files_failed[path] = message
-        self.counters.drop("read/unreadable_file", path, (), message)
+        self.counters.drop("read/unreadable_file")
 
     def record_fault(self, path: str, message: str, on_error: str) -> None:
         """Counts a record that cannot be read, in a file that can be read on after it.
@@ -284,7 +193,7 @@ class Counts:
             raise UserError(message)
         self.records_failed[path] += 1
         self.first_faults.setdefault(path, message)
-        self.counters.drop("read/unreadable_record", path, (), message)
+        self.counters.drop("read/unreadable_record")
 
     def add_exclusion_faults(self, messages: Iterable[str]) -> None:
         """Notes files of evaluation sentences that could not be read to their end."""
@@ -360,8 +269,8 @@ class Counts:
             keep_text=keep_text,
             counters={name: n for name, n in sorted(self.counters.items()) if n},
             counters_by_language={
-                name: dict(sorted(found.items()))
-                for name, found in sorted(self.counters.languages.items())
+                name: dict(sorted(by_language.items()))
+                for name, by_language in sorted(self.counters.languages.items())
             },
             shards=shards,
             row_size=row_size,

@@ -70,7 +70,7 @@ def options() -> Options:
     names += ("deduplicate_paragraphs", "near_threshold", "near_bands", "min_paragraph_letters")
     return Options(
         **common_flags.pipeline_options(),
-        **{name: FLAGS[name].value for name in (*names, "sample_dropped")},
+        **{name: FLAGS[name].value for name in names},
         language=LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
         # A worker may start in another directory.
         quality_model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),

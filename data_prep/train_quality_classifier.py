@@ -17,9 +17,10 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import check_output
+from official_cmlm.common.hashing import Smallest, hash_text
 from official_cmlm.common.languages import check_language_tag
 
-from .counts import Counts, DropCounter, Smallest, text_hash
+from .counts import Counts, DropCounter
 from .hold_out import is_held_out, whole_documents
 from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import DOCUMENTS_BY, LINES, cut_id
@@ -157,10 +158,10 @@ def sample(documents: Iterable[Document], count: int, seed: int) -> list[Documen
 
     Neither the order of the documents nor other documents' ids matter; of equal texts one stays.
     """
-    kept = Smallest(count)
+    smallest = Smallest(count)
     for document in documents:
-        kept.add(text_hash("\n".join([str(seed), *document.paragraphs]), 16), document)
-    return kept.ordered()
+        smallest.add(hash_text("\n".join([str(seed), *document.paragraphs]), 16), document)
+    return smallest.items()
 
 
 def define_flags() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from official_cmlm.records import documents as schema
 from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
-from ..counts import Counts, DropCounter, drop_document
+from ..counts import Counts, DropCounter
 from ..readers import Document
 from ..sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
 from ..stages import SentenceCutter, batches
@@ -132,7 +132,7 @@ def _long_enough(
         if sentences:
             few = sentences < options.min_sentences
             reason = "records/too_few_sentences" if few else "records/too_few_tokens"
-        drop_document(counts.counters, reason, first)
+        counts.counters.drop(reason, first.language)
 
 
 def _tokenized(
@@ -160,7 +160,7 @@ def _tokenized(
                     piece.sentences.append(sentence)
                     continue
                 reason = "records/sentence_without_tokens"
-                drop_document(counts.counters, reason, document, sentence.text)
+                counts.counters.drop(reason, document.language)
             yield piece
 
 

@@ -32,7 +32,7 @@ def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
     """Counts a row that is left out."""
     # Rows of translations have no single language.
     languages = row[0].languages if len(row) == 1 else ()
-    counters.drop(reason, row[0].where, languages, "\t".join(row[0].texts))
+    counters.drop(reason, *languages)
 
 
 class PairFilter:

@@ -12,7 +12,7 @@ from official_cmlm.common.files import atomic_write_text
 from official_cmlm.common.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
-from ..counts import Counts, is_loss, unit
+from ..counts import Counts, is_removal, unit
 
 TABLE = "balance.md"
 # CMLM §4.4 smooths the vocabulary with this exponent, and gives none for the training mixture.
@@ -56,7 +56,7 @@ def format_balance(manifest: Manifest) -> str:
         shares = f"{100 * count / total:.2f} % | {100 * smoothed[language]:.2f} %"
         lines.append(f"| {language} | {count:,} | {tokens:,} | {shares} |")
     for title, losses in (("Left out", True), ("Changed or noted, and kept", False)):
-        names = [name for name in sorted(manifest.counters) if is_loss(name) == losses]
+        names = [name for name in sorted(manifest.counters) if is_removal(name) == losses]
         lines += ["", f"## {title}", "", *(_format_reasons(manifest, names) or ["Nothing."])]
     return "\n".join(lines) + "\n"
 
@@ -106,7 +106,7 @@ def _format_counters(counters: Mapping[str, int]) -> str:
     """Formats the counters of text left out, the largest counts first, and of text changed."""
     parts: dict[bool, list[str]] = {True: [], False: []}
     for name, count in _largest_first(counters):
-        parts[is_loss(name)].append(f"{name} {count} ({unit(name)})")
+        parts[is_removal(name)].append(f"{name} {count} ({unit(name)})")
     line = f"left out: {', '.join(parts[True]) or 'nothing'}"
     return f"{line}; changed or noted: {', '.join(parts[False])}" if parts[False] else line
 

@@ -68,7 +68,6 @@ class Options:
     near_threshold: float = MinHash.threshold
     near_bands: int = MinHash.bands
     min_paragraph_letters: int = DuplicateOptions.min_paragraph_letters
-    sample_dropped: int = 0
     records: RecordOptions = dataclasses.field(default_factory=RecordOptions)
     shard_bytes: int = 16_000_000
     element_bytes: int = 64_000_000

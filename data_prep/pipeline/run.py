@@ -38,7 +38,7 @@ from official_cmlm.records.manifest import FILE_NAME as MANIFEST
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
 
-from ..counts import Counts, DropCounter
+from ..counts import Counts
 from ..output.documents import document_records
 from ..output.folder import (
     PLAN_FILE,
@@ -59,7 +59,6 @@ from ..stages.exclusion import Exclusion
 from .key_files import KeyFiles
 from .plan import ELEMENTS_A_GROUP, WORK, Options, Plan, result_path
 
-SAMPLES = "dropped.jsonl"
 REMEDY = "make room and give the same command again, which resumes this run"
 
 
@@ -282,7 +281,7 @@ def compute(plan: Plan, partial: Path, runner: Runner, phase: str, count: int) -
 
 def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
     """Adds up the results, and writes the reports and the manifest."""
-    total, shards = Context(partial, plan).new_counts(), []
+    total, shards = Counts(), []
     for phase, count in plan.phases():
         if phase in ("read", "write"):
             for number in range(count):
@@ -295,8 +294,7 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
             raise UserError(
                 f"{','.join(path for path, *_ in plan.inputs[:3])}: no usable sentence in"
                 f" {len(plan.inputs)} file(s); check that they hold running text, --reader, --lines"
-                ", --min_sentences and --min_tokens, and what the stages drop (prepare"
-                " --sample_dropped shows examples)"
+                ", --min_sentences and --min_tokens, and what the stages drop"
             )
     except UserError:
         shutil.rmtree(partial)
@@ -306,9 +304,6 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
     shards = _number_shards(shards, partial)
     manifest = total.manifest(vocabulary, shards, plan.options.records.keep_text)
     write_report(manifest, partial)
-    if plan.options.sample_dropped:
-        lines = "".join(f"{line}\n" for line in total.counters.sample_lines())
-        atomic_write_text(partial / SAMPLES, lines)
     # It is written last: with it the folder is complete.
     manifest.save(partial)
     return total
@@ -367,10 +362,6 @@ class Context:
         plan = self.plan
         return KeyFiles(self.work, plan.options.duplicates, len(plan.elements), plan.partitions)
 
-    def new_counts(self) -> Counts:
-        """Returns counts at zero, with room for the examples that the options ask for."""
-        return Counts(DropCounter(limit=self.plan.options.sample_dropped))
-
     def documents(self, element: int, counts: Counts) -> Iterator[Document]:
         """Yields the documents of an element after the stages, in order.
 
@@ -414,7 +405,7 @@ def _read(context: Context, element: int) -> None:
     check_extra("data", "zstandard")
     import zstandard
 
-    counts = context.new_counts()
+    counts = Counts()
     # A fast level suits a file that is read once and deleted.
     packed = zstandard.ZstdCompressor(level=1, write_checksum=True)
     with (
@@ -444,7 +435,7 @@ def _collect_losses(kind: str, context: Context, group: int) -> None:
 def write(context: Context, element: int) -> None:
     """Writes the records of an element."""
     options = context.plan.options
-    counts = context.new_counts()
+    counts = Counts()
     documents: Iterable[Document]
     if not options.duplicates.compared:
         documents = context.documents(element, counts)

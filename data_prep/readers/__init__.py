@@ -153,4 +153,4 @@ def _with_text(documents: Iterable[Document], counts: Counts) -> Iterator[Docume
             counts.documents_read += 1
             yield document
         else:
-            counts.counters.drop("read/without_text", document.id, (), "")
+            counts.counters.drop("read/without_text")

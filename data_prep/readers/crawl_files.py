@@ -8,7 +8,7 @@ from official_cmlm.common.extras import check_extra
 from official_cmlm.common.languages import language_code
 from official_cmlm.common.text_files import BrokenStreamError
 
-from ..counts import SAMPLE_CHARACTERS, Counts
+from ..counts import Counts
 from .document import Document, ReadOptions
 from .lines import CountedFile, decoded
 from .plain_text import split_paragraphs
@@ -179,8 +179,7 @@ def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docum
         try:
             answer = _parse(content)
             if reason := _unwanted(record, answer):
-                opening = content[:SAMPLE_CHARACTERS].decode(errors="replace")
-                counts.counters.drop(reason, name, (), opening)
+                counts.counters.drop(reason)
                 continue
             text, own_language = main_text(
                 _body(answer, options.max_expanded_bytes), answer.http_charset

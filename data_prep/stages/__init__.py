@@ -3,7 +3,7 @@
 A stage is a function, or a frozen dataclass of settings that can be called. It gets a document and
 counters and returns the document, changed or not, or None to drop it. It knows nothing of other
 documents, so its result depends neither on their order nor on the number of workers. Each document
-or paragraph that it drops is counted by `drop_document` under `stage/reason`.
+or paragraph that it drops is counted by `DropCounter.drop` under `stage/reason`.
 
 Later, when documents are split into sentences, a `SentenceCutter` may take single ones out.
 """
@@ -16,7 +16,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document, cut_id
 
 # Returns a document, changed or not, or None to drop it; counts what is dropped.
@@ -113,11 +113,11 @@ class SentenceCutter(abc.ABC):
                     document = dataclasses.replace(document, continues=joins)
                 yield document, sentences
                 continue
-            for sentence, stays in zip(sentences, marks.tolist()):
+            for stays in marks.tolist():
                 if not stays:
-                    drop_document(counters, self.reason, document, sentence)
+                    counters.drop(self.reason, document.language)
             if not marks.any():
-                drop_document(counters, self.none_left, document)
+                counters.drop(self.none_left, document.language)
             for number, run in enumerate(_runs(sentences, marks)):
                 name = cut_id(document.id, self.stage, number)
                 joins = joins and not number and bool(marks[0])

@@ -19,7 +19,7 @@ import numpy as np
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.hashing import GOLDEN_GAMMA, mix
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document, cut_id
 from . import batches, letters
 
@@ -274,20 +274,20 @@ def drop(
     whole = True
     for number, document in enumerate(documents):
         if reason := losses.get((number, WHOLE)):
-            drop_document(counters, reason, document)
+            counters.drop(reason, document.language)
             whole = False
             continue
         pieces: list[list[str]] = [[]]
         for place, paragraph in enumerate(document.paragraphs):
             if reason := losses.get((number, place)):
-                drop_document(counters, reason, document, paragraph)
+                counters.drop(reason, document.language)
                 pieces.append([])
             else:
                 pieces[-1].append(paragraph)
         joins = document.continues and whole
         whole = bool(pieces[-1])
         if not any(pieces):
-            drop_document(counters, "duplicates/no_paragraph_left", document)
+            counters.drop("duplicates/no_paragraph_left", document.language)
         if len(pieces) == 1 and joins == document.continues:
             yield document
             continue

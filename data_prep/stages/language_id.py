@@ -9,7 +9,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.languages import check_language_tag
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
@@ -63,15 +63,15 @@ class LanguageId:
         elif self.detect != "off":
             found, confidence = identify(_excerpt(document.paragraphs))
             if found == UNKNOWN or confidence < self.min_confidence:
-                drop_document(counters, "language/unsure", document)
+                counters.drop("language/unsure", document.language)
                 return None
             if self.detect == "check" and found != language:
-                drop_document(counters, "language/mismatch", document)
+                counters.drop("language/mismatch", document.language)
                 return None
             if self.detect == "set":
                 language = found
         if self.languages and language not in map(canonical_language, self.languages):
-            drop_document(counters, "language/other", document)
+            counters.drop("language/other", document.language)
             return None
         if self.detect == "set" and language != document.language:
             return replace(document, language=language)

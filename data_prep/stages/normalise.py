@@ -6,7 +6,7 @@ Words that were hyphenated at a line's end are joined again.
 import re
 import unicodedata
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document
 from . import keep_paragraphs
 
@@ -69,15 +69,15 @@ def normalise_document(document: Document, counters: DropCounter) -> Document | 
     """
     normal = [normalise(text) for text in mend_hyphens(document.paragraphs, counters)]
     kept = [paragraph for paragraph in normal if paragraph]
-    for before, after in zip(document.paragraphs, normal):
-        if not after:
-            drop_document(counters, "normalise/empty_paragraph", document, ascii(before))
+    for paragraph in normal:
+        if not paragraph:
+            counters.drop("normalise/empty_paragraph", document.language)
     if not kept:
-        drop_document(counters, "normalise/empty", document)
+        counters.drop("normalise/empty", document.language)
         return None
     replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
     if replaced > _MAX_REPLACED * sum(map(len, kept)):
-        drop_document(counters, "normalise/not_decoded", document)
+        counters.drop("normalise/not_decoded", document.language)
         return None
     return keep_paragraphs(document, kept)
 

@@ -18,7 +18,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_object, write_json
 from official_cmlm.common.hashing import MIX_1
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document
 from . import SentenceCutter, keep_paragraphs
 from .quality_signals import Lines, Words, has_end_mark, is_spaced, stop_words, symbol_ratios
@@ -229,11 +229,11 @@ class QualityClassifier:
                 if model.score([text], document.language) >= self.threshold:
                     kept.append(text)
                 else:
-                    drop_document(counters, "quality/paragraph_classifier", document, text)
+                    counters.drop("quality/paragraph_classifier", document.language)
         elif model.score(document.paragraphs, document.language) < self.threshold:
             kept = []
         if not kept:
-            drop_document(counters, "quality/classifier", document)
+            counters.drop("quality/classifier", document.language)
             return None
         return keep_paragraphs(document, kept)
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..counts import DropCounter, drop_document
+from ..counts import DropCounter
 from ..readers.document import Document
 from . import keep_paragraphs
 from .language_id import canonical_language
@@ -98,10 +98,10 @@ class QualityRules:
         page = "\n".join(document.paragraphs).lower()
         # These rules are about the whole page, as in C4, whichever of its lines would stay.
         if self.lorem_ipsum and "lorem ipsum" in page:
-            drop_document(counters, "quality/lorem_ipsum", document)
+            counters.drop("quality/lorem_ipsum", document.language)
             return None
         if self.curly_bracket and "{" in page:
-            drop_document(counters, "quality/curly_bracket", document)
+            counters.drop("quality/curly_bracket", document.language)
             return None
         # Words that are nowhere on the page are not looked for in each paragraph.
         unwanted = ("javascript",) * self.javascript + _POLICY * self.policy
@@ -110,12 +110,12 @@ class QualityRules:
         for text in document.paragraphs:
             reason = self._paragraph_breaks(text, spaced, marked, unwanted)
             if reason:
-                drop_document(counters, f"quality/paragraph_{reason}", document, text)
+                counters.drop(f"quality/paragraph_{reason}", document.language)
             else:
                 kept.append(text)
         reason = next(self._text_breaks(kept, document, spaced, marked), "")
         if reason:
-            drop_document(counters, f"quality/{reason}", document)
+            counters.drop(f"quality/{reason}", document.language)
             return None
         return keep_paragraphs(document, kept)
 

@@ -5,9 +5,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from official_cmlm.common.hashing import hash_text
 from official_cmlm.common.text_files import COMPRESSED
 
-from ..counts import Counts, text_hash
+from ..counts import Counts
 from ..output.report import smooth_shares
 from ..readers import Document, TextFile, size_of
 
@@ -58,7 +59,7 @@ def times(paragraph: str, coefficient: float) -> int:
     and in every run.
     """
     whole = math.floor(coefficient)
-    return whole + (text_hash(paragraph) < (coefficient - whole) * 2**64)
+    return whole + (hash_text(paragraph) < (coefficient - whole) * 2**64)
 
 
 def sample_paragraphs(

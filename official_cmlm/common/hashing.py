@@ -1,4 +1,9 @@
-"""64-bit hashes of NumPy arrays: the same in every process and on every machine."""
+"""Hashes of arrays and texts, and samples by hash: equal in all processes, on all machines."""
+
+import hashlib
+import heapq
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +43,37 @@ def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
 
 def _undo_shift(words: np.ndarray, bits: int) -> np.ndarray:
     """Inverts x ^ (x >> bits); each round recovers `bits` more of the high bits."""
-    found = words
+    original = words
     for _ in range(64 // bits):
-        found = words ^ (found >> np.uint64(bits))
-    return found
+        original = words ^ (original >> np.uint64(bits))
+    return original
+
+
+def hash_text(text: str, size: int = 8) -> int:
+    """Returns a hash, `size` bytes long, of a text that may hold half surrogate pairs."""
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=size)
+    return int.from_bytes(digest.digest())
+
+
+class Smallest:
+    """The items with the smallest hashes, each hash once: the same in any order of the items.
+
+    At most twice the limit are in memory.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: dict[int, Any] = {}
+
+    def add(self, key: int, item: Any) -> None:
+        """Adds an item, unless there is one with its hash."""
+        self._items.setdefault(key, item)
+        if len(self._items) >= 2 * self._limit:
+            self._items = dict(self._smallest())
+
+    def items(self) -> list[Any]:
+        """Returns the items in the order of their hashes."""
+        return [item for _, item in self._smallest()]
+
+    def _smallest(self) -> list[tuple[int, Any]]:
+        return heapq.nsmallest(self._limit, self._items.items(), key=itemgetter(0))

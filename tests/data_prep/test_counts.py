@@ -1,15 +1,14 @@
-"""Whatever is left out is counted under a known name, and shown by an example."""
+"""All that is left out is counted, under a reason that has a unit."""
 
 import gzip
 import json
 import random
 import re
-from collections import Counter
 
 import numpy as np
 import pytest
 
-from data_prep.counts import NOTED, is_loss, unit
+from data_prep.counts import NOTED, is_removal, unit
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
@@ -118,18 +117,16 @@ def _run(texts, name, **values):
         input=texts / name,
         vocab_file=texts / "vocab.txt",
         output_dir=texts / f"{name}-records",
-        sample_dropped=3,
         normalise=True,
         on_error="skip",
         **values,
     )
-    lines = (texts / f"{name}-records" / "dropped.jsonl").read_text().splitlines()
-    return load_manifest(texts / f"{name}-records"), [json.loads(line) for line in lines]
+    return load_manifest(texts / f"{name}-records")
 
 
 @pytest.fixture(scope="module")
 def runs(texts):
-    """Returns (manifest, samples) of all runs, which between them give every reason."""
+    """Returns the manifests of all runs, which between them give every reason."""
     plain = _run(
         texts,
         "plain",
@@ -163,60 +160,32 @@ def test_every_reason_is_provoked(runs):
     """The tests below then cover all reasons."""
     known = {reason for reason in _known_reasons() if not _OF_PAIRS.fullmatch(reason)}
     assert len(known) > 30
-    found = {reason for manifest, _ in runs for reason in manifest.counters}
+    found = {reason for manifest in runs for reason in manifest.counters}
     assert known - found == set()
 
 
 def test_stages_that_are_off_drop_nothing(runs):
     """The first run judges neither language nor quality, the second looks for no duplicates."""
-    plain, quality, _ = ({name.partition("/")[0] for name in each.counters} for each, _ in runs)
+    plain, quality, _ = ({name.partition("/")[0] for name in each.counters} for each in runs)
     assert not plain & {"language", "quality"} and not quality & {"duplicates", "exclude"}
 
 
-def test_every_loss_has_an_example(runs):
-    """Each reason has examples, up to the number asked for; text that was kept has none."""
-    for manifest, samples in runs:
-        losses = {reason: n for reason, n in manifest.counters.items() if is_loss(reason)}
-        shown = Counter(sample["reason"] for sample in samples)
-        assert shown.keys() == losses.keys()
-        assert all(1 <= shown[reason] <= min(3, n) for reason, n in losses.items())
-        silent = ("read/without_text",)
-        assert all(sample["id"] for sample in samples)
-        assert all(sample["text"] for sample in samples if sample["reason"] not in silent)
-
-
-def test_examples_show_what_was_lost(runs):
-    """Some examples of each kind are the texts that were lost."""
-    shown = {(sample["reason"], sample["text"]) for _, samples in runs for sample in samples}
-    assert ("exclude/sentence", _sentence("sts")) in shown
-    assert ("exclude/no_sentence_left", _sentence("also")) in shown
-    assert ("duplicates/exact_paragraph", _sentence("b").upper()) in shown
-    assert ("duplicates/near_paragraph", _sentence("one")[:-1] + " other.") in shown
-    assert ("records/too_few_sentences", _sentence("h")) in shown
-    short = "\n".join([_sentence("short", 4), _sentence("also short", 4)])
-    assert ("records/too_few_tokens", short) in shown
-    assert ("quality/paragraph_policy", "See our privacy policy for all of the details.") in shown
-    assert ("quality/sentence_classifier", "It # was # an # old # house.") in shown
-    assert any(reason == "read/not_http" and text == "xyz" for reason, text in shown)
-    assert any(reason == "read/unreadable_file" and "c.txt.gz" in text for reason, text in shown)
-
-
-def test_losses_by_language(runs):
-    """Losses with a language are counted by the declared one; the sum is the count."""
-    for manifest, _ in runs:
+def test_removals_are_counted_by_language(runs):
+    """The declared language counts; the sum over languages is the count."""
+    for manifest in runs:
         assert set(manifest.counters_by_language) <= set(manifest.counters)
         for reason, n in manifest.counters.items():
             by_language = manifest.counters_by_language.get(reason, {})
-            expected = 0 if reason.startswith("read/") or not is_loss(reason) else n
+            expected = 0 if reason.startswith("read/") or not is_removal(reason) else n
             assert sum(by_language.values()) == expected, reason
-    assert runs[1][0].counters_by_language["language/other"] == {"de": 1}
+    assert runs[1].counters_by_language["language/other"] == {"de": 1}
 
 
 def test_units():
     """Each reason has one, and names nothing twice; those of other releases have none."""
     units = {reason: unit(reason) for reason in _known_reasons()}
     assert all(units.values()) and unit("duplicate_documents") == ""
-    assert {reason for reason in units if not is_loss(reason)} == set(NOTED)
+    assert {reason for reason in units if not is_removal(reason)} == set(NOTED)
     assert units["quality/paragraph_classifier"] == ("paragraphs")
     assert units["quality/sentence_classifier"] == "sentences"
     assert units["duplicates/near_document"] == units["exclude/no_sentence_left"] == "documents"

@@ -42,7 +42,7 @@ RUNS = {
         "prepare",
         ["--input=text", *_RECORDS, "--element_mb=0.003", "--normalise", "--deduplicate=near"]
         + ["--deduplicate_paragraphs=normalised", "--min_paragraph_letters=20", "--exclude=sts.tsv"]
-        + ["--detect_language=off", "--keep_languages=en,de,fr", "--sample_dropped=2"],
+        + ["--detect_language=off", "--keep_languages=en,de,fr"],
         "out",
     ),
     "create_pairs": (

@@ -137,7 +137,7 @@ def test_reports_of_several_workers():
             report.record_fault("shared", f"record of {name}", "skip")
             report.counters["read/other"] += 7
             report.add_exclusion_faults([name])
-            report.counters.drop("read/x", name, ["deu"], "")
+            report.counters.drop("read/x", "deu")
         parts.append(Counts.from_json(json.loads(json.dumps(part.to_json()))))
     parts[0].merge(parts[1])
     whole.files, whole.lines, whole.bytes, whole.documents_read, whole.sentences = 2, 4, 6, 8, 10
