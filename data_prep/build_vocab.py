@@ -26,15 +26,12 @@ from . import common_flags
 from .counts import Counts
 from .output.report import finish
 from .readers import read_documents
-from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import sample_paragraphs, smoothed_paragraphs, text_bytes
-from .vocabulary.wordpiece import learn_wordpiece
+from .vocabulary.wordpiece import format_coverage, learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each paragraph, that a vocabulary is checked on.
 _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
-# Above this the cost is printed before the work.
-_MUCH_MEMORY_MIB = 2048
 
 FLAGS = flags.FLAGS
 
@@ -123,31 +120,25 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "check",
         True,
-        "Whether to compare the ids of tensorflow_text and of tokenizers on some of the input, and"
-        " to print the tokens per word and the share of [UNK] of each language.",
+        "Whether to read the vocabulary again and to print, of each language, the tokens per word"
+        " and the share of [UNK] in some of its text.",
     )
     cli.required("output")
 
 
-def check(entries: list[str], samples: dict[str, list[str]]) -> None:
-    """Prints the coverage of each language, and where the ids of the two libraries differ."""
+def check(output: Path, entries: list[str], samples: dict[str, list[str]]) -> None:
+    """Reads the vocabulary as a training does, and prints the coverage of each language.
+
+    Raises:
+      UserError: it does not read as it was learned.
+    """
     cli.import_tensorflow()
-    from official_cmlm.tokenization import WordPieceVocabulary
+    from official_cmlm.tokenization import load_vocabulary
 
-    from .vocabulary.check import coverage_table, differences
-
-    learned = WordPieceVocabulary(tuple(entries), FLAGS.lower_case, FLAGS.max_bytes_per_word)
-    texts = [text for sample in samples.values() for text in sample]
-    found = differences(learned, texts)
-    for difference in found[:5]:
-        cli.warn(f"ids differ, {difference}")
-    normalised = differences(learned, texts, "tensorflow_text")
-    print(
-        f"{len(texts)} paragraphs: {len(texts) - len(found)} with equal ids in"
-        f" tensorflow_text and tokenizers; {len(normalised)} that tensorflow_text's own"
-        " normalisation writes differently"
-    )
-    print(coverage_table(learned, samples), end="")
+    vocabulary = load_vocabulary(output)
+    if list(vocabulary.tokens) != entries:
+        raise UserError(f"{output}: does not read as it was written; a line end in an entry?")
+    print(format_coverage(vocabulary, samples), end="")
 
 
 def main(argv: list[str]) -> int:
@@ -163,14 +154,6 @@ def main(argv: list[str]) -> int:
     cli.announce(f"reading {len(files)} file(s) …")
     counts, samples = Counts(), defaultdict(lambda: Smallest(_CHECKED_PARAGRAPHS))
     max_bytes = FLAGS.max_input_mb * 1e6
-    if too_large := size_warning(FLAGS.vocab_size, size, max_bytes):
-        cli.warn(too_large)
-    mebibytes, seconds = cost(min(size, max_bytes))
-    if mebibytes > _MUCH_MEMORY_MIB:
-        cli.announce(
-            f"learning takes up to {mebibytes / 1024:.1f} GiB of memory and some"
-            f" {seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
-        )
     if FLAGS.smoothing == 1:
         paragraphs = sample_paragraphs(read, size, counts, max_bytes)
     else:
@@ -192,7 +175,7 @@ def main(argv: list[str]) -> int:
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
     if FLAGS.check:
-        check(entries, {name: samples[name].items() for name in sorted(samples)})
+        check(output, entries, {name: samples[name].items() for name in sorted(samples)})
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     return finish(
         f"{output}: {len(entries)} entries"

@@ -1,11 +1,14 @@
-"""Learns a WordPiece vocabulary, with the `tokenizers` library."""
+"""Learns a WordPiece vocabulary, with the `tokenizers` library, and measures its coverage."""
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.tokenization import Vocabulary, build_tokenizer
+
+from .mixture import count_words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Paragraphs of more than this size in total, in bytes, wait on disk between the two passes.
@@ -50,6 +53,24 @@ def learn_wordpiece(
             )
         first = (*SPECIAL_TOKENS, *order)
         return _train(_lines(spool), first, vocab_size, lower_case, min_frequency)
+
+
+def format_coverage(vocabulary: Vocabulary, texts: Mapping[str, Sequence[str]]) -> str:
+    """Formats a Markdown table of the tokens per word and the share of `[UNK]` of each language.
+
+    Words are those between spaces, and Han characters; tokens are those of the records.
+    """
+    tokenizer, unknown = build_tokenizer(vocabulary), vocabulary.tokens.index("[UNK]")
+    lines = ["language | tokens per word | unknown", "--- | ---: | ---:"]
+    for language, sample in texts.items():
+        # A file of text holds valid Unicode alone, so half surrogate pairs are replaced.
+        ids = tokenizer.tokenize(
+            [text.encode("utf-8", "replace").decode() for text in sample]
+        ).values
+        per_word = len(ids) / max(1, sum(map(count_words, sample)))
+        share = 100 * (ids == unknown).sum() / max(1, len(ids))
+        lines.append(f"{language} | {per_word:.3f} | {share:.3f} %")
+    return "".join(f"| {line} |\n" for line in lines)
 
 
 def _lines(spool: IO[bytes]) -> Iterator[str]:

@@ -10,8 +10,9 @@ import pytest
 from data_prep import build_vocab
 from data_prep.readers import Counts, ReadOptions, expand_text_files, read_documents
 from data_prep.vocabulary.mixture import sample_paragraphs, text_bytes
-from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
+from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, format_coverage, learn_wordpiece
 from official_cmlm.common.errors import UserError
+from official_cmlm.tokenization import WordPieceVocabulary
 from tests.data_prep.binaries import names_in, run_binary
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
@@ -96,25 +97,32 @@ def test_binary(tmp_path, capsys):
     done = capsys.readouterr()
     entries = output.read_text().splitlines()
     assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.out
-    assert "warning: --vocab_size=1000 is out of reach" in done.err
     assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.err
     assert "the" in entries and names_in(output.parent) == ["v.json", "v.txt"]
     metadata = json.loads(output.with_suffix(".json").read_text())
     assert metadata == {"lower_case": True, "max_bytes_per_word": 100}
 
 
-def test_binary_checks_what_it_learned(tmp_path, capsys):
-    """Languages named before the paths; equal ids in both libraries; a line a language."""
+def test_binary_shows_the_coverage_of_each_language(tmp_path, capsys):
+    """Languages are named before the paths; each has a line."""
     for language, text in {"en": TEXT, "zh": ["漢字語漢字語漢語", "語漢字"]}.items():
         (tmp_path / language).write_text("\n".join(text))
     inputs = ",".join(f"{language}:{tmp_path}/{language}" for language in ("en", "zh"))
     values = {"vocab_size": 200, "lines": "paragraphs", "smoothing": 0.3}
     run_binary(build_vocab, input=inputs, output=tmp_path / "v.txt", **values)
     shown = capsys.readouterr().out
-    assert "4 paragraphs: 4 with equal ids in tensorflow_text and tokenizers; 0 that" in shown
     lines = [line for line in shown.splitlines() if line.startswith("|")]
     assert lines[0] == "| language | tokens per word | unknown |"
     assert lines[3] == "| zh | 1.000 | 0.000 % |" and lines[2].startswith("| en | ")
+
+
+def test_coverage_by_hand():
+    """Tokens for each word, and the share of unknown ones, of each language."""
+    entries = (*SPECIAL_TOKENS, "un", "##known", "a", "漢")
+    texts = {"en": ["unknown a", "b a"], "zh": ["漢字"]}
+    table = format_coverage(WordPieceVocabulary(entries, True, 1000), texts).splitlines()
+    assert table[0] == "| language | tokens per word | unknown |"
+    assert table[2:] == ["| en | 1.250 | 20.000 % |", "| zh | 1.000 | 50.000 % |"]
 
 
 def test_the_outputs_names_are_checked_before_learning(tmp_path):
