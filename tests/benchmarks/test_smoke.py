@@ -140,11 +140,3 @@ def test_memory(run):
     for kind in ("blocks", "attention", "chunks", "chunks_blocks"):
         assert figures[f"step_{kind}_time"] > 0
     assert figures["head_blocks_time"] > 0
-
-
-@pytest.mark.long
-def test_fuzz(run):
-    """Without a fault."""
-    printed, figures = run("fuzz", "--items=320")
-    assert set(figures.values()) == {0} and len(figures) == 3
-    assert "| strings | 300 |" in printed
