@@ -127,16 +127,3 @@ def test_senteval(run, text):
     )
     assert figures["senteval_seconds_with_encoding"] > 0
     assert figures["senteval_seconds_alone"] > 0
-
-
-@pytest.mark.long
-def test_memory(run):
-    """Each way to save memory."""
-    _, figures = run(
-        "memory",
-        *("--size=1x64", "--pairs=4", "--chunk_size=2", "--length=16", "--rounds=1", "--steps=1"),
-        *("--predictions=16", "--vocab_size=500", "--block_size=100", "--noxla"),
-    )
-    for kind in ("blocks", "attention", "chunks", "chunks_blocks"):
-        assert figures[f"step_{kind}_time"] > 0
-    assert figures["head_blocks_time"] > 0
