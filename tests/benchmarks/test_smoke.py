@@ -117,13 +117,3 @@ def test_input(run, text, tmp_path):
     )
     assert figures["input_pairs_per_second_cmlm"] > 0
     assert all(figures[f"input_per_second_{o}"] > 0 for o in ("cmlm", "contrastive"))
-
-
-@pytest.mark.long
-def test_senteval(run, text):
-    """One task of the text's sentences, with and without encoding."""
-    _, figures = run(
-        "senteval", f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--sentences=100"
-    )
-    assert figures["senteval_seconds_with_encoding"] > 0
-    assert figures["senteval_seconds_alone"] > 0
