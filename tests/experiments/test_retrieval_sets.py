@@ -2,12 +2,15 @@
 
 import json
 
+import pytest
+
+from experiments.shipped.retrieval_sets import main
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
-from tests.binaries import call
 
 
-def test_queries_of_one_right_text_alone(tmp_path):
+def test_queries_with_one_right_text_are_written(tmp_path):
     """A title of two bodies names none; QNLI's other sentences are candidates and never right."""
     pairs = [("one", "body a"), ("two", "body b"), ("two", "body a"), ("three", "body c")]
     lines = [json.dumps({"title": title, "body": body, "id": "x"}) for title, body in pairs]
@@ -17,26 +20,26 @@ def test_queries_of_one_right_text_alone(tmp_path):
         '0\tWhen?\tThe "answer.\tentailment\n'
         "1\tWho?\tNo answer.\tnot_entailment\n"
     )
-    flags = {"title_pairs": "pairs.jsonl", "qnli": "dev.tsv", "output_dir": "out"}
-    arguments = [f"--{name}={tmp_path / value}" for name, value in flags.items()]
-    assert call("benchmarks.retrieval_sets", *arguments) == 0
+    inputs = (tmp_path / "pairs.jsonl", tmp_path / "dev.tsv")
+    main(*inputs, tmp_path / "out")
     folder = DataFolder(tmp_path / "out")
-    found = {
+    sets = {
         name: beir.read(folder, path, "test")
         for name, path in beir.collections_in(tmp_path / "out").items()
     }
-    assert found.keys() == {"titles", "qnli"}
+    assert sets.keys() == {"titles", "qnli"}
     right = {
         name: {
-            each.queries[query]: [each.documents[text] for text in judged]
-            for query, judged in each.judgements.items()
+            part.queries[query]: [part.documents[text] for text in judged]
+            for query, judged in part.judgements.items()
         }
-        for name, each in found.items()
+        for name, part in sets.items()
     }
     assert right == {
         "titles": {"one": ["body a"], "three": ["body c"]},
         "qnli": {"When?": ['The "answer.']},
     }
-    assert list(found["titles"].documents.values()) == ["body a", "body b", "body c"]
-    assert list(found["qnli"].documents.values()) == ['The "answer.', "No answer."]
-    assert call("benchmarks.retrieval_sets", *arguments) == 1
+    assert list(sets["titles"].documents.values()) == ["body a", "body b", "body c"]
+    assert list(sets["qnli"].documents.values()) == ['The "answer.', "No answer."]
+    with pytest.raises(UserError, match="exists already"):
+        main(*inputs, tmp_path / "out")
