@@ -63,14 +63,6 @@ def define_flags() -> None:
         " and from a sentence encoder pooling, normalisation and length."
         " Default: as task.init_checkpoint says, normally random weights.",
     )
-    flags.DEFINE_integer(
-        "projector_sentences",
-        0,
-        "At the end, give TensorBoard's projector the embeddings of so many validation sentences."
-        " Default: 0, none.",
-        lower_bound=0,
-        upper_bound=100_000,
-    )
     cli.define_import_module()
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU to train on. Default: none.")
 
@@ -108,7 +100,7 @@ def main(argv: list[str]) -> None:
         params = params.replace(runtime=runtime)
     from official_cmlm.training.run import run
 
-    run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir), FLAGS.projector_sentences)
+    run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,6 @@ from official_cmlm.training.inherited_fields import (
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import TrainingProgress, evaluated_steps, write_summary
-from official_cmlm.training.projector import validation_folders, write_projector
 from official_cmlm.training.runtime import create_strategy, devices, is_chief, is_compiled, prepared
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
@@ -69,18 +68,11 @@ from official_cmlm.training.trainer import (
 )
 
 
-def run(
-    params: SentenceEncoderExperimentConfig,
-    mode: str,
-    model_dir: str,
-    projector_sentences: int = 0,
-) -> None:
+def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
     """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
 
     Args:
       params, mode, model_dir: see `Run`.
-      projector_sentences: at the end TensorBoard's projector gets the embeddings of this many
-        validation sentences.
 
     Raises:
       UserError: for an invalid configuration, invalid records or an unsuitable model directory; for
@@ -91,18 +83,12 @@ def run(
     # A signal may end an evaluation at once, as it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         check_start(params.task.init_checkpoint)
-        shown = validation_folders(params.task) if projector_sentences else []
         prepared_run = prepare(params, mode, model_dir)
         with prepared_run.guarded():
             if "train" in mode:
                 prepared_run.train(stop, started)
             else:
                 prepared_run.evaluate()
-            if shown and prepared_run.chief:
-                where = write_projector(
-                    model_dir, shown, prepared_run.task.vocabulary, projector_sentences
-                )
-                print(f"projector: tensorboard --logdir={model_dir} shows {where}", file=sys.stderr)
 
 
 def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> "Run":
