@@ -21,13 +21,6 @@ def mix(words: np.ndarray) -> np.ndarray:
     return words ^ (words >> np.uint64(31))
 
 
-def unmix(words: np.ndarray) -> np.ndarray:
-    """Returns the inverse of `mix`; uint64 of any shape."""
-    words = _undo_shift(words, 31) * np.uint64(pow(MIX_2, -1, 1 << 64))
-    words = _undo_shift(words, 27) * np.uint64(pow(MIX_1, -1, 1 << 64))
-    return _undo_shift(words, 30)
-
-
 def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
     """Returns polynomial hashes of every `size` consecutive words, modulo 2^64.
 
@@ -39,14 +32,6 @@ def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
     for place in range(size):
         hashes = hashes * np.uint64(GOLDEN_GAMMA) + words[place : place + count]
     return hashes
-
-
-def _undo_shift(words: np.ndarray, bits: int) -> np.ndarray:
-    """Inverts x ^ (x >> bits); each round recovers `bits` more of the high bits."""
-    original = words
-    for _ in range(64 // bits):
-        original = words ^ (original >> np.uint64(bits))
-    return original
 
 
 def hash_text(text: str, size: int = 8) -> int:

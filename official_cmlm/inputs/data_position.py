@@ -130,11 +130,6 @@ def decoded(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | N
     return DataPosition(epoch, block, skip, *of_stream)
 
 
-def epoch_of(stored: np.ndarray) -> int:
-    """Returns the epoch, from 0, of a stored data position."""
-    return int(stored[1]) // _EPOCH
-
-
 def end_of_epoch(position: tf.Tensor) -> tf.Tensor:
     """Returns the position at which the next epoch begins: int64, of the shape of `position`."""
     following = (position[1] // _EPOCH + 1) * _EPOCH
@@ -286,10 +281,6 @@ class DataPositions:
             group: {name: value for name, value in batch.items() if name != "position"}
             for group, batch in features.items()
         }
-
-    def epochs(self) -> dict[str, int]:
-        """Returns the epoch, from 0, of each group's oldest example that is not in a batch yet."""
-        return {group: epoch_of(value.numpy()) for group, value in self.by_group.items()}
 
 
 def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:

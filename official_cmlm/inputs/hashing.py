@@ -9,10 +9,9 @@ The hash is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, "Fast split
 number generators"), a bijection of 64-bit words that passes BigCrush when fed with a Weyl sequence.
 """
 
-import numpy as np
 import tensorflow as tf
 
-from official_cmlm.common.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, unmix
+from official_cmlm.common.hashing import GOLDEN_GAMMA, MIX_1, MIX_2
 
 # A salt for each use of random numbers: different uses of one key must not draw the same numbers.
 SALT_SHUFFLE = 1
@@ -115,17 +114,3 @@ def halves(keys: tf.Tensor) -> tf.Tensor:
 def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:
     """Orders rows by the hashes of their keys: int32 `[rows]`, a permutation of 0 … rows − 1."""
     return tf.argsort(fold(keys, salt), stable=True)
-
-
-def unfolded_keys(folded: int, data: np.ndarray) -> np.ndarray:
-    """Inverts `fold` for the key: int64 `[data]`, keys that give `folded` with each of `data`."""
-    words = np.full(len(data), folded, np.int64).view(np.uint64)
-    weyl = (data.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN_GAMMA)
-    return unmix(unmix(words) - weyl).view(np.int64)
-
-
-def unfolded_data(folded: np.ndarray, key: int | np.ndarray) -> np.ndarray:
-    """Inverts `fold` for the data: uint64, broadcast, the data with which `key` gives `folded`."""
-    mixed = _mix(_as_word(tf.constant(key, tf.int64))).numpy()
-    weyl = unmix(folded.astype(np.int64).view(np.uint64)) - mixed
-    return weyl * np.uint64(pow(GOLDEN_GAMMA, -1, 1 << 64)) - np.uint64(1)

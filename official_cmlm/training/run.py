@@ -54,7 +54,6 @@ from official_cmlm.training.inherited_fields import (
     source_of_weights,
 )
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
-from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import TrainingProgress, evaluated_steps, write_summary
 from official_cmlm.training.runtime import create_strategy, devices, is_chief, is_compiled, prepared
 from official_cmlm.training.signals import StopRequest, watching
@@ -194,7 +193,7 @@ class Run:
         history = self.model_dir if self.chief else None
         with TrainingProgress(total, history, trainer.global_step, started) as reports:
             runner = self._runner(trainer, reports, checkpoint)
-            with self._step_errors(trainer):
+            with self._step_errors():
                 stopped = _run_until_stop(runner, trainer)
         checkpoint = runner.checkpoint_manager.latest_checkpoint
         if self.chief:
@@ -285,22 +284,22 @@ class Run:
         return runner
 
     @contextlib.contextmanager
-    def _step_errors(self, trainer: Trainer) -> Iterator[None]:
+    def _step_errors(self) -> Iterator[None]:
         """Turns the failure of a step into a `UserError` that says how to go on."""
         again = "run the same command to resume"
         try:
             yield
-        except StepFailed as error:
-            data = self.task.training_data()
-            raise failed_step(error.failure, trainer, data, self.model_dir) from None
-        except WeightsFailed as error:
-            advice = f"lower the learning rate, then {again}"
-            raise UserError(f"{error}; {last_checkpoint(self.model_dir)}; {advice}") from None
-        except DeviceFailed as error:
-            advice = again
-            if "RESOURCE_EXHAUSTED" in str(error):
-                advice = f"lower task.train_data.global_batch_size, then {again}"
-            raise UserError(f"{error}; {last_checkpoint(self.model_dir)}; {advice}") from None
+        except (StepFailed, WeightsFailed, DeviceFailed) as error:
+            advice = ""
+            if isinstance(error, StepFailed):
+                advice = "lower the learning rate, or check the training records, then "
+            elif isinstance(error, WeightsFailed):
+                advice = "lower the learning rate, then "
+            elif "RESOURCE_EXHAUSTED" in str(error):
+                advice = "lower task.train_data.global_batch_size, then "
+            raise UserError(
+                f"{error}; {last_checkpoint(self.model_dir)}; {advice}{again}"
+            ) from None
 
     def _stopped(self, step: int, checkpoint: str | None) -> Stopped:
         """Returns the error that ends a run which was stopped after `step` steps."""

@@ -57,7 +57,7 @@ def train_step(
     found = optimizer.get_unscaled_gradients(found) if scaling else found
     total, *summed = summed_over_replicas([loss, *found])
     summed, norm = clipped(summed, clip_norm_of(optimizer))
-    allowed = model.guard.allows(total * share, norm, scaling, optimizer.iterations, features)
+    allowed = model.guard.allows(total * share, norm, scaling, optimizer.iterations)
     pairs = [(g, v) for g, v in zip(summed, model.trainable_variables) if g is not None]
     variables = [variable for _, variable in pairs]
     apply_if(

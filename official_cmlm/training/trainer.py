@@ -21,7 +21,6 @@ from official_cmlm.checkpoints.weights import non_finite
 from official_cmlm.common.errors import named
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.jax_loop import JaxLoop
-from official_cmlm.training.non_finite import Failure
 from official_cmlm.training.runtime import is_compiled
 from official_cmlm.training.step import NAMES, optimizer_variables
 
@@ -128,11 +127,7 @@ _EVALUATION_STEPS = 8
 
 
 class StepFailed(Exception):
-    """A non-finite step, which was not applied."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(f"step {failure.step}")
-        self.failure = failure
+    """A non-finite step, which was not applied; the message names the step and its loss."""
 
 
 class WeightsFailed(Exception):
@@ -264,7 +259,11 @@ class Trainer(base_trainer.Trainer):
             loop(iterator, tf.constant(piece, tf.int32))
             failure = self.model.guard.failure()
             if failure is not None:
-                raise StepFailed(failure)
+                raise StepFailed(
+                    f"step {failure.step}: loss {failure.loss:g}, gradient norm "
+                    f"{failure.gradient_norm:g}, learning rate "
+                    f"{self._learning_rate(failure.step):g}; the step was not applied"
+                )
             left -= piece
             if not self._first.steps:
                 if self.on_first_step is not None:
@@ -293,7 +292,7 @@ class Trainer(base_trainer.Trainer):
         """Returns metrics of the current loop; rates only from the second piece of the run on."""
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
-        found["learning_rate"] = float(tf.convert_to_tensor(self._last_rate()))
+        found["learning_rate"] = self._learning_rate(self.optimizer.iterations)
         if not self.totals.steps:
             loop -= self._first
         if loop.steps:
@@ -337,7 +336,8 @@ class Trainer(base_trainer.Trainer):
     def train_loop_end(self) -> dict[str, Any]:
         """Returns the metrics of the loop, with rates instead of the counts."""
         logs = super().train_loop_end()
-        logs["learning_rate"] = self._last_rate()
+        # Model Garden logs the rate of the next step.
+        logs["learning_rate"] = self._learning_rate(self.optimizer.iterations)
         loop = self._since_begin({name: logs.pop(name) for name in NAMES})
         measured = loop if self.totals.steps else loop - self._first
         self.totals += loop
@@ -346,10 +346,13 @@ class Trainer(base_trainer.Trainer):
         logs["seconds_left"] = left / max(logs["steps_per_second"], 1e-9)
         return logs
 
-    def _last_rate(self) -> Any:
-        """Returns the learning rate of the last step; Model Garden logs that of the next one."""
+    def _learning_rate(self, step: int | tf.Tensor) -> float:
+        """Returns the learning rate of a step, counted from 1."""
         rate = self.optimizer.learning_rate
-        return rate(tf.maximum(self.optimizer.iterations - 1, 0)) if callable(rate) else rate
+        # A constant rate may be a distributed variable, which has no `float()`.
+        return float(
+            tf.convert_to_tensor(rate(tf.maximum(step - 1, 0)) if callable(rate) else rate)
+        )
 
     def _since_begin(self, counts: dict[str, Any]) -> Totals:
         """Returns the totals of the current loop; `counts` has the keys `step.NAMES`."""

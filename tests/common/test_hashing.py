@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_cmlm.common.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, mix, ngram_hashes, unmix
+from official_cmlm.common.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, mix, ngram_hashes
 
 _WORDS = st.lists(st.integers(0, 2**64 - 1), max_size=8)
 _MASK = 2**64 - 1
@@ -18,10 +18,9 @@ def _mix(word: int) -> int:
 
 @given(_WORDS)
 def test_mix(words):
-    """SplitMix64's finaliser, and its inverse."""
+    """SplitMix64's finaliser."""
     array = np.array(words, np.uint64)
     assert mix(array).tolist() == [_mix(word) for word in words]
-    assert unmix(mix(array)).tolist() == words
 
 
 @given(_WORDS, st.integers(1, 4))

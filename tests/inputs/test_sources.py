@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig, SourceConfig
-from official_cmlm.inputs import data_position, hashing
+from official_cmlm.inputs import data_position
 from official_cmlm.inputs.checks import check_examples, check_text
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.inputs.pipeline import build_dataset
 from official_cmlm.inputs.plan import Plan, shard_repetitions
-from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.inputs.views import Segments
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import load_folders, merge
@@ -264,24 +263,6 @@ def test_languages_of_folders():
     for each in (config, config.replace(languages=[], language_exponent=0.5)):
         with pytest.raises(UserError, match="^two: its shards do not have one language each"):
             shard_repetitions(each, unknown)
-
-
-def test_records_are_named_with_their_folder(folders):
-    """Records of a second reading in the epoch too."""
-    config = _config(folders, {"small": 1.0, "tiny": 1.0}, seed=2)
-    manifest = load_folders(config.folders())
-    epoch_key = hashing.fold(tf.constant(2, tf.int64), 1)
-    numbers = np.array([0, 59, 60, 68, 60 + 69])
-    names = record_names(hashing.fold(epoch_key, numbers).numpy(), config, manifest, 0)
-    small, tiny = (load_folders([folder]).shards for folder in config.folders())
-    assert [str(name) for name in names] == [
-        f"{folders}/small/{small[0].name}#0",
-        f"{folders}/small/{small[-1].name}#{small[-1].records - 1}",
-        f"{folders}/tiny/{tiny[0].name}#0",
-        f"{folders}/tiny/{tiny[-1].name}#{tiny[-1].records - 1}",
-        f"{folders}/tiny/{tiny[0].name}#0",
-    ]
-    assert set(document_ids(names)) == set(names)
 
 
 def test_what_one_folder_lacks(vocabulary, tmp_path):

@@ -7,10 +7,9 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs import streams
+from official_cmlm.inputs import hashing, streams
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.plan import num_streams, shard_repetitions
-from official_cmlm.inputs.record_names import record_names
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.inputs.pipelines import (
@@ -84,32 +83,40 @@ def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
 
 
 @pytest.mark.long
-def test_every_pair_once_an_epoch(streamed, whole):
+def test_every_pair_once_an_epoch(streamed, whole, sources):
     """No example is lost or repeated: those of an epoch come, each once, or wait still."""
     expected = len(pairs_by_hand(streamed.folder, streamed.special, 24))
     keys = Counter(int(key) for batch in whole for key in batch["key"])
     assert max(keys.values()) == 1
-    epochs = Counter(name.epoch for name in _names(streamed, list(keys)))
+    epochs = Counter(sources[key][0] for key in keys)
     assert epochs[0] == expected and len(epochs) > 2
 
 
-def _names(pipeline, keys):
-    """Returns the records of examples."""
-    config = DataConfig(input_path=str(pipeline.folder))
-    return record_names(np.array(keys), config, load_manifest(pipeline.folder), 0)
+@pytest.fixture(scope="module")
+def sources(streamed) -> dict[int, tuple[int, str]]:
+    """Maps the key of each example of the first 16 epochs to its epoch and shard."""
+    shards = load_manifest(streamed.folder).shards
+    names = np.repeat([shard.name for shard in shards], [shard.records for shard in shards])
+    by_key = {}
+    for epoch in range(16):
+        epoch_key = hashing.fold(tf.constant(0, tf.int64), epoch)
+        records = hashing.fold(epoch_key, tf.range(len(names)))
+        keys = hashing.fold(records[:, tf.newaxis], tf.range(64)[tf.newaxis]).numpy()
+        by_key |= {int(key): (epoch, name) for row, name in zip(keys, names) for key in row}
+    return by_key
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("hosts", [2, 4])
-def test_a_record_is_read_by_one_host(streamed, whole, hosts):
+def test_a_record_is_read_by_one_host(streamed, whole, sources, hosts):
     """In an epoch; and each host builds its share of the examples."""
     readers: dict = {}
     for host in range(hosts):
         batches = streamed.batches(STEPS, Replicas(hosts, host, 1), **SETTINGS)
         keys = np.concatenate([batch["key"] for batch in batches])
         assert len(keys) * hosts == sum(len(batch["key"]) for batch in whole)
-        for name in set(_names(streamed, keys)):
-            readers.setdefault((name.epoch, name.path), set()).add(host)
+        for key in keys.tolist():
+            readers.setdefault(sources[key], set()).add(host)
     assert {len(each) for each in readers.values()} == {1}
 
 

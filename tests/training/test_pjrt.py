@@ -137,13 +137,11 @@ def test_too_little_memory(records_dir, tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_non_finite_loss(records_dir, tmp_path):
-    """The step is not applied and its records are named, as by TensorFlow."""
+    """The step is not applied, as by TensorFlow."""
     params = _params(records_dir, "pjrt")
     params.trainer.schedule.peak = 1e30
-    with pytest.raises(UserError, match=r"the step was not applied; its batch is .*tfrecord"):
+    with pytest.raises(UserError, match=r"^step [2-9]: loss .*; the step was not applied; "):
         run(params, "train", str(tmp_path / "model"))
-    failed = json.loads((tmp_path / "model" / "failed_step.json").read_text())
-    assert failed["records"]["quick_thought"] and failed["step"] >= 2
 
 
 def test_several_devices_are_refused():

@@ -1,6 +1,7 @@
 """How a training ends before its time, and what it leaves: signals, damage, a full disk, a NaN."""
 
 import json
+import re
 import resource
 from pathlib import Path
 
@@ -167,21 +168,18 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("quick")
 def test_a_loss_that_is_no_number(records_dir, tmp_path):
-    """The step is named with its records; nothing of it is saved."""
+    """The step is named; nothing of it is saved."""
     folder = tmp_path / "model"
     often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
     params = tiny_run(records_dir, 40, _ONLY, **often)
     params.trainer.schedule.override({"type": "constant", "peak": 1e32})
-    with pytest.raises(UserError, match=r"^step \d+: loss .*, learning rate .* not applied") as c:
+    with pytest.raises(UserError, match=r"^step \d+: loss .* not applied; .*lower the") as caught:
         run(params, "train", str(folder))
-    found = json.loads((folder / "failed_step.json").read_text())
-    message, latest = str(c.value), tf.train.latest_checkpoint(str(folder))
-    assert "\n" not in message and f"step {found['step']}: " in message
-    (records,), (keys,) = found["records"].values(), found["keys"].values()
-    assert records[0] in message and f"and {len(records) - 3} more" in message
-    assert all(".tfrecord#" in name and "(doc" in name for name in records)
-    assert 8 <= len(keys) <= 16 and found["learning_rate"] > 0
-    assert latest.endswith(f"ckpt-{found['step'] - 1}") and latest in message
+    message, latest = str(caught.value), tf.train.latest_checkpoint(str(folder))
+    step = int(re.match(r"step (\d+): ", message)[1])
+    # Four steps of warm-up, the first at 0.
+    assert "\n" not in message and f"learning rate {(step - 1) * 2.5e31:g}; " in message
+    assert latest.endswith(f"ckpt-{step - 1}") and latest in message
     reader = tf.train.load_checkpoint(latest)
     for name in reader.get_variable_to_shape_map():
         if name.startswith("encoder/") and "SLOT" not in name:
