@@ -136,7 +136,8 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
 
     Args:
       kind: fields are booleans, numbers, strings, lists of strings, dataclasses, or any of them or
-        None. A flag without a value is None, or required if the field has no default.
+        None. A flag without a value is None, or required if the field has no default. A field may
+        declare another name and unit of its flag, see `validation.Flag`.
       skip: names of fields that get no flag.
       **defaults: defaults of flags in place of those of the fields.
     """
@@ -148,22 +149,27 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
         if dataclasses.is_dataclass(hint):
             define(hint, skip=skip, **defaults)
             continue
+        flag = validation.flag_of(kind, field.name)
         default = defaults.get(field.name, validation.default_of(field))
         default = list(default) if isinstance(default, tuple) else default
         is_required = default is dataclasses.MISSING
         words = f"{help_of[field.name]}{' Required.' if is_required else ''}"
-        arguments = (field.name, None if is_required else default, words)
+        if flag.unit is not None:
+            # A part of a unit may be a whole number of the field's.
+            limit = validation.between(0, limit.high / flag.unit, above_low=True)
+            hint, default = float, default if is_required else default / flag.unit
+        arguments = (flag.name, None if is_required else default, words)
         if isinstance(limit, validation.OneOf):
-            flags.DEFINE_enum(field.name, arguments[1], limit.words, words)
+            flags.DEFINE_enum(flag.name, arguments[1], limit.words, words)
         else:
             _DEFINITIONS[hint](*arguments)
-            flags.register_validator(field.name, functools.partial(_check_limit, limit=limit))
+            flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
         if is_required:
-            required(field.name)
+            required(flag.name)
 
 
 def read(kind: type[T], **values: Any) -> T:
-    """Returns a dataclass with the values of its flags; `values` take the place of flags.
+    """Returns a dataclass with the values of its flags; `values` of fields take the place of flags.
 
     Raises:
       UserError: as the dataclass does.
@@ -175,8 +181,10 @@ def read(kind: type[T], **values: Any) -> T:
             fields[field.name] = values[field.name]
         elif dataclasses.is_dataclass(hint):
             fields[field.name] = read(hint, **values)
-        elif field.name in flags.FLAGS:
-            value = flags.FLAGS[field.name].value
+        elif (flag := validation.flag_of(kind, field.name)).name in flags.FLAGS:
+            value = flags.FLAGS[flag.name].value
+            if flag.unit is not None:
+                value = max(1, int(value * flag.unit))
             fields[field.name] = tuple(value) if hint in (list, tuple) else value
     return kind(**fields)
 

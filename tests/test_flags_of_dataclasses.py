@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.validation import OneOf, above, between
+from official_cmlm.common.validation import Flag, OneOf, above, between
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,9 +19,13 @@ class Reading:
     Attributes:
       test_columns: columns that are read, in
         order.
+      test_most_bytes: size of a line, in MiB.
+      keep: whether the other columns are read.
     """
 
     test_columns: tuple[str, ...] = ("text",)
+    test_most_bytes: Annotated[int, between(1, 4 << 20), Flag("test_most_mb", 1 << 20)] = 3 << 20
+    keep: Annotated[bool, Flag("test_keep_columns")] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +90,20 @@ def test_values_have_the_types_of_their_fields(parse):
         ("--test_share=0", "test_share=0.0: must be above 0"),
         ("--test_score=nan", r"test_score=nan: must be in \[-1, 1\]"),
         ("--test_sampling=all", "value should be one of <top|random>"),
+        ("--test_most_mb=5", r"test_most_mb=5.0: must be in \(0, 4.0\]"),
+        ("--test_most_mb=0", r"test_most_mb=0.0: must be in \(0, 4.0\]"),
     ],
 )
 def test_values_out_of_bounds_are_refused(parse, argument, message):
     with pytest.raises(flags.Error, match=message):
         parse("--test_input=a", argument)
+
+
+def test_a_flag_may_have_another_name_and_unit_than_its_field(parse):
+    reading = parse("--test_input=a", "--test_most_mb=0.5", "--test_keep_columns").reading
+    assert (reading.test_most_bytes, reading.keep) == (1 << 19, True)
+    assert parse("--test_input=a", "--test_most_mb=1e-9").reading.test_most_bytes == 1
+    assert parse("--test_input=a", "--test_most_mb=3", "--notest_keep_columns").reading == Reading()
 
 
 def test_a_flag_without_a_default_is_required(parse):

@@ -95,6 +95,24 @@ class Matching:
     reason = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Flag:
+    """The name, and perhaps the unit, of a field's flag where they are not those of the field.
+
+    >>> @dataclasses.dataclass
+    ... class Reading:
+    ...     max_line_bytes: Annotated[int, between(1, 2 << 30), Flag("max_line_mb", 1 << 20)]
+
+    Attributes:
+      name: the flag's name.
+      unit: the field is the flag's value times this, a whole number and at least 1; None: both have
+        the same value.
+    """
+
+    name: str
+    unit: int | None = None
+
+
 def at_least(low: float, reason: str = "") -> Range:
     """Returns the range of numbers from `low` on."""
     return Range(low, reason=reason)
@@ -389,11 +407,8 @@ def attributes_in_words(kind: type) -> dict[str, str]:
 @functools.cache
 def limit_of(kind: type, name: str) -> _Limit:
     """Returns the limit that a field declares or that is known for it; else any finite number."""
-    declared = _hints(kind).get(name)
-    for hint in (declared, *_options(declared)):
-        for note in getattr(hint, "__metadata__", ()):
-            if isinstance(note, _Limit):
-                return note
+    if notes := [note for note in _notes_of(kind, name) if isinstance(note, _Limit)]:
+        return notes[0]
     for base in kind.__mro__:
         if known := _MODEL_GARDEN.get(base.__name__, {}).get(name):
             return known
@@ -402,6 +417,20 @@ def limit_of(kind: type, name: str) -> _Limit:
             return Range(0, infinite=True)
         return above(0) if name in _POSITIVE else at_least(0)
     return _ANY
+
+
+@functools.cache
+def flag_of(kind: type, name: str) -> Flag:
+    """Returns the flag of a field: the one that the field declares, else one of its own name."""
+    notes = (note for note in _notes_of(kind, name) if isinstance(note, Flag))
+    return next(notes, Flag(name))
+
+
+def _notes_of(kind: type, name: str) -> list[Any]:
+    """Returns what `Annotated` adds to the type of a field, or to one of the types of a union."""
+    declared = _hints(kind).get(name)
+    hints = (declared, *_options(declared))
+    return [note for hint in hints for note in getattr(hint, "__metadata__", ())]
 
 
 def _options(hint: Any) -> tuple:
