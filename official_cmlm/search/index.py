@@ -3,10 +3,7 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
-import threading
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,27 +27,26 @@ from official_cmlm.common.files import (
 )
 from official_cmlm.common.validation import OneOf, Range, at_least, read_dataclass
 from official_cmlm.evaluation.encoder import PROBES, Encode, checked
-from official_cmlm.search.growing import Texts
 from official_cmlm.search.shards import Embeddings
-from official_cmlm.search.stores import ADVICE, FORMS, Codes, Graph, Rows, Store, rescored
+from official_cmlm.search.texts import Texts, encode_texts
+from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
 from official_cmlm.vectors.nearest import unit
 
 PRECISIONS = tuple(FORMS)
-_DESCRIPTION = "index.json"
-_FORMAT, _VERSION = "official_cmlm.search.Index", 3
-# The strings that are kept for each text besides its vector.
-_TABLES = ("texts", "ids", "metadata")
-# With a filter: the largest number of candidates that a search asks for, and the share of texts
-# up to which it compares all allowed texts instead.
+_DESCRIPTION, _PROBES = "index.json", "probes.npy"
+_FORMAT, _VERSION = "official_cmlm.search.Index", 4
+# The largest number of candidates that a search asks for before it compares all texts, and the
+# share of texts up to which it compares all that a filter names.
 _MOST_CANDIDATES, _FEW = 10_000, 0.05
 # Texts that the encoder gets at a time; the progress bar moves after each part.
 _TEXTS = 16384
 # Queries that are searched together.
 _QUERIES = 1024
-# The names of the files of an index.
-_OWN_FILES = r"index\.json|graph\.usearch|(vectors|keys|probes|(texts|ids|metadata)(_ends)?)\.npy"
-# Attempts to load a folder that is saved again meanwhile, and the seconds between them.
-_ATTEMPTS, _PAUSE = 5, 0.01
+# The names of the files of an index, of earlier versions too.
+_OWN_FILES = (
+    r"index\.json|(graph|vectors)\.usearch|"
+    r"(vectors|keys|probes|ends|(texts|ids|metadata)(_ends)?)\.npy"
+)
 
 
 class Hit(NamedTuple):
@@ -76,8 +72,7 @@ Filter = Callable[[Hit], bool] | Collection[str]
 class Index:
     """Texts that are found by meaning.
 
-    Searches may run while another thread calls `add` or `remove`: each search sees the index before
-    or after a change.
+    Several threads may search at once; no search may run while texts are added or removed.
 
     >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
     >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
@@ -91,25 +86,22 @@ class Index:
       settings: a JSON object that a program keeps with the index.
     """
 
-    def __init__(self, encoder: Any, store: Store, tables: Mapping[str, Texts], count: int) -> None:
+    def __init__(self, encoder: Any, vectors: Vectors, texts: Texts) -> None:
         """Holds the parts that `build` and `load` have made."""
         self._encode_query, self._encode_document = _functions(encoder)
-        self._store, self._tables = store, dict(tables)
+        self._vectors, self._texts = vectors, texts
         self.settings: dict[str, Any] = {}
-        # Readers see this number of rows, except the rows that are marked as removed.
-        self._visible = (count, np.zeros([count], bool))
-        self._rows_of: dict[str, int] | None = None
+        self._row_of_id: dict[str, int] | None = None
         # As long as the index itself numbers all texts, ids need no check.
-        self._numbered = count == 0
-        self._writing = threading.RLock()
+        self._is_numbered = not len(texts)
 
     @property
     def precision(self) -> str:
-        return self._store.codes.precision
+        return self._vectors.codes.precision
 
     @property
     def approximate(self) -> bool:
-        return isinstance(self._store, Graph)
+        return self._vectors.approximate
 
     @classmethod
     def build(
@@ -148,19 +140,19 @@ class Index:
           UserError: if `texts` is empty, an id occurs twice, the vectors do not belong to the
             texts, or the encoder fails.
         """
-        _check_precision(precision)
+        index = cls._empty(encoder, precision, approximate)
         _check_texts(texts)
         if not len(texts):
             raise UserError("no texts to index; give at least one")
-        made = cls._empty(encoder, precision, approximate)
-        made.add(texts, ids, vectors, metadata, show_progress)
-        return made
+        index.add(texts, ids, vectors, metadata, show_progress)
+        return index
 
     @classmethod
     def _empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
         """Returns an index without texts, whose width the first vectors decide."""
-        store = (Graph if approximate else Rows)(Codes(precision, 0))
-        return cls(encoder, store, {name: Texts.of([]) for name in _TABLES}, 0)
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        return cls(encoder, Vectors(Codes(precision, 0), approximate), Texts.empty())
 
     @classmethod
     def from_embeddings(
@@ -187,48 +179,38 @@ class Index:
             encoder's, if an id occurs twice, or for embeddings of bits with another precision than
             `bits`.
         """
-        _check_precision(precision)
-        made = cls._empty(encoder, precision, approximate)
+        index = cls._empty(encoder, precision, approximate)
         source = Embeddings.open(Path(folder))
-        width = made._probes().shape[2]
+        width = index._encode_probes().shape[2]
         source.check(precision, width)
         with progress.bar(source.rows, "text", "indexing", disable=not show_progress) as bar:
             for shard in source.shards(width):
-                if not made.dimension:
-                    made._fit(shard.vectors)
-                    made._store.reserve(source.rows)
-                made._append(shard.vectors, shard.texts, shard.ids, shard.metadata)
+                texts = shard.texts or [""] * len(shard.vectors)
+                index._append(shard.vectors, texts, shard.ids, shard.metadata)
                 bar.update(len(shard.vectors))
-        return made
+        return index
 
     def __len__(self) -> int:
-        count, removed = self._visible
-        return count - int(removed.sum())
+        return len(self._texts)
 
     @property
     def texts(self) -> Sequence[str]:
         """All texts, in the order in which they were added."""
-        return self._strings("texts")
+        return [self._texts[row]["text"] for row in range(len(self))]
 
     @property
     def ids(self) -> Sequence[str]:
         """The ids of `texts`."""
-        return self._strings("ids")
-
-    def _strings(self, table: str) -> list[str]:
-        return [self._tables[table][int(row)] for row in self._kept()]
-
-    def _kept(self) -> np.ndarray:
-        return np.flatnonzero(~self._visible[1])
+        return [self._texts[row]["id"] for row in range(len(self))]
 
     @property
     def dimension(self) -> int:
         """Width of the vectors."""
-        return self._store.codes.width
+        return self._vectors.codes.width
 
     def vectors(self) -> np.ndarray:
         """Returns the texts' vectors, decoded from their precision: float32 `[n, dimension]`."""
-        return self._store.vectors(self._kept())
+        return self._vectors.read(np.arange(len(self)))
 
     def add(
         self,
@@ -249,75 +231,60 @@ class Index:
         """
         _check_texts(texts)
         if vectors is not None:
-            vectors = _checked_vectors(vectors, len(texts))
+            vectors = _check_vectors(vectors, len(texts))
         for name, values in (("ids", ids), ("metadata", metadata)):
             if values is not None and len(values) != len(texts):
                 raise UserError(f"{len(values)} {name} for {len(texts)} texts; give one each")
-        with self._writing:
-            if ids is not None:
-                self._check_ids(ids)
-            lines = _lines_of(metadata)
-            with progress.bar(len(texts), "text", "encoding", disable=not show_progress) as bar:
-                for start in range(0, len(texts), _TEXTS):
-                    part = slice(start, start + _TEXTS)
-                    some = list(texts[part])
-                    found = vectors[part] if vectors is not None else self._encode_document(some)
-                    if not self.dimension:
-                        self._fit(found)
-                        self._store.reserve(len(texts))
-                    self._append(found, some, ids and ids[part], lines and lines[part])
-                    bar.update(len(some))
-
-    def _fit(self, vectors: np.ndarray) -> None:
-        """Sets the width and the scale of an index without texts from its first vectors."""
-        self._store = type(self._store)(Codes.of(self.precision, unit(vectors)))
+        if ids is not None:
+            self._check_ids(ids)
+        encode_texts([""] * len(metadata or ()), [""] * len(metadata or ()), metadata or ())
+        with progress.bar(len(texts), "text", "encoding", disable=not show_progress) as bar:
+            for start in range(0, len(texts), _TEXTS):
+                part = slice(start, start + _TEXTS)
+                some = list(texts[part])
+                rows = self._encode_document(some) if vectors is None else vectors[part]
+                self._append(rows, some, ids and ids[part], metadata and metadata[part])
+                bar.update(len(some))
 
     def _append(
         self,
         vectors: np.ndarray,
-        texts: Sequence[str] | None,
+        texts: Sequence[str],
         ids: Sequence[str] | None,
-        metadata: Sequence[str] | None,
+        metadata: Sequence[Mapping[str, Any]] | None,
     ) -> None:
-        """Appends some texts; readers see them after all parts of the index have grown."""
-        vectors = unit(self._fitting(vectors))
-        with self._writing:
-            count, removed = self._visible
-            if ids is None:
-                # The numbers continue after the last text's number.
-                last = self._tables["ids"][count - 1] if count else "-1"
-                first = int(last) + 1 if last.removeprefix("-").isdecimal() else count
-                ids = [str(first + i) for i in range(len(vectors))]
-            else:
-                self._numbered = False
-            if not self._numbered:
-                self._check_ids(ids)
-            self._store.add(vectors)
-            self._tables["texts"].append([""] * len(vectors) if texts is None else texts)
-            self._tables["ids"].append(ids)
-            self._tables["metadata"].append([""] * len(vectors) if metadata is None else metadata)
-            if self._rows_of is not None:
-                self._rows_of.update((one, count + i) for i, one in enumerate(ids))
-            grown = np.append(removed, np.zeros([len(vectors)], bool))
-            self._visible = (count + len(vectors), grown)
+        """Appends some texts; the first ones set width and scale of an index without texts."""
+        if not self.dimension:
+            self._vectors = Vectors(Codes.fit(self.precision, unit(vectors)), self.approximate)
+        vectors = unit(self._check_width(vectors))
+        if ids is None:
+            # The numbers continue after the last text's number.
+            last = self._texts[len(self) - 1]["id"] if len(self) else "-1"
+            first = int(last) + 1 if last.removeprefix("-").isdecimal() else len(self)
+            ids = [str(first + i) for i in range(len(vectors))]
+        else:
+            self._is_numbered = False
+        if not self._is_numbered:
+            self._check_ids(ids)
+        lines = encode_texts(ids, texts, metadata or [{}] * len(texts))
+        self._vectors.add(vectors)
+        if self._row_of_id is not None:
+            self._row_of_id.update((name, len(self) + i) for i, name in enumerate(ids))
+        self._texts.add(lines)
 
     def _check_ids(self, ids: Sequence[str]) -> None:
-        if isinstance(ids, str | bytes) or not all(isinstance(one, str) for one in ids):
+        if isinstance(ids, str | bytes) or not all(isinstance(name, str) for name in ids):
             raise TypeError("ids are a list of strings")
-        known = self._by_id()
-        seen: set[str] = set()
-        for one in ids:
-            if one in seen or one in known:
-                raise UserError(f"id {one!r:.80} is there twice; give each text an id of its own")
-            seen.add(one)
+        earlier, seen = self._rows_by_id(), set[str]()
+        for name in ids:
+            if name in seen or name in earlier:
+                raise UserError(f"id {name!r:.80} is there twice; give each text an id of its own")
+            seen.add(name)
 
-    def _by_id(self) -> dict[str, int]:
-        """Returns id -> row of the texts that are not removed."""
-        with self._writing:
-            if self._rows_of is None:
-                ids = self._tables["ids"]
-                self._rows_of = {ids[int(row)]: int(row) for row in self._kept()}
-            return self._rows_of
+    def _rows_by_id(self) -> dict[str, int]:
+        if self._row_of_id is None:
+            self._row_of_id = {name: row for row, name in enumerate(self.ids)}
+        return self._row_of_id
 
     def remove(self, ids: Iterable[str]) -> None:
         """Removes texts; an index that is saved afterwards does not hold them.
@@ -328,15 +295,16 @@ class Index:
         """
         if isinstance(ids, str | bytes):
             raise TypeError("expected a list of ids, got a single string; pass [id]")
-        with self._writing:
-            known, wanted = self._by_id(), list(dict.fromkeys(ids))
-            for one in wanted:
-                if one not in known:
-                    raise UserError(f"id {one!r:.80} is not in the index; check the id")
-            count, removed = self._visible
-            removed = removed.copy()
-            removed[[known.pop(one) for one in wanted]] = True
-            self._visible = (count, removed)
+        row_of_id, names = self._rows_by_id(), set(ids)
+        for name in names:
+            if name not in row_of_id:
+                raise UserError(f"id {name!r:.80} is not in the index; check the id")
+        rows = sorted(row_of_id[name] for name in names)
+        if rows:
+            self._vectors.remove(np.array(rows))
+            self._texts.remove(rows)
+            # The index no longer knows the highest number that it has given.
+            self._row_of_id, self._is_numbered = None, False
 
     def search(
         self, queries: str | Sequence[str], k: int = 10, filter: Filter | None = None
@@ -358,14 +326,14 @@ class Index:
           ValueError: if k is below 1.
           UserError: if the encoder fails.
         """
-        single = isinstance(queries, str)
-        listed = [queries] if single else list(queries)
-        _check_texts(listed)
-        if not listed:
+        is_single = isinstance(queries, str)
+        texts = [queries] if is_single else list(queries)
+        _check_texts(texts)
+        if not texts:
             return []
-        rows, scores = self._found(self._encode_query(listed), k, filter)
-        found = [self.hits(*pair) for pair in zip(rows, scores)]
-        return found[0] if single else found
+        rows, scores = self.search_vectors(self._encode_query(texts), k, filter)
+        hits = [self.hits(*pair) for pair in zip(rows, scores)]
+        return hits[0] if is_single else hits
 
     def hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
         """Returns the hits of one query from its rows and scores, int and float `[k]`.
@@ -375,105 +343,90 @@ class Index:
         return [self._hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0]
 
     def _hit(self, row: int, score: float = 0.0) -> Hit:
-        ids, texts, lines = (self._tables[name] for name in ("ids", "texts", "metadata"))
-        line = lines[row]
-        return Hit(ids[row], score, texts[row], json.loads(line) if line else {})
+        return Hit(score=score, **self._texts[row])
 
-    def search_vectors(self, queries: np.ndarray, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    def search_vectors(
+        self, queries: np.ndarray, k: int = 10, filter: Filter | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Searches like `search`, with vectors as queries.
 
         Args:
           queries: float `[n, dimension]`, of any length.
           k: texts per query, at least 1; cut to the number of texts in the index.
+          filter: see `search`.
 
         Returns:
-          (rows int64 `[n, k]`, cosines float32 `[n, k]`). A row is the number of a text in the
-          order in which texts were added; removed texts count. If a graph finds fewer than k, the
-          last rows and scores are -1. Cosines with rounded vectors are clipped to -1 … 1.
+          (rows int64 `[n, k]`, cosines float32 `[n, k]`). A row is the place of a text in `texts`.
+          If a graph finds fewer than k, the last rows and scores are -1. Cosines with rounded
+          vectors are clipped to -1 … 1.
 
         Raises:
-          TypeError: if k is not a whole number.
-          ValueError: if k is below 1.
+          TypeError, ValueError: see `search`.
           UserError: for vectors of another width, or with NaN or infinity.
         """
-        return self._found(queries, k, None)
-
-    def _found(
-        self, queries: np.ndarray, k: int, wanted: Filter | None
-    ) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(k, bool) or not isinstance(k, int | np.integer):
             raise TypeError(f"k must be a whole number, got {k!r:.40}")
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
-        if not np.isfinite(queries := self._fitting(queries)).all():
+        if isinstance(filter, str | bytes):
+            raise TypeError("filter is a function or a set of ids, got a single string")
+        if not np.isfinite(queries := self._check_width(queries)).all():
             raise UserError("queries hold NaN or infinity; encode them again")
-        count, removed = self._visible
-        queries, allowed = unit(queries), ~removed
-        passes: Callable[[int], bool] | None = None
-        if callable(wanted):
-            passes = functools.cache(lambda row: bool(wanted(self._hit(row))))
-        elif wanted is not None:
-            allowed &= self._mask(wanted, count)
-        k = min(k, int(allowed.sum()))
-        rows = np.full([len(queries), k], -1, np.int64)
-        scores = np.full([len(queries), k], -1, np.float32)
-        for start in range(0, len(queries) if k else 0, _QUERIES):
-            part = slice(start, start + _QUERIES)
-            rows[part], scores[part] = self._nearest(queries[part], k, count, allowed, passes)
+        queries, k = unit(queries), min(k, len(self))
+        passes, few_rows = self._passes(filter)
+        parts = [
+            self._nearest(queries[start : start + _QUERIES], k, passes, few_rows)
+            for start in range(0, len(queries) if k else 0, _QUERIES)
+        ]
+        if not parts:
+            return np.empty([len(queries), 0], np.int64), np.empty([len(queries), 0], np.float32)
+        rows, scores = (np.concatenate(arrays) for arrays in zip(*parts))
         return rows, np.clip(scores, -1, 1, out=scores)
 
-    def _mask(self, wanted: Collection[str], count: int) -> np.ndarray:
-        if isinstance(wanted, str | bytes):
-            raise TypeError("filter is a function or a set of ids, got a single string")
-        known, mask = self._by_id(), np.zeros([count], bool)
-        rows = [known[one] for one in wanted if one in known]
-        mask[[row for row in rows if row < count]] = True
-        return mask
+    def _passes(
+        self, filter: Filter | None
+    ) -> tuple[Callable[[int], bool] | None, np.ndarray | None]:
+        """Returns a function that says which rows may be found, and these rows if they are few."""
+        if filter is None:
+            return None, None
+        if callable(filter):
+            return functools.cache(lambda row: bool(filter(self._hit(row)))), None
+        row_of_id = self._rows_by_id()
+        rows = {row_of_id[name] for name in filter if name in row_of_id}
+        is_few = len(rows) <= _FEW * len(self)
+        return rows.__contains__, np.array(sorted(rows), np.int64) if is_few else None
 
     def _nearest(
         self,
         queries: np.ndarray,
         k: int,
-        count: int,
-        allowed: np.ndarray,
         passes: Callable[[int], bool] | None,
+        few_rows: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows and scores of the k nearest texts that are allowed and pass.
+        """Returns rows and scores of the k nearest texts that pass.
 
-        The search asks for more and more candidates until enough of them pass. If few texts are
-        allowed, or too many candidates would be needed, all texts that pass are compared.
+        The search asks for more and more candidates until enough of them pass. If few texts can
+        pass, or too many candidates would be needed, all texts that pass are compared.
         """
-        store = self._store
-        asked = k * store.codes.form.oversample
-        plain = passes is None and allowed.all()
-        while (
-            asked < count
-            and (plain or asked <= _MOST_CANDIDATES)
-            and (plain or allowed.mean() > _FEW)
-        ):
-            chosen = store.candidates(queries, min(asked, count), count)
-            if plain:
-                return rescored(queries, chosen, store.vectors, k)
-            good = (chosen >= 0) & allowed[chosen]
+        needed = k * self._vectors.codes.form.oversample
+        asked = needed
+        while few_rows is None and asked < len(self) and asked <= _MOST_CANDIDATES:
+            rows = self._vectors.find(queries, asked)
             if passes is not None:
-                for place in zip(*np.nonzero(good)):
-                    good[place] = passes(int(chosen[place]))
-            if good.sum(axis=1).min() >= min(k * store.codes.form.oversample, asked):
-                return rescored(queries, np.where(good, chosen, -1), store.vectors, k)
+                passing = [[row >= 0 and passes(row) for row in line] for line in rows.tolist()]
+                rows = np.where(passing, rows, -1)
+            if passes is None or (rows >= 0).sum(axis=1).min() >= needed:
+                return self._vectors.rescore(queries, rows, k)
             asked *= 4
-        rows = np.flatnonzero(allowed)
-        if passes is not None:
-            rows = np.array([row for row in rows.tolist() if passes(row)], np.int64)
-        if not len(rows):
-            empty = np.full([len(queries), k], -1)
-            return empty, empty.astype(np.float32)
-        asked = min(len(rows), k * store.codes.form.oversample)
-        return rescored(queries, store.nearest_of(queries, asked, rows), store.vectors, k)
+        if few_rows is None:
+            few_rows = np.array([r for r in range(len(self)) if not passes or passes(r)], np.int64)
+        return self._vectors.compare(queries, few_rows, k)
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes the index as a folder, which appears when it is complete.
 
-        Nothing in the folder is pickled. It holds the texts too, but no removed ones.
+        Nothing in the folder is pickled. It holds the texts too, but no removed ones; places of
+        removed vectors are used again by texts that are added.
 
         Args:
           path: the folder.
@@ -483,30 +436,24 @@ class Index:
         Raises:
           UserError: if the name is taken, or the folder cannot be written.
         """
-        path = _named(path)
+        path = Path(path).expanduser()
         with _write_errors(path):
             path = output_folder(path, overwrite, _is_replaceable, _OWN_FILES, "index", "")
-        with self._writing, _write_errors(path), staged_folder(path) as folder:
-            kept = self._kept()
-            self._store.save(folder, kept)
-            arrays = {"probes": self._probes()}
-            for name, table in self._tables.items():
-                if len(kept) != len(table):
-                    table = Texts.of(table[int(row)] for row in kept)
-                arrays |= {name: table.data, f"{name}_ends": table.ends}
-            for name, array in arrays.items():
-                with atomic_write(folder / f"{name}.npy") as file:
-                    write_array(file, array)
-            description = _Description(
-                precision=self.precision,
-                approximate=self.approximate,
-                texts=len(kept),
-                dimension=self.dimension,
-                scale=self._store.codes.scale,
-                settings=self.settings,
-                sha256={file.name: sha256(file) for file in sorted(folder.iterdir())},
-            )
-            write_json(folder / _DESCRIPTION, dataclasses.asdict(description))
+            with staged_folder(path) as folder:
+                self._vectors.save(folder)
+                self._texts.save(folder)
+                with atomic_write(folder / _PROBES) as file:
+                    write_array(file, self._encode_probes())
+                description = _Description(
+                    precision=self.precision,
+                    approximate=self.approximate,
+                    texts=len(self),
+                    dimension=self.dimension,
+                    scale=self._vectors.codes.scale,
+                    settings=self.settings,
+                    sha256={file.name: sha256(file) for file in sorted(folder.iterdir())},
+                )
+                write_json(folder / _DESCRIPTION, dataclasses.asdict(description))
 
     @staticmethod
     def is_at(path: str | os.PathLike) -> bool:
@@ -520,7 +467,7 @@ class Index:
         Raises:
           UserError: if the folder is not an index.
         """
-        return _described(_named(path)).settings
+        return _read_description(Path(path).expanduser()).settings
 
     @classmethod
     def load(
@@ -533,9 +480,8 @@ class Index:
     ) -> "Index":
         """Loads a saved index.
 
-        Load an approximate index only from sources that you trust: usearch reads the graph's file
-        by C++ code that is not made for hostile files. Checksums show damage, not who wrote a
-        folder.
+        Load an index only from sources that you trust: usearch reads the vectors' file by C++ code
+        that is not made for hostile files. Checksums show damage, not who wrote a folder.
 
         Args:
           path: the folder.
@@ -545,57 +491,27 @@ class Index:
           tolerance: largest difference between entries of the encoder's unit vectors and those of
             the folder. Default 0.001: other processors and backends of full precision pass.
           verify: compare the files with their checksums, which reads all of them once. Without it
-            a mapped index of many gigabytes opens at once, and damage inside arrays is not seen.
+            a mapped index of many gigabytes opens at once, and damage inside files is not seen.
 
         Raises:
-          UserError: if the folder is not an index, is damaged, belongs to another encoder, or is
-            saved again and again meanwhile.
+          UserError: if the folder is not an index, is damaged or saved meanwhile, or belongs to
+            another encoder.
         """
-        path = _named(path)
-        for _ in range(_ATTEMPTS):
-            before, fault = _saved(path), None
-            try:
-                made, probes = cls._read(path, encoder, mapped, verify)
-            except UserError as error:
-                fault = error
-            if before is not None and before == _saved(path):
-                break
-            # The folder was replaced meanwhile: the files that were read may belong to two indices,
-            # or the folder may have been missing during the rename.
-            time.sleep(_PAUSE)
-        else:
-            if before is None and fault is not None:
-                raise fault
-            raise UserError(f"{path}: was saved meanwhile; load it again")
-        if fault is not None:
-            raise fault
-        made._check_encoder(path, probes, tolerance)
-        return made
-
-    @classmethod
-    def _read(
-        cls, path: Path, encoder: Any, mapped: bool, verify: bool
-    ) -> tuple["Index", np.ndarray]:
-        """Returns the index of a folder, and the vectors by which its encoder is recognised."""
-        found = _described(path)
-        count = found.texts
-        codes = Codes(found.precision, found.dimension, found.scale)
+        path = Path(path).expanduser()
+        values = _read_description(path)
         if verify:
-            _verify(path, found.sha256)
-        store = (Graph if found.approximate else Rows).load(path, codes, count, mapped)
-        tables = {}
-        for name in _TABLES:
-            data = read_array(path / f"{name}.npy", ADVICE, mapped)
-            ends = read_array(path / f"{name}_ends.npy", ADVICE, mapped)
-            if not _are_texts(data, ends, count):
-                raise UserError(f"{path}: its {name} are not {count} texts; {ADVICE}")
-            tables[name] = Texts(data, ends)
-        probes = read_array(path / "probes.npy", ADVICE, mapped)
-        made = cls(encoder, store, tables, count)
-        made.settings = found.settings
-        return made, probes
+            _verify(path, values.sha256)
+        codes = Codes(values.precision, values.dimension, values.scale)
+        vectors = Vectors.load(path, codes, values.approximate, values.texts, mapped)
+        index = cls(encoder, vectors, Texts.load(path, values.texts, mapped))
+        index.settings = values.settings
+        probes = read_array(path / _PROBES, ADVICE, mapped)
+        if _read_description(path) != values:
+            raise UserError(f"{path}: was saved meanwhile; load it again")
+        index._check_encoder(path, probes, tolerance)
+        return index
 
-    def _fitting(self, vectors: np.ndarray) -> np.ndarray:
+    def _check_width(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the vectors as float32; raises `UserError` if their width is not the index's."""
         vectors = np.asarray(vectors, np.float32)
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
@@ -605,7 +521,7 @@ class Index:
             )
         return vectors
 
-    def _probes(self) -> np.ndarray:
+    def _encode_probes(self) -> np.ndarray:
         """Returns fixed texts' unit vectors, float32 `[2, texts, dim]`, to tell encoders apart."""
         with warnings.catch_warnings():
             # Some of these texts are longer than encoders read, but the user need not be warned.
@@ -614,16 +530,16 @@ class Index:
             return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
 
     def _check_encoder(self, path: Path, probes: np.ndarray, tolerance: float) -> None:
-        found = self._probes()
-        if found.shape[2] != self.dimension:
+        vectors = self._encode_probes()
+        if vectors.shape[2] != self.dimension:
             raise UserError(
                 f"{path}: has vectors of {self.dimension} dimensions, the encoder's have "
-                f"{found.shape[2]}; load it with the encoder that it was built with"
+                f"{vectors.shape[2]}; load it with the encoder that it was built with"
             )
         # Other versions of this project may have another number of texts.
-        if probes.dtype != np.float32 or probes.shape != found.shape:
-            raise UserError(f"{path}: its probes.npy is damaged or of another version; {ADVICE}")
-        difference = float(np.abs(found - probes).max())
+        if probes.dtype != np.float32 or probes.shape != vectors.shape:
+            raise UserError(f"{path}: its {_PROBES} is damaged or of another version; {ADVICE}")
+        difference = float(np.abs(vectors - probes).max())
         if not difference <= tolerance:
             raise UserError(
                 f"{path}: was built with another encoder, or other settings of it (entries of the "
@@ -638,16 +554,17 @@ def _functions(encoder: Any) -> tuple[Encode, Encode]:
     plain = getattr(encoder, "encode", encoder)
     if not callable(plain):
         raise TypeError(f"an encoder has encode(list of str), got {type(encoder).__name__}")
-    found = []
+    functions = []
     for name in ("query", "document"):
         if isinstance(roles, Mapping) and name in roles:
-            found.append(checked(roles[name].encode))
+            functions.append(checked(roles[name].encode))
         else:
-            found.append(checked(getattr(encoder, f"encode_{name}", plain)))
-    return found[0], found[1]
+            functions.append(checked(getattr(encoder, f"encode_{name}", plain)))
+    return functions[0], functions[1]
 
 
-def _checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+def _check_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+    """Returns the vectors as an array; raises `UserError` unless it is finite `[count, dim]`."""
     vectors = np.asarray(vectors)
     if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
         raise UserError(
@@ -658,38 +575,16 @@ def _checked_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
     return vectors
 
 
-def _lines_of(metadata: Sequence[Mapping[str, Any]] | None) -> list[str] | None:
-    try:
-        return metadata and [json.dumps(dict(one)) if one else "" for one in metadata]
-    except (TypeError, ValueError) as error:
-        raise UserError(f"metadata must be JSON objects ({error})") from None
-
-
-def _check_precision(precision: str) -> None:
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-
-
-def _named(path: str | os.PathLike) -> Path:
-    """Returns the path of an index; raises `UserError` if no folder can have that name."""
-    name = os.fspath(path)
-    try:
-        if not name or b"\0" in os.fsencode(name):
-            raise ValueError
-    except ValueError:
-        # A name cannot have half a surrogate pair either.
-        raise UserError(f"{name!r:.80}: not the name of a folder") from None
-    return Path(os.path.expanduser(name))
-
-
 @contextlib.contextmanager
 def _write_errors(path: Path) -> Iterator[None]:
-    """Turns an `OSError` into a `UserError` of one line."""
+    """Turns an `OSError`, or usearch's error of a file, into a `UserError` of one line."""
     try:
         with report_write_errors(path):
             yield
-    except OSError as error:
-        reason = error.strerror or error
+    except UserError:
+        raise
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path!s:.200}: cannot be written ({reason})") from None
 
 
@@ -704,9 +599,9 @@ def _is_replaceable(path: Path) -> bool:
 def _check_texts(texts: Sequence[str]) -> None:
     if isinstance(texts, str | bytes):
         raise TypeError("expected a list of strings, got a single string; pass [text]")
-    for index, text in enumerate(texts):
+    for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"item {index} is {type(text).__name__}, not a string: {text!r:.60}")
+            raise TypeError(f"item {row} is {type(text).__name__}, not a string: {text!r:.60}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -724,29 +619,20 @@ class _Description:
     sha256: dict[str, str] | None = None
 
 
-def _described(path: Path) -> _Description:
+def _read_description(path: Path) -> _Description:
     file = path / _DESCRIPTION
     if not os.path.isfile(file):
         raise UserError(f"{path!s:.200}: no index there (it has no {_DESCRIPTION}); check the path")
-    found = read_object(file, ADVICE)
-    if found.get("format") != _FORMAT or found.get("version") != _VERSION:
+    values = read_object(file, ADVICE)
+    if values.get("format") != _FORMAT or values.get("version") != _VERSION:
         raise UserError(
-            f"{file}: of format {found.get('format')!r:.40} {found.get('version', '')!s:.20}, this "
-            f"version reads {_FORMAT} {_VERSION}; {ADVICE}"
+            f"{file}: of format {values.get('format')!r:.40} {values.get('version', '')!s:.20}, "
+            f"this version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
     try:
-        return read_dataclass(_Description, found, str(file))
+        return read_dataclass(_Description, values, str(file))
     except UserError as error:
         raise UserError(f"{error}; {ADVICE}") from None
-
-
-def _saved(folder: Path) -> tuple[int, ...] | None:
-    """Returns numbers that change with each `save`; None if the folder holds no index."""
-    try:
-        found = os.stat(folder / _DESCRIPTION)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
@@ -755,19 +641,11 @@ def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {ADVICE}")
     for path in sorted({inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:
-            found = sha256(path)
+            is_same = sha256(path) == expected[path.name]
         except OSError as error:
             raise UserError(f"{path}: {error.strerror or error}; {ADVICE}") from None
-        if found != expected[path.name]:
+        if not is_same:
             raise UserError(
                 f"{path}: is not as it was saved (another SHA-256); copy the index again, "
                 f"or {ADVICE}"
             )
-
-
-def _are_texts(data: np.ndarray, ends: np.ndarray, count: int) -> bool:
-    """Returns whether the arrays of `Texts` have the right types and fit each other."""
-    if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64:
-        return False
-    rising = ends.shape == (count,) and (np.diff(ends, prepend=0) >= 0).all()
-    return bool(rising and (ends[-1] if count else 0) == len(data))

@@ -26,13 +26,13 @@ class Shard:
       vectors: float32 `[rows, dim]`.
       ids: the id of each row; None if the shard has no ids.
       texts: the text of each row; None if the shard has no texts.
-      metadata: the other columns of each row as a JSON object; None if there are none.
+      metadata: the other columns of each row; None if there are none.
     """
 
     vectors: np.ndarray
     ids: list[str] | None = None
     texts: list[str] | None = None
-    metadata: list[str] | None = None
+    metadata: list[dict[str, Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,14 +63,14 @@ class Embeddings:
                 f"{folder}: no finished embeddings there (no {_MANIFEST}); name an --output_dir of"
                 " export.embedding.embed that has ended"
             )
-        found = read_object(path, _ADVICE)
-        entries, ranges = found.get("shards"), read_ranges(folder)
-        rows, columns, precision = (found.get(one) for one in ("rows", "columns", "precision"))
+        values = read_object(path, _ADVICE)
+        entries, ranges = values.get("shards"), read_ranges(folder)
+        rows, columns, precision = (values.get(name) for name in ("rows", "columns", "precision"))
         fits = isinstance(entries, list) and all(
             isinstance(entry, dict) and type(entry.get("rows")) is int for entry in entries
         )
-        known = precision in PRECISIONS
-        if not (fits and entries and known and type(rows) is type(columns) is int):
+        are_numbers = type(rows) is type(columns) is int
+        if not (fits and entries and precision in PRECISIONS and are_numbers):
             raise UserError(f"{path}: damaged, or of another version; {_ADVICE}")
         if sum(entry["rows"] for entry in entries) != rows or columns < 1:
             raise UserError(f"{path}: its shards do not have its {rows} rows; {_ADVICE}")
@@ -134,11 +134,12 @@ def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
     table = pq.read_table(path).combine_chunks()
     column = table.column("embedding").combine_chunks()
     vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(len(table), -1)
-    ids = [str(one) for one in table.column("id").to_pylist()]
-    others = [one for one in table.column_names if one not in ("id", "embedding", text_name)]
+    ids = [str(name) for name in table.column("id").to_pylist()]
+    others = [name for name in table.column_names if name not in ("id", "embedding", text_name)]
     texts = metadata = None
     if text_name in table.column_names:
-        texts = [one or "" for one in table.column(text_name).to_pylist()]
+        texts = [text or "" for text in table.column(text_name).to_pylist()]
     if others:
-        metadata = [json.dumps(row, default=str) for row in table.select(others).to_pylist()]
+        # Values such as dates become strings.
+        metadata = json.loads(json.dumps(table.select(others).to_pylist(), default=str))
     return Shard(vectors, ids, texts, metadata)

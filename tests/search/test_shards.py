@@ -16,7 +16,7 @@ from tests.search.toy_encoder import WIDTH, Words
 TEXTS = [f"sentence number {i} about thing {i * i}" for i in range(50)]
 
 
-def _written(folder, precision="float32", form="npy", ids=None):
+def _write(folder, precision="float32", form="npy", ids=None):
     """Writes the folder as `export.embedding.embed` describes it in docs/encoding.md."""
     folder.mkdir()
     vectors = Words().encode(TEXTS).astype(np.float32)
@@ -27,7 +27,8 @@ def _written(folder, precision="float32", form="npy", ids=None):
     shards = []
     for number, start in enumerate(range(0, len(TEXTS), 20)):
         numbers = list(map(str, range(len(TEXTS))))
-        rows, names, texts = (one[start : start + 20] for one in (codes, ids or numbers, TEXTS))
+        part = slice(start, start + 20)
+        rows, names, texts = codes[part], (ids or numbers)[part], TEXTS[part]
         entry = {"file": f"embeddings-{number:05d}.{form}", "rows": len(rows)}
         if form == "parquet":
             entry["text"] = "body"
@@ -39,7 +40,7 @@ def _written(folder, precision="float32", form="npy", ids=None):
             np.save(folder / entry["file"], rows)
             if ids:
                 entry["ids"] = f"ids-{number:05d}.jsonl"
-                lines = "".join(json.dumps(one) + "\n" for one in names)
+                lines = "".join(json.dumps(name) + "\n" for name in names)
                 (folder / entry["ids"]).write_text(lines)
         shards.append(entry)
     manifest = {"rows": len(TEXTS), "columns": codes.shape[1], "precision": precision}
@@ -51,10 +52,10 @@ def _written(folder, precision="float32", form="npy", ids=None):
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
 def test_embeddings_become_an_index(tmp_path, precision, form):
     names = [f"n{i}" for i in range(len(TEXTS))]
-    folder = _written(tmp_path / "vectors", precision, form, names)
-    kept = "bits" if "binary" in precision else "float32"
-    index = Index.from_embeddings(folder, Words(), kept)
-    built = Index.build(Words(), TEXTS, kept, ids=names)
+    folder = _write(tmp_path / "vectors", precision, form, names)
+    of_index = "bits" if "binary" in precision else "float32"
+    index = Index.from_embeddings(folder, Words(), of_index)
+    built = Index.build(Words(), TEXTS, of_index, ids=names)
     assert index.ids == names
     # The codes are half of one of 255 steps off.
     np.testing.assert_allclose(index.vectors(), built.vectors(), atol=0.02)
@@ -67,10 +68,10 @@ def test_embeddings_become_an_index(tmp_path, precision, form):
 
 
 def test_ids_are_numbers_or_all_different(tmp_path):
-    index = Index.from_embeddings(_written(tmp_path / "vectors"), Words(), "int8", True)
+    index = Index.from_embeddings(_write(tmp_path / "vectors"), Words(), "int8", True)
     assert index.ids == [str(i) for i in range(len(TEXTS))]
     assert index.search(TEXTS[33], 1)[0].id == "33"
-    folder = _written(tmp_path / "equal", ids=["same"] * len(TEXTS))
+    folder = _write(tmp_path / "equal", ids=["same"] * len(TEXTS))
     with pytest.raises(UserError, match="'same' is there twice"):
         Index.from_embeddings(folder, Words())
 
@@ -94,7 +95,7 @@ def _manifest(**values):
     ],
 )
 def test_damaged_embeddings_are_one_line(tmp_path, damage, message):
-    folder = _written(tmp_path / "vectors")
+    folder = _write(tmp_path / "vectors")
     damage(folder)
     with pytest.raises(UserError, match=message) as caught:
         Index.from_embeddings(folder, Words())
