@@ -31,6 +31,7 @@ from official_cmlm.common.files import (
 from official_cmlm.common.worker_processes import Processes
 
 LOCK, PLAN, PARTS, MANIFEST = "lock", "plan.json", "parts", "manifest.json"
+_DAMAGED = "delete it, and the same command writes it again"
 _REMEDY = "make room, then give the same command again: it goes on with what is left"
 # The process id and random digits that `atomic_write` puts after a name until the file is whole.
 _UNFINISHED = r"(\.\d+-[0-9a-f]{8}\.tmp)?"
@@ -82,7 +83,8 @@ class Job:
 
         Args:
           folder: see the class.
-          plan: all that decides the output; JSON values. Another plan in the folder is refused.
+          plan: all that decides the output; JSON values. Another plan in the folder is refused. A
+            folder whose plan has another `format` is never overwritten.
           own: regular expression of the other names that the job writes into the folder. Only
             these are ever removed.
           overwrite: whether what another plan has left in the folder is removed.
@@ -126,7 +128,7 @@ class Job:
     def manifest(self) -> dict[str, Any] | None:
         """The manifest of a job that is complete, otherwise None."""
         path = self._manifest_path
-        return read_object(path, self._remedy) if path.exists() else None
+        return read_object(path, _DAMAGED) if path.exists() else None
 
     def result(self, name: str, key: Any = None) -> dict[str, Any] | None:
         """Returns the result of a part that is done and was made with this key, otherwise None."""
@@ -190,29 +192,45 @@ class Job:
           UserError: as the function, or if a process has died.
         """
         results: dict[str, dict[str, Any]] = {}
-
-        def left() -> Iterator[Part]:
-            for part in parts:
-                result = self.result(part.name)
-                if result is None or not is_whole(result):
-                    results[part.name] = {}
-                    yield part
-                    continue
-                results[part.name] = result
-                # The time left is estimated from the parts of this run alone.
-                bar.initial += part.size
-                bar.update(part.size)
-
+        left = self.find_left(parts, results, bar, is_whole)
         compute = functools.partial(compute_part, folder=self.folder, function=function)
-        for part, result in processes.as_completed(compute, left()):
+        for part, result in processes.as_completed(compute, left):
             results[part.name] = result
             bar.update(part.size)
         return results
+
+    def find_left(
+        self,
+        parts: Iterable[Part],
+        results: dict[str, dict[str, Any]],
+        bar: Any,
+        is_whole: Callable[[dict[str, Any]], bool] = lambda result: True,
+    ) -> Iterator[Part]:
+        """Yields the parts that are not done; see `compute` for the arguments.
+
+        The results of the others are put into `results`, which gets the names of all in order.
+        """
+        for part in parts:
+            result = self.result(part.name)
+            if result is None or not is_whole(result):
+                results[part.name] = {}
+                yield part
+                continue
+            results[part.name] = result
+            # The time left is estimated from the parts of this run alone.
+            bar.initial += part.size
+            bar.update(part.size)
 
     def finish(self, manifest: Mapping[str, Any]) -> None:
         """Writes the manifest, which says that the output is complete, and removes the parts."""
         write_json(self._manifest_path, manifest)
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+
+    def reopen(self, results: Mapping[str, dict[str, Any]]) -> None:
+        """Makes a job that is complete one that was stopped; only parts with a result are done."""
+        for name, result in results.items():
+            self.store(name, result)
+        self._manifest_path.unlink()
 
     def discard(self) -> None:
         """Removes all that the job has written, but for the lock.
@@ -244,7 +262,14 @@ class Job:
             raise UserError(
                 f"{self.folder}: holds other files ({named(others, 5)}); name another output"
             )
-        before = read_object(self._plan_path, self._remedy) if others else self.plan
+        advice = f"name another output, or delete {self.folder} to start again"
+        before = read_object(self._plan_path, advice) if others else self.plan
+        if before.get("format") != self.plan.get("format"):
+            raise UserError(
+                f"{self._plan_path}: is of another program or release (format"
+                f" {_brief(before.get('format'))}, here it is {_brief(self.plan.get('format'))});"
+                f" {advice}"
+            )
         changes = [
             change for change in differences(before, self.plan) if not self._may_change(*change)
         ]
