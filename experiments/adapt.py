@@ -32,9 +32,10 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
+from official_cmlm.common.job import PLAN
 
-from . import module_of, registry
-from .stages import STATE_NAME, Stages
+from . import registry
+from .runner import Runner, Stages
 
 FLAGS = flags.FLAGS
 # One of _HELD_OUT_SHARE pairs or labelled texts is held out, at most _MOST_HELD_OUT of them, and
@@ -44,7 +45,7 @@ _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
 _MOST_EPOCHS = 4
 # Ranks of the texts near an anchor, one of which is its hard negative. The nearest ones are passed
 # over, as they may be right answers too.
-_NEGATIVES = ("--range_min=5", "--range_max=30", "--sampling=random")
+_NEGATIVES = {"range_min": 5, "range_max": 30, "sampling": "random"}
 _RECIPE = "recipes/pairs"
 
 
@@ -264,80 +265,74 @@ def main(argv: list[str]) -> None:
     folder = output.with_name(f"{output.name}.work")
     check_writable(folder, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-    from official_cmlm.common.input_files import expand_inputs
 
     start = encoder_directory_of(find_encoder(FLAGS.model)).path
-    if output.exists() and (FLAGS.label_column or not (folder / STATE_NAME).exists()):
+    if output.exists() and (FLAGS.label_column or not (folder / PLAN).exists()):
         raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
-    folder.mkdir(parents=True, exist_ok=True)
-    if FLAGS.label_column:
-        train_classifier(start, *hold_out(FLAGS.input, columns, folder), output)
-        print(FLAGS.output_dir)
-        return
+    with Runner(folder, "adapt") as runner:
+        if FLAGS.label_column:
+            train_classifier(start, *hold_out(FLAGS.input, columns, folder), output)
+        else:
+            train_on_pairs(runner, start, columns, output)
+    print(FLAGS.output_dir)
+
+
+def train_on_pairs(runner: Runner, start: Path, columns: list[str], output: Path) -> None:
+    """Trains on the pairs of a table, or of running text if there are no columns."""
+    from official_cmlm.common.input_files import expand_inputs
+
     cli.import_tensorflow()
     # A wrong override is found before the stages.
     config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
-    table = FLAGS.input
-    retrieval = config.task.objectives.bitext_retrieval
-    mined = retrieval is not None and retrieval.hard_negatives
-    anchored = config.task.objectives.pair_distillation is not None
+    retrieval, data = config.task.objectives.bitext_retrieval, config.task.train_data
+    is_mined = retrieval is not None and retrieval.hard_negatives
+    is_anchored = config.task.objectives.pair_distillation is not None
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
-    seconds = [10] * (not columns) + [180] * mined + [10] + [180] * anchored
-    stages = Stages(folder, [*seconds, 1000 if mined else 660])
+    seconds = [10] * (not columns) + [180] * is_mined + [10] + [180] * is_anchored
+    stages, folder = Stages(runner, [*seconds, 1000 if is_mined else 660]), runner.folder
     stages.depends_on(expand_inputs(FLAGS.input.split(",")))
+    table = FLAGS.input
     if not columns:
-        table, columns = str(folder / "pairs.jsonl"), ["title", "body"]
-        stages.run(
-            "pairs of titles and bodies",
-            folder / "pairs.jsonl",
-            *("-m", module_of("data_prep.title_pairs"), f"--input={FLAGS.input}"),
-            *(f"--documents_by={FLAGS.documents_by}", f"--language={FLAGS.language}"),
-            f"--output={table}",
-        )
-    training, held_out = hold_out(table, columns, folder)
+        table, columns = folder / "pairs.jsonl", ["title", "body"]
+        form = {"documents_by": FLAGS.documents_by, "language": FLAGS.language, "output": table}
+        title, program = "pairs of titles and bodies", "data_prep.title_pairs"
+        stages.run(title, table, program, input=FLAGS.input, **form)
+    pairs, held_out = hold_out(str(table), columns, folder)
     if config.trainer.train_epochs is None:
         # More pairs than the training reads would be mined and encoded in vain.
-        read = config.trainer.train_steps * config.task.train_data.global_batch_size
-        training = draw(training, read)
-    form = ("--format=table", f"--columns={','.join(columns)}")
-    if mined:
-        stages.run(
-            "hard negatives",
-            folder / "triples.jsonl",
-            *("-m", module_of("data_prep.mine_negatives"), *form, f"--input={training}"),
-            *(f"--encoder={start}", *_NEGATIVES, f"--output={folder / 'triples.jsonl'}"),
-        )
-        training, form = folder / "triples.jsonl", ("--format=triples",)
-    stages.run(
-        "records",
-        folder / "records",
-        *("-m", module_of("data_prep.create_pairs"), *form, f"--input={training}"),
-        f"--languages={FLAGS.language}",
-        # A text that occurs twice would be its own negative.
-        *(f"--vocab_file={start}", "--repeated=either", "--drop_empty"),
-        f"--output_dir={folder / 'records'}",
-    )
+        pairs = draw(pairs, config.trainer.train_steps * data.global_batch_size)
+    form = {"format": "table", "columns": columns}
+    if is_mined:
+        triples, program = folder / "triples.jsonl", "data_prep.mine_negatives"
+        mining = {"encoder": start, **_NEGATIVES, "output": triples}
+        stages.run("hard negatives", triples, program, input=pairs, **form, **mining)
+        pairs, form = triples, {"format": "triples"}
     records = folder / "records"
-    if anchored:
-        records = folder / "taught"
-        stages.run(
-            "vectors before",
-            records,
-            *("-m", module_of("data_prep.add_vectors"), f"--records={folder / 'records'}"),
-            *(f"--model={start}", f"--max_seq_length={config.task.train_data.seq_length}"),
-            f"--output_dir={records}",
-        )
+    # A text that occurs twice would be its own negative.
+    form |= {"vocab_file": start, "repeated": "either", "drop_empty": True}
+    files = {"input": pairs, "languages": FLAGS.language, "output_dir": records}
+    stages.run("records", records, "data_prep.create_pairs", **files, **form)
+    if is_anchored:
+        taught = folder / "taught"
+        model = {"model": start, "max_seq_length": data.seq_length}
+        files = {"records": records, "output_dir": taught}
+        stages.run("vectors before", taught, "data_prep.add_vectors", **files, **model)
+        records = taught
+    trained = folder / "training"
     stages.run(
         "training",
-        folder / "training",
-        *("-m", module_of("experiments.train"), f"--experiment={_RECIPE}", "--mode=train"),
-        *(f"--init_checkpoint={start}", f"--data={records}"),
-        f"--config_file={fit_to_few(folder, config)}",
-        *(f"--model_dir={folder / 'training'}", f"--params_override={FLAGS.params_override}"),
+        trained,
+        "experiments.train",
+        experiment=_RECIPE,
+        mode="train",
+        init_checkpoint=start,
+        data=records,
+        config_file=fit_to_few(folder, config),
+        model_dir=trained,
+        params_override=FLAGS.params_override,
     )
-    average(start, folder / "training", output)
+    average(start, trained, output)
     report(start, output, held_out)
-    print(FLAGS.output_dir)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,8 @@ from official_cmlm.common.validation import Matching, OneOf, read_dataclass
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
-from . import module_of, registry
+from . import registry
+from .runner import Runner
 
 _ROOT = Path(__file__).parent / "chains"
 _MODES = ("train", "train_and_eval")
@@ -161,10 +161,10 @@ def is_finished(folder: Path, trainer: Any) -> bool:
     from official_cmlm.checkpoints.integrity import checkpoints_of, damage
     from official_cmlm.configs.yaml_loading import read_yaml
 
-    known = checkpoints_of(folder)
-    if not known or damage(known[0]) is not None:
+    newest = next(iter(checkpoints_of(folder)), None)
+    if newest is None or damage(newest) is not None:
         return False
-    step = tf.train.load_checkpoint(known[0]).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
+    step = tf.train.load_checkpoint(newest).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
     steps = trainer.train_steps
     if trainer.train_epochs:
         counted = registry.below(read_yaml(folder / "params.yaml"), "trainer")
@@ -184,7 +184,7 @@ def run_stages(
     loaded: list[tuple[Stage, Any]],
     model_dir: Path,
     init_checkpoint: str | None,
-    run: Callable[[list[str]], int] = signals.call,
+    call: Callable[[list[str]], int] = signals.call,
     import_modules: Sequence[str] = (),
 ) -> Path:
     """Trains the stages that are not finished, each in a process and a folder of its own.
@@ -193,7 +193,7 @@ def run_stages(
       loaded: see `load_stages`.
       model_dir: stage i is trained in `model_dir/0i_name`; an interrupted stage is resumed.
       init_checkpoint: see `load_stages`.
-      run: starts a program and returns its exit status.
+      call: runs a command and returns its exit status.
       import_modules: as `--import_module` of `experiments.train`.
 
     Returns:
@@ -204,40 +204,40 @@ def run_stages(
       Stopped: if a stage was stopped before its last step.
     """
     start = init_checkpoint
-    for index, (stage, config) in enumerate(loaded, 1):
-        folder = model_dir / f"{index:02d}_{stage.name}"
-        name = f"[{index}/{len(loaded)}] {stage.name}"
-        if is_finished(folder, config.trainer):
-            print(f"{name}: finished, {length(config.trainer)}", flush=True)
-        else:
-            print(f"{name}: {stage.experiment}, {length(config.trainer)}", flush=True)
-            run_experiment(stage, folder, start, run, import_modules)
-        start = str(folder)
+    with Runner(model_dir, "chain", call) as runner:
+        for index, (stage, config) in enumerate(loaded, 1):
+            folder = model_dir / f"{index:02d}_{stage.name}"
+            with within(f"stage {stage.name}"):
+                runner.run_part(
+                    folder.name,
+                    functools.partial(train, runner, stage, folder, start, import_modules),
+                    f"[{index}/{len(loaded)}] {stage.name}",
+                    f"{stage.experiment}, {length(config.trainer)}",
+                    output=folder,
+                    is_whole=functools.partial(is_finished, folder, config.trainer),
+                )
+            start = str(folder)
     return Path(start)
 
 
-def run_experiment(
+def train(
+    runner: Runner,
     stage: Stage,
     folder: Path,
     start: str | None,
-    run: Callable[[list[str]], int] = signals.call,
     import_modules: Sequence[str] = (),
 ) -> None:
     """Trains one stage in a process of its own; see `run_stages`."""
-    overrides = stage.params_override
-    command = [
-        *(sys.executable, "-m", module_of("experiments.train")),
-        *(f"--experiment={stage.experiment}", f"--mode={stage.mode}", f"--model_dir={folder}"),
-        *(f"--config_file={path}" for path in stage.config_files),
-        *(f"--import_module={module}" for module in import_modules),
-        *([f"--params_override={json.dumps(overrides)}"] if overrides else []),
-        *([f"--init_checkpoint={start}"] if start else []),
-    ]
-    if status := run(command):
-        raise UserError(
-            f"stage {stage.name} ended with status {status}; run the same command to resume from "
-            "its last checkpoint"
-        )
+    runner.start(
+        "experiments.train",
+        experiment=stage.experiment,
+        mode=stage.mode,
+        model_dir=folder,
+        config_file=stage.config_files,
+        import_module=tuple(import_modules),
+        params_override=json.dumps(stage.params_override) if stage.params_override else None,
+        init_checkpoint=start,
+    )
     check_completed(folder)
 
 

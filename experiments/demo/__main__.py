@@ -21,8 +21,8 @@ from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import check_writable
 from official_cmlm.common.input_files import expand_inputs
 
-from .. import module_of, registry
-from ..stages import Stages
+from .. import registry
+from ..runner import Runner, Stages
 
 FLAGS = flags.FLAGS
 
@@ -90,121 +90,99 @@ def main(argv: list[str]) -> None:
     started = time.monotonic()
     name = f"text-{hashlib.sha256(FLAGS.text.encode()).hexdigest()[:8]}" if FLAGS.text else "demo"
     folder = Path(FLAGS.work_dir) / name
-    folder.mkdir(parents=True, exist_ok=True)
     from_random = FLAGS.start == RANDOM
     start = "" if from_random else str(encoder_directory_of(find_encoder(FLAGS.start)).path)
-    experiment = "demo" if from_random else "demo_start"
     left_out = (_DOCSTRINGS_ALONE if FLAGS.text else set()) | (
         set() if from_random else _RANDOM_ALONE
     )
     seconds = SECONDS if from_random else _START_SECONDS
-    stages = Stages(folder, [each for i, each in enumerate(seconds) if i not in left_out])
-    if FLAGS.text:
-        paths = expand_inputs(FLAGS.text.split(","))
-        stages.depends_on(paths)
-        source = FLAGS.text
-    else:
-        source = str(folder / "docstrings.jsonl")
-        stages.run(
-            "docstrings of the installed packages",
-            Path(source),
-            *("-m", module_of("data_prep.docstrings"), f"--output={source}", "--overwrite"),
-        )
-    train, held_out = folder / "train.jsonl", folder / "held_out.jsonl"
-    stages.run(
-        "hold documents out",
-        held_out,
-        *("-m", module_of("data_prep.hold_out"), f"--input={source}", f"--share={HELD_OUT_SHARE}"),
-        *(f"--train_output={train}", f"--held_out_output={held_out}"),
-        *(f"--documents_by={FLAGS.documents_by}", "--overwrite"),
-    )
-    if not FLAGS.text:
-        stages.run(
-            "index by mini-en, which ships",
-            folder / "index",
-            *("-m", module_of("export.search.index"), f"--input={held_out}", "--column=text"),
-            *("--model=mini-en", f"--index={folder / 'index'}"),
-        )
-        stages.run(
-            f"search for {_QUERY!r}",
-            None,
-            *("-m", module_of("export.search.search"), f"--index={folder / 'index'}"),
-            *(f"--query={_QUERY}", "--k=3"),
-        )
-    vocabulary = start or folder / "vocabulary" / "vocab.txt"
-    if from_random:
-        stages.run(
-            "WordPiece vocabulary",
-            vocabulary,
-            *("-m", module_of("data_prep.build_vocab"), f"--input={train}"),
-            *(f"--output={vocabulary}", f"--vocab_size={VOCAB_SIZE}", "--overwrite"),
-        )
-    for split, text in (("training", train), ("held_out", held_out)):
-        stages.run(
-            f"{split.replace('_', '-')} records",
-            folder / "records" / split,
-            *("-m", module_of("data_prep.create_documents"), f"--input={text}"),
-            *(f"--vocab_file={vocabulary}", f"--output_dir={folder / 'records' / split}"),
-            # The report compares with TF-IDF, which reads text.
-            *("--keep_text", "--overwrite"),
-        )
-    overrides = [
-        f"task.train_data.input_path={folder / 'records' / 'training'}",
-        f"task.validation_data.input_path={folder / 'records' / 'held_out'}",
-        *filter(None, [FLAGS.params_override]),
-    ]
-    model = folder / "model"
-    settings = registry.experiment_files()[experiment]
-    stages.depends_on([str(settings)])
-    if not FLAGS.text and "trainer.train_steps" not in FLAGS.params_override:
-        overrides.append(f"trainer.train_steps={_steps(stages, settings)}")
-    stages.run(
-        "training",
-        model,
-        *("-m", module_of("experiments.train"), f"--experiment={experiment}"),
-        *("--mode=train_and_eval", f"--init_checkpoint={start}"),
-        *(f"--model_dir={model}", f"--params_override={','.join(overrides)}"),
-    )
-    stages.run(
-        "figure and number",
-        None,
-        *("-m", module_of("experiments.demo.report"), f"--model_dir={model}", f"--start={start}"),
-        *(f"--{split}_records={folder / 'records' / split}" for split in ("training", "held_out")),
-        f"--output_dir={folder / 'report'}",
-    )
-    stages.run(
-        "TF-Hub modules",
-        folder / "tfhub",
-        *("-m", module_of("export.export_tfhub"), f"--model_dir={model}"),
-        # The modules pad each text to this length, which is that of the training.
-        *(f"--export_dir={folder / 'tfhub'}", "--overwrite", "--seq_length=32"),
-    )
-    # The program runs as a file, not as a module: like a TF-Hub user's, it must not see the
-    # checkout.
-    stages.run(
-        "semantic search through hub.KerasLayer",
-        None,
-        *("-P", str(Path(__file__).with_name("search.py")), f"--modules={folder / 'tfhub'}"),
-        f"--texts={folder / 'report' / 'held_out_sentences.txt'}",
-        # The program's own queries are about programming; other text is asked for its own kind.
-        *([f"--queries={folder / 'report' / 'queries.txt'}"] if FLAGS.text else []),
-    )
+    with Runner(folder, "demo") as runner:
+        stages = Stages(runner, [each for i, each in enumerate(seconds) if i not in left_out])
+        _run(stages, folder, start)
     print(f"demo: {time.monotonic() - started:.0f} s in all; everything is in {folder}/")
 
 
-def training_share(taken: Sequence[float | None], seconds: Sequence[int], budget: float) -> float:
+def _run(stages: Stages, folder: Path, start: str) -> None:
+    """Runs the stages; `start` is the encoder to train on, empty for random weights."""
+    run, overwrite = stages.run, {"overwrite": True}
+    source = FLAGS.text or folder / "docstrings.jsonl"
+    if FLAGS.text:
+        stages.depends_on(expand_inputs(FLAGS.text.split(",")))
+    else:
+        title = "docstrings of the installed packages"
+        run(title, source, "data_prep.docstrings", output=source, **overwrite)
+    train, held_out = folder / "train.jsonl", folder / "held_out.jsonl"
+    outputs = {"train_output": train, "held_out_output": held_out, **overwrite}
+    division = {"share": HELD_OUT_SHARE, "documents_by": FLAGS.documents_by}
+    run("hold documents out", held_out, "data_prep.hold_out", input=source, **division, **outputs)
+    if not FLAGS.text:
+        title, index = "index by mini-en, which ships", folder / "index"
+        form = {"input": held_out, "column": "text", "model": "mini-en"}
+        run(title, index, "export.search.index", index=index, **form)
+        question = {"index": index, "query": _QUERY, "k": 3}
+        run(f"search for {_QUERY!r}", None, "export.search.search", **question)
+    vocabulary = start or folder / "vocabulary" / "vocab.txt"
+    if not start:
+        size = {"vocab_size": VOCAB_SIZE, **overwrite}
+        title, program = "WordPiece vocabulary", "data_prep.build_vocab"
+        run(title, vocabulary, program, input=train, output=vocabulary, **size)
+    records = {split: folder / "records" / split for split in ("training", "held_out")}
+    for (split, output), text in zip(records.items(), (train, held_out)):
+        # The report compares with TF-IDF, which reads text.
+        files = {"input": text, "vocab_file": vocabulary, "output_dir": output, "keep_text": True}
+        title = f"{split.replace('_', '-')} records"
+        run(title, output, "data_prep.create_documents", **files, **overwrite)
+    model, report, modules = folder / "model", folder / "report", folder / "tfhub"
+    experiment = "demo_start" if start else "demo"
+    run(
+        "training",
+        model,
+        "experiments.train",
+        experiment=experiment,
+        mode="train_and_eval",
+        init_checkpoint=start,
+        model_dir=model,
+        params_override=_overrides(stages, experiment, records),
+    )
+    folders = {f"{split}_records": output for split, output in records.items()}
+    folders |= {"model_dir": model, "start": start, "output_dir": report}
+    run("figure and number", None, "experiments.demo.report", **folders)
+    # The modules pad each text to this length, which is that of the training.
+    options = {"export_dir": modules, "seq_length": 32, **overwrite}
+    run("TF-Hub modules", modules, "export.export_tfhub", model_dir=model, **options)
+    # The program runs as a file, not as a module: like a TF-Hub user's, it must not see the
+    # checkout. Its own queries are about programming; other text is asked for its own kind.
+    program, title = Path(__file__).with_name("search.py"), "semantic search through hub.KerasLayer"
+    queries = report / "queries.txt" if FLAGS.text else None
+    texts = report / "held_out_sentences.txt"
+    run(title, None, program, modules=modules, texts=texts, queries=queries)
+
+
+def _overrides(stages: Stages, experiment: str, records: dict[str, Path]) -> str:
+    """Returns the training's overrides: its records, and the steps that time is left for."""
+    settings = registry.experiment_files()[experiment]
+    stages.depends_on([str(settings)])
+    overrides = [
+        f"task.train_data.input_path={records['training']}",
+        f"task.validation_data.input_path={records['held_out']}",
+        *filter(None, [FLAGS.params_override]),
+    ]
+    if not FLAGS.text and "trainer.train_steps" not in FLAGS.params_override:
+        overrides.append(f"trainer.train_steps={_steps(stages, settings)}")
+    return ",".join(overrides)
+
+
+def training_share(taken: Sequence[float], seconds: Sequence[int], budget: float) -> float:
     """Returns the share of the training that leaves time for the stages after it.
 
     Args:
-      taken: seconds of each stage before the training; None: not known.
+      taken: seconds of each stage before the training.
       seconds: seconds of all stages on the machine of `SECONDS`.
       budget: seconds for all stages.
 
     Returns:
-      At least `LEAST_STEPS_SHARE`, at most 1; 1 if the pace is not known.
+      At least `LEAST_STEPS_SHARE`, at most 1.
     """
-    if None in taken:
-        return 1.0
     training, *after = seconds[len(taken) :]
     pace = sum(taken) / sum(seconds[: len(taken)])
     left = budget - sum(taken) - pace * (TRAINING_START_SECONDS + sum(after))

@@ -13,7 +13,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import check_writable, locked
+from official_cmlm.common.files import check_writable
 
 from ..registry import summary
 from .definition import Study, read_study, study_files
@@ -86,14 +86,12 @@ def _run(study: Study, work_dir: Path) -> None:
     cli.import_tensorflow()
     import tensorflow as tf
 
-    from .runs import Runner
+    from .runs import StudyRunner
 
     # Arms are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")
-    work_dir.mkdir(parents=True, exist_ok=True)
     start = _path(FLAGS.start) if FLAGS.start else None
-    with locked(work_dir / "study.lock", f"{work_dir}: another run of a study works there"):
-        Runner(study, work_dir, _path(FLAGS.data_dir), start).run(FLAGS.arms)
+    StudyRunner(study, work_dir, _path(FLAGS.data_dir), start).run(FLAGS.arms)
 
 
 if __name__ == "__main__":

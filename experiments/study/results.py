@@ -1,17 +1,19 @@
-"""The results of a study: one file, to which each arm and seed is added when it has been scored."""
+"""The results of a study: one file, of which its tables are made."""
 
 import dataclasses
 import itertools
 import json
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_object, write_json
+from official_cmlm.common.job import differences
 from official_cmlm.common.validation import read_dataclass
 
-from .definition import Settings, Study
+from .definition import Study
 
 RESULTS_NAME = "results.json"
 
@@ -52,46 +54,33 @@ def read_results(study: Study, work_dir: Path) -> dict[tuple[str, int], Result]:
       UserError: if the file is damaged, or the study says something else about an arm now.
     """
     path = work_dir / RESULTS_NAME
-    found = read_object(path, "take an undamaged copy, or delete it") if path.is_file() else {}
+    values = read_object(path, "take an undamaged copy, or delete it") if path.is_file() else {}
     # None of the settings depends on the seed.
-    settings = {arm.name: study.settings(arm) for arm in study.arms if found}
+    settings = {arm.name: study.settings(arm) for arm in study.arms if values}
     results = {}
     for seed, arm in itertools.product(study.seeds, study.arms):
         name = f"{arm.name}.{seed}"
-        if name in found:
-            result = read_dataclass(Result, found[name], f"{path}: {name}")
-            check_same(f"{path}: {name}", result.settings, settings[arm.name])
+        if name in values:
+            result = read_dataclass(Result, values[name], f"{path}: {name}")
+            for kind, now in settings[arm.name].items():
+                check_same(f"{path}: {name}", result.settings.get(kind, {}), now)
             results[arm.name, seed] = result
     return results
 
 
-def check_same(where: str, before: Settings, now: Settings) -> None:
+def check_same(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises `UserError` if any setting of `now` had another value before."""
-    for part, values in now.items():
-        old = {key: before.get(part, {}).get(key) for key in values}
-        if differing := _first_difference(old, values):
-            model = ", and the arm's folder in models" if part == "training" else ""
-            raise UserError(
-                f"{where} was made by another version of the study ({differing}); take the study "
-                f"back to that, or delete it there{model}, or name another --work_dir"
-            )
+    for name, *values in differences({key: before.get(key) for key in now}, now):
+        then, today = (textwrap.shorten(json.dumps(value), 80) for value in values)
+        raise UserError(
+            f"{where} was made by another version of the study ({name} was {then}, is {today}); "
+            "take the study back to that, or delete it there, and what it has made, or name "
+            "another --work_dir"
+        )
 
 
 def add_result(work_dir: Path, name: str, result: Result) -> None:
     """Adds a result to the file, or replaces the one of its name."""
     path = work_dir / RESULTS_NAME
-    found = read_object(path) if path.is_file() else {}
-    write_json(path, found | {name: dataclasses.asdict(result)})
-
-
-def _first_difference(old: Any, new: Any, at: str = "") -> str:
-    """Returns the path of the first value that differs, and both values; empty if none does."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        below = (
-            _first_difference(old.get(k), new.get(k), f"{at}.{k}".lstrip(".")) for k in old | new
-        )
-        return next(filter(None, below), "")
-    if old == new:
-        return ""
-    before, now = (textwrap.shorten(json.dumps(value), 80) for value in (old, new))
-    return f"{at} was {before}, is {now}"
+    results = read_object(path) if path.is_file() else {}
+    write_json(path, results | {name: dataclasses.asdict(result)})

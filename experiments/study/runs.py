@@ -2,34 +2,29 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
-import os
 import shutil
-import sys
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError, within
-from official_cmlm.common.files import read_object, write_json
+from official_cmlm.common.files import read_object
+from official_cmlm.common.job import part_path
 from official_cmlm.evaluation.report.tables import duration
 from official_cmlm.training import signals
 from official_cmlm.training.progress import SUMMARY_NAME, evaluated_steps, total_counts, versions
 
-from .. import chains, module_of, registry
-from .definition import OUTPUTS, VALIDATION, Arm, Settings, Study, expand, identifiers
-from .results import RESULTS_NAME, Result, add_result, check_same, read_results
-
-# File in an arm's model directory with the settings of its training.
-_SETTINGS_NAME = "study_arm.json"
-# Content of a data step's file until the step is complete; it tells that its folder was made here.
-_UNFINISHED = {"unfinished": True}
+from .. import chains, registry
+from ..runner import Runner
+from .definition import OUTPUTS, VALIDATION, Arm, DataStep, Settings, Study, expand, identifiers
+from .results import Result, add_result, check_same
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Trial:
     """An arm with one seed, ready to be trained.
 
     Attributes:
@@ -49,40 +44,48 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its folder and its result."""
+        """The name of its folder, its result, and the start of the names of its parts."""
         return f"{self.arm.name}.{self.seed}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Runner:
+class StudyRunner(Runner):
     """A study that is carried out in a folder.
 
-    Attributes:
-      work_dir: the folder for everything that it makes.
-      data_dir: `$data`, the folder of texts and evaluation data.
-      start: `$start`, an encoder directory; None if the study does not name it.
-      call: runs a program and returns its exit status.
+    Its parts are the steps of data, `data.NAME`, and of each trial the training,
+    `ARM.SEED.training`, and the scoring, `ARM.SEED.scores`. `results.json` is made of the records
+    of trials that are scored.
     """
 
-    study: Study
-    work_dir: Path
-    data_dir: Path
-    start: Path | None = None
-    call: Callable[[list[str]], int] = signals.call
+    def __init__(
+        self,
+        study: Study,
+        work_dir: Path,
+        data_dir: Path,
+        start: Path | None = None,
+        call: Callable[[list[str]], int] = signals.call,
+    ) -> None:
+        """Describes the study's job.
 
-    @property
-    def names(self) -> dict[str, str]:
-        """The folders for which `$data`, `$start` and the `$name` of each step of data stand."""
-        given = {"data": str(self.data_dir)} | ({"start": str(self.start)} if self.start else {})
-        steps = self.study.data
-        return given | {step.name: str(self.work_dir / "data" / step.name) for step in steps}
+        Args:
+          study: the study.
+          work_dir: the folder for everything that it makes.
+          data_dir: `$data`, the folder of texts and evaluation data.
+          start: `$start`, an encoder directory; None if the study does not name it.
+          call: runs a command and returns its exit status.
+        """
+        super().__init__(work_dir, "study", call)
+        self.study, self.data_dir = study, data_dir
+        # The folders for which `$data`, `$start` and the `$name` of each step of data stand.
+        self.names = {"data": str(data_dir)} | ({"start": str(start)} if start else {})
+        self.names |= {step.name: str(work_dir / "data" / step.name) for step in study.data}
 
-    def run(self, wanted: Collection[str] = ()) -> None:
+    def run(self, arms: Collection[str] = ()) -> None:
         """Checks the study, makes its records, and trains and scores what has no result yet."""
         self.check_settings()
         self.check_evaluation()
-        self.make_data()
-        self.execute(self.plan(wanted))
+        with self:
+            self.make_data()
+            self.execute(self.plan_trials(arms))
 
     def check_settings(self) -> None:
         """Raises `UserError` for experiments, fields and values that no records make valid."""
@@ -124,34 +127,30 @@ class Runner:
             folder is there and no run has begun it.
         """
         for step in self.study.data:
-            folder = Path(self.names[step.name])
-            path = folder.with_name(f"{step.name}.json")
-            reads = self._contents(step.flags)
-            recipe = {"recipe": {"run": step.run, "flags": step.flags, "reads": reads}}
-            made = read_object(path) if path.is_file() else None
-            if made is not None and made != _UNFINISHED:
-                check_same(f"{folder}", made, recipe)
-                print(f"data {step.name}: as before", flush=True)
-                continue
-            if os.path.lexists(folder):
-                if made is None:
-                    raise UserError(
-                        f"{folder}: exists, and no study has begun it; move it away, or name "
-                        "another --work_dir"
-                    )
-                shutil.rmtree(folder)
-            write_json(path, _UNFINISHED)
-            print(f"data {step.name}: {step.run} …", flush=True)
-            outputs = OUTPUTS[step.run]
+            with within(f"data {step.name}"):
+                self._make(step)
+
+    def _make(self, step: DataStep) -> None:
+        part, folder, outputs = f"data.{step.name}", Path(self.names[step.name]), OUTPUTS[step.run]
+        recipe = {"run": step.run, "flags": step.flags, "reads": self._contents(step.flags)}
+        self._check_same(part, recipe, only_done=True)
+
+        def make() -> None:
             if all(outputs.values()):
                 folder.mkdir(parents=True)
-            flags = {flag: str(folder / name) for flag, name in outputs.items()}
+            flags = {flag: folder / name for flag, name in outputs.items()}
             flags |= expand(step.flags, self.names)
-            status = self._run(f"data_prep.{step.run}", *map(_flag, flags, flags.values()))
             # A step that may skip unreadable input has reported what it left out.
-            if status not in (0, cli.EXIT_SKIPPED):
-                raise UserError(f"data {step.name}: {step.run} ended with status {status}")
-            write_json(path, recipe)
+            self.start(f"data_prep.{step.run}", statuses=(0, cli.EXIT_SKIPPED), **flags)
+
+        title, about = f"data {step.name}", f"{step.run} …"
+        self.run_part(part, make, title, about, key=recipe, output=folder, resumes=False)
+
+    def _check_same(self, part: str, key: dict[str, Any], only_done: bool = False) -> None:
+        """Raises `UserError` if a part was begun, or done, with another key."""
+        record = self.record(part)
+        if record and (record["result"] or not only_done):
+            check_same(str(part_path(self.folder, part)), record["key"], key)
 
     def _contents(self, value: Any) -> dict[str, str]:
         """Returns a digest of each step's output, or vocabulary of `$start`, that a value names."""
@@ -163,40 +162,36 @@ class Runner:
             for name, path in names.items()
         }
 
-    def plan(self, wanted: Collection[str] = ()) -> list[Run]:
+    def plan_trials(self, arms: Collection[str] = ()) -> list[Trial]:
         """Returns the arms with all seeds, in the order of training; the records must be there.
 
         Args:
-          wanted: names of arms; the arms that they start from come along. Empty: all.
+          arms: names of arms; the arms that they start from come along. Empty: all.
 
         Raises:
           UserError: if an arm cannot work, or if results or trainings are there that another
             version of the study has made.
         """
-        chosen = set(wanted or [arm.name for arm in self.study.arms])
+        chosen = set(arms or [arm.name for arm in self.study.arms])
         for arm in reversed(self.study.arms):
             if arm.name in chosen:
                 chosen.add(arm.starts_from)
-        results = read_results(self.study, self.work_dir)
-        runs: dict[tuple[str, int], Run] = {}
+        trials: dict[tuple[str, int], Trial] = {}
         checked: dict[str, tuple[str, Any, str]] = {}
-        for seed in self.study.seeds:
-            for arm in [arm for arm in self.study.arms if arm.name in chosen]:
-                with within(f"arm {arm.name}"):
-                    run = self._plan(arm, seed, runs.get((arm.starts_from, seed)))
-                    if arm.name not in checked:
-                        mode, before = self._mode if arm.train else "", checked.get(arm.starts_from)
-                        checked[arm.name] = chains.check_training(
-                            run.config, f"arm {arm.name}", mode, before
-                        )
-                if result := results.get((arm.name, seed)):
-                    where = f"{self.work_dir / RESULTS_NAME}: {run.name}"
-                    check_same(where, result.settings, run.settings)
-                self._describe(run)
-                runs[arm.name, seed] = run
-        return list(runs.values())
+        for seed, arm in itertools.product(self.study.seeds, self.study.arms):
+            if arm.name not in chosen:
+                continue
+            with within(f"arm {arm.name}"):
+                trial = self._plan_trial(arm, seed, trials.get((arm.starts_from, seed)))
+                if arm.name not in checked:
+                    mode, before = self._mode if arm.train else "", checked.get(arm.starts_from)
+                    name = f"arm {arm.name}"
+                    checked[arm.name] = chains.check_training(trial.config, name, mode, before)
+            self._describe(trial)
+            trials[arm.name, seed] = trial
+        return list(trials.values())
 
-    def _plan(self, arm: Arm, seed: int, before: Run | None) -> Run:
+    def _plan_trial(self, arm: Arm, seed: int, before: Trial | None) -> Trial:
         start, start_content = None, ""
         if before is not None:
             text = json.dumps(before.settings["training"], sort_keys=True)
@@ -212,8 +207,8 @@ class Runner:
             "records": self._contents(settings["training"]["params_override"]),
             "start": start_content,
         }
-        folder = self.work_dir / "models" / f"{arm.name}.{seed}"
-        return Run(arm, seed, folder, start, values, config, settings)
+        folder = self.folder / "models" / f"{arm.name}.{seed}"
+        return Trial(arm, seed, folder, start, values, config, settings)
 
     @property
     def _mode(self) -> str:
@@ -240,106 +235,131 @@ class Runner:
             config = registry.load(arm.experiment, [], values, start and str(start))
         return values, config
 
-    def _describe(self, run: Run) -> None:
-        """Makes a run's folder an encoder directory without weights, for arms that start there."""
+    def _describe(self, trial: Trial) -> None:
+        """Makes a trial's folder an encoder directory without weights, for arms that start there.
+
+        Raises:
+          UserError: if another version of the study has begun the trial.
+        """
+        from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
         from official_cmlm.training.run import describe_run
         from official_cmlm.training.task import SentenceEncoderTask
 
-        path, settings = run.folder / _SETTINGS_NAME, {"training": run.settings["training"]}
-        if path.is_file():
-            check_same(str(run.folder), read_object(path), settings)
-            return
-        describe_run(run.config, SentenceEncoderTask(run.config.task), "train", str(run.folder))
-        write_json(path, settings)
+        training, scores = f"{trial.name}.training", f"{trial.name}.scores"
+        self._check_same(training, trial.settings["training"])
+        self._check_same(scores, trial.settings["scoring"], only_done=True)
+        if self.record(training) is None:
+            self.begin(training, trial.settings["training"])
+        if not EncoderDirectory.is_at(trial.folder):
+            task = SentenceEncoderTask(trial.config.task)
+            describe_run(trial.config, task, "train", str(trial.folder))
 
-    def execute(self, runs: list[Run]) -> None:
-        """Trains and scores each run that has no result yet.
+    def execute(self, trials: list[Trial]) -> None:
+        """Trains and scores each trial that has no result yet.
 
         Raises:
           UserError: if a training or its evaluation fails.
           Stopped: if a training was stopped.
         """
-        finished = read_results(self.study, self.work_dir)
-        for index, run in enumerate(runs, 1):
-            name = f"[{index}/{len(runs)}] {run.arm.name} seed {run.seed}"
-            if (run.arm.name, run.seed) in finished:
-                print(f"{name}: as before", flush=True)
-                continue
-            what = chains.length(run.config.trainer) if run.arm.train else "scored as it starts"
-            print(f"{name}: {run.arm.experiment}, {what}", flush=True)
-            began = time.monotonic()
-            with within(f"{run.arm.name} seed {run.seed}"):
-                training, validation = self._train(run) if run.arm.train else write_untrained(run)
-                scoring = self._score(run, validation)
-            seconds = round(time.monotonic() - began, 1)
-            result = Result(settings=run.settings, wall_seconds=seconds, **training, **scoring)
-            add_result(self.work_dir, run.name, result)
-            shown = [
-                f"{column.label} {column.text(value)}"
-                for column in self.study.scores.columns
-                if (value := column.value(result.scores)) is not None
-            ]
-            print(f"{name}: {', '.join(shown)}; {duration(seconds)}", flush=True)
+        for index, trial in enumerate(trials, 1):
+            title = f"[{index}/{len(trials)}] {trial.arm.name} seed {trial.seed}"
+            with within(f"{trial.arm.name} seed {trial.seed}"):
+                result = self._run(trial, title)
+            add_result(self.folder, trial.name, result)
 
-    def _train(self, run: Run) -> tuple[dict[str, Any], dict[str, float]]:
-        """Trains an arm, unless that is done; returns fields of its result and its validation."""
-        summary, validated = run.folder / SUMMARY_NAME, self.study.scores.validation
-        last = read_object(summary) if summary.is_file() else {}
-        is_validated = not validated or last.get("train_steps") in evaluated_steps(run.folder)
-        if not (last.get("completed") and is_validated):
-            if last:
-                # The next run writes its own summary; this one is kept.
-                number = len(list(run.folder.glob("train_summary.*.json")))
-                summary.rename(summary.with_suffix(f".{number}.json"))
-            stage = chains.Stage(run.name, run.arm.experiment, self._mode, (), run.overrides)
-            chains.run_experiment(stage, run.folder, run.start and str(run.start), self.call)
+    def _run(self, trial: Trial, title: str) -> Result:
+        training, scores = f"{trial.name}.training", f"{trial.name}.scores"
+        length = chains.length(trial.config.trainer) if trial.arm.train else "scored as it starts"
+
+        def train() -> dict[str, Any]:
+            # Scores of earlier weights would be wrong.
+            self.begin(scores, trial.settings["scoring"])
+            return self._train(trial) if trial.arm.train else write_untrained(trial)
+
+        trained = self.run_part(
+            training,
+            train,
+            title,
+            f"{trial.arm.experiment}, {length}",
+            key=trial.settings["training"],
+        )
+        scored = self.run_part(
+            scores,
+            lambda: self._score(trial, trained["validation"]),
+            f"{title}, scores",
+            ", ".join(self.study.scores.suites) or VALIDATION,
+            key=trial.settings["scoring"],
+        )
+        seconds = round(trained.pop("wall_seconds") + scored.pop("wall_seconds"), 1)
+        fields = {name: value for name, value in trained.items() if name != "validation"}
+        result = Result(settings=trial.settings, wall_seconds=seconds, **fields, **scored)
+        shown = [
+            f"{column.label} {column.text(value)}"
+            for column in self.study.scores.columns
+            if (value := column.value(result.scores)) is not None
+        ]
+        print(f"{title}: {', '.join(shown)}; {duration(result.wall_seconds)}", flush=True)
+        return result
+
+    def _train(self, trial: Trial) -> dict[str, Any]:
+        """Trains an arm; returns fields of its result and its `validation`."""
+        summary, is_validated = trial.folder / SUMMARY_NAME, self.study.scores.validation
+        if summary.is_file():
+            # The next run writes its own summary; this one stays.
+            number = len(list(trial.folder.glob("train_summary.*.json")))
+            summary.rename(summary.with_suffix(f".{number}.json"))
+        stage = chains.Stage(trial.name, trial.arm.experiment, self._mode, (), trial.overrides)
+        chains.train(self, stage, trial.folder, trial.start and str(trial.start))
         last = read_object(summary)
         # Only the training knows how many steps its epochs have.
         steps = last["train_steps"]
-        fields = {"devices": last["devices"], "versions": last["versions"]}
-        fields |= {"steps": steps, **total_counts(run.folder, steps)}
-        return fields, evaluated_steps(run.folder)[steps] if validated else {}
+        return {
+            "devices": last["devices"],
+            "versions": last["versions"],
+            "steps": steps,
+            **total_counts(trial.folder, steps),
+            "validation": evaluated_steps(trial.folder)[steps] if is_validated else {},
+        }
 
-    def _score(self, run: Run, validation: dict[str, float]) -> dict[str, Any]:
+    def _score(self, trial: Trial, validation: dict[str, float]) -> dict[str, Any]:
         """Scores an arm with `experiments.evaluate`; returns fields of its result."""
-        folder, wanted = self.work_dir / "evaluation" / run.name, self.study.scores
-        path, vector = folder / "results.json", run.arm.sentence_vector
-        found: dict[str, Any] = {}
-        if wanted.suites:
+        folder, scoring = self.folder / "evaluation" / trial.name, self.study.scores
+        path, suites = folder / "results.json", {}
+        if scoring.suites:
             path.unlink(missing_ok=True)
-            status = self._run(
-                "experiments.evaluate",
-                *(f"--encoder={run.folder}", f"--name={run.arm.title}"),
-                *(f"--data_dir={self.data_dir}", f"--output_dir={folder}"),
-                f"--suites={','.join(wanted.suites)}",
-                *(f"--set={setting}" for setting in wanted.set),
-                *([f"--sentence_vector={vector}"] if vector else []),
-            )
-            found = read_object(path)["suites"] if path.is_file() else {}
             # Tasks that no column needs may fail without their files.
-            if set(found) != set(wanted.suites):
-                raise UserError(f"its evaluation ended with status {status}; see above")
+            self.start(
+                "experiments.evaluate",
+                statuses=range(256),
+                encoder=trial.folder,
+                name=trial.arm.title,
+                data_dir=self.data_dir,
+                output_dir=folder,
+                suites=scoring.suites,
+                set=tuple(scoring.set),
+                sentence_vector=trial.arm.sentence_vector or None,
+            )
+            suites = read_object(path)["suites"] if path.is_file() else {}
+            if set(suites) != set(scoring.suites):
+                raise UserError("its evaluation did not end; see above")
             # The embeddings of so many texts take much space.
             shutil.rmtree(folder / "embeddings", ignore_errors=True)
         scores = {
             f"{name}/{score['task']}/{score['metric']}": score["value"]
-            for name, suite in found.items()
+            for name, suite in suites.items()
             for score in suite["scores"]
         }
-        for column in wanted.columns:
+        for column in scoring.columns:
             if not column.id.startswith(f"{VALIDATION}/") and column.value(scores) is None:
-                failed = [line for suite in found.values() for line in suite["failures"]]
+                failed = [line for suite in suites.values() for line in suite["failures"]]
                 raise UserError(f"no score {column.id}: {'; '.join(failed) or 'see above'}")
         return {
             "scores": scores | {f"{VALIDATION}/{key}": v for key, v in validation.items()},
-            "protocols": {name: suite["protocol"] for name, suite in found.items()},
+            "protocols": {name: suite["protocol"] for name, suite in suites.items()},
             "evaluation_files": {
-                k: v for suite in found.values() for k, v in suite["files"].items()
+                path: digest for suite in suites.values() for path, digest in suite["files"].items()
             },
         }
-
-    def _run(self, binary: str, *arguments: str) -> int:
-        return self.call([sys.executable, "-m", module_of(binary), *arguments])
 
 
 def _check_method(task: Any) -> None:
@@ -353,29 +373,23 @@ def _check_method(task: Any) -> None:
                 )
 
 
-def write_untrained(run: Run) -> tuple[dict[str, Any], dict[str, float]]:
-    """Writes the encoder that a training would start from; returns what `Runner._train` does."""
+def write_untrained(trial: Trial) -> dict[str, Any]:
+    """Writes the encoder that a training would start from; returns what a training does."""
     import tensorflow as tf
     import tf_keras
 
     from official_cmlm.training.run import describe_run
     from official_cmlm.training.task import SentenceEncoderTask
 
-    tf_keras.utils.set_random_seed(run.seed)
-    task = SentenceEncoderTask(run.config.task)
+    tf_keras.utils.set_random_seed(trial.seed)
+    task = SentenceEncoderTask(trial.config.task)
     model = task.build_model()
     task.initialize(model)
-    describe_run(run.config, task, "train", str(run.folder))
+    describe_run(trial.config, task, "train", str(trial.folder))
     # The objectives are saved too, because CMLM's projection gives another sentence vector.
-    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(run.folder / "ckpt"))
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(trial.folder / "ckpt"))
     counts = {"steps": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
-    return {**counts, "devices": [], "versions": versions()}, {}
-
-
-def _flag(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no{name}"
-    return f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+    return {**counts, "devices": [], "versions": versions(), "validation": {}}
 
 
 def _content(folder: Path) -> str:

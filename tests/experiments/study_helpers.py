@@ -12,7 +12,7 @@ import yaml
 
 from experiments import registry
 from experiments.study.definition import read_study
-from experiments.study.runs import Runner
+from experiments.study.runs import StudyRunner
 from official_cmlm.common.errors import Stopped
 from official_cmlm.encoding.encoders import open_encoder
 from official_cmlm.evaluation.report import driver
@@ -178,6 +178,7 @@ class InProcess:
         return 0
 
 
-def planned(study, data, work):
+def plan_trials(study, data, work):
     """Plans the runs of a study, whose records are there."""
-    return Runner(study, work, data).plan()
+    with StudyRunner(study, work, data) as runner:
+        return runner.plan_trials()

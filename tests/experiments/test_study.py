@@ -10,7 +10,7 @@ import pytest
 
 from experiments.study.definition import Column, expand, read_study, study_files
 from experiments.study.report import write_report
-from experiments.study.runs import Runner
+from experiments.study.runs import StudyRunner
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
@@ -94,7 +94,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
 def test_settings_are_checked_before_any_records(tmp_path, change, message):
     study = write_study(tmp_path, change)
     with pytest.raises(UserError, match=message):
-        Runner(study, tmp_path, tmp_path).check_settings()
+        StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
 @pytest.mark.parametrize("method", ["cmlm_cse", "diff_cse"])
@@ -112,7 +112,7 @@ def test_without_negatives_buckets_are_no_other_method(tmp_path, method):
         study = write_study(tmp_path, change)
         refused = pytest.raises(UserError, match=f"makes {method} another method")
         with refused if weight else contextlib.nullcontext():
-            Runner(study, tmp_path, tmp_path).check_settings()
+            StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
 def test_the_documented_study_is_one(tmp_path):
@@ -122,7 +122,7 @@ def test_the_documented_study_is_one(tmp_path):
     path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])
     study = read_study(str(path))
     assert [arm.name for arm in study.arms] == ["mlm", "cmlm", "cmlm_max"]
-    Runner(study, tmp_path, tmp_path).check_settings()
+    StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
 def test_a_paper_s_row_is_in_our_unit():
@@ -144,7 +144,7 @@ def test_the_projects_studies_are_read(name, tmp_path):
         config = EncoderConfig().replace(**values)
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(7995)))
         describe(str(start), config, WordPieceVocabulary(words, True, 100), 64, False)
-    Runner(study, Path("/work"), Path("/data"), start).check_settings()
+    StudyRunner(study, Path("/work"), Path("/data"), start).check_settings()
 
 
 def test_names_are_replaced_in_texts_alone():
@@ -157,7 +157,7 @@ def test_names_are_replaced_in_texts_alone():
 def test_an_unnamed_start_is_asked_for(tmp_path):
     study = write_study(tmp_path, change_at("arms", 0, "starts_from", "$start"))
     with pytest.raises(UserError, match="arm mlm: .*start is not known here; .*--start"):
-        Runner(study, tmp_path, tmp_path).check_settings()
+        StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 
 from experiments import registry
 from experiments.study.report import write_report
-from experiments.study.runs import Runner, write_untrained
+from experiments.study.runs import StudyRunner, write_untrained
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import Stopped, UserError
@@ -31,7 +31,7 @@ from tests.experiments.study_helpers import (
     STS_B,
     InProcess,
     change_at,
-    planned,
+    plan_trials,
     write_data,
     write_study,
 )
@@ -52,6 +52,11 @@ def _copy(work, folder, change):
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(results))
     return folder
+
+
+def _make_data(*arguments, **options):
+    with StudyRunner(*arguments, **options) as runner:
+        runner.make_data()
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def finished(tmp_path_factory, records_dir):
         for stop_at in (3, 3, None):
             calls.append(InProcess(records_dir, stop_at))
             with contextlib.suppress(Stopped):
-                Runner(study, work, data_folder, call=calls[-1]).run()
+                StudyRunner(study, work, data_folder, call=calls[-1]).run()
     return study, data_folder, work, calls, out.getvalue()
 
 
@@ -91,7 +96,7 @@ def test_a_stopped_study_goes_on_and_trains_nothing_twice(finished, records_dir)
     assert sorted(name for call in calls for name in call.scored) == EVERYTHING
     assert "[3/4] mlm seed 2" in printed
     again = InProcess(records_dir)
-    Runner(study, work, data_folder, call=again).run()
+    StudyRunner(study, work, data_folder, call=again).run()
     assert not (again.made or again.trained or again.scored)
 
 
@@ -197,48 +202,31 @@ def test_results_that_cannot_be_compared_are_named(finished, tmp_path, change, m
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "part", "message"),
     [
-        (
-            change_at("common", "trainer", "train_steps", 4),
-            r"results.json: mlm.1 was .*trainer.train_steps was 2, is 4.*folder in models",
-        ),
-        (
-            change_at("scores", "set", []),
-            r"results.json: mlm.1 was .*set was .*delete it there, or",
-        ),
+        (change_at("common", "trainer", "train_steps", 4), "training", "steps was 2, is 4"),
+        (change_at("scores", "set", []), "scores", "set was .*delete it there"),
         (
             change_at("arms", 0, "experiment", "demo"),
-            "experiment was .*mlm/english_base.*, is .*demo",
+            "training",
+            "was .*mlm/english_base.*, is .*demo",
         ),
     ],
 )
-def test_results_of_another_version_are_refused(finished, tmp_path, change, message):
+def test_results_of_another_version_are_refused(finished, tmp_path, change, part, message):
     """One line: which file, what differs, what to do. With --report_only too."""
     _, data_folder, work, *_ = finished
     study = write_study(tmp_path, change)
-    for refusing in (
-        lambda: planned(study, data_folder, work),
-        lambda: write_report(study, work, "tiny"),
-    ):
-        with pytest.raises(UserError, match=f"{message}.*--work_dir"):
-            refusing()
-
-
-def test_a_training_of_another_version_is_refused(finished, tmp_path):
-    """A folder without a result, trained under other settings, is not resumed."""
-    _, data_folder, work, *_ = finished
-    copied = tmp_path / "work"
-    shutil.copytree(work, copied, ignore=shutil.ignore_patterns("results.json", "evaluation"))
-    study = write_study(tmp_path, change_at("common", "trainer", "train_steps", 4))
-    with pytest.raises(UserError, match="models/mlm.1 was .*train_steps was 2, is 4.*delete it"):
-        planned(study, data_folder, copied)
+    with pytest.raises(UserError, match=f"parts/mlm.1.{part}.json was .*{message}.*--work_dir"):
+        plan_trials(study, data_folder, work)
+    with pytest.raises(UserError, match=f"results.json: mlm.1 was .*{message}.*--work_dir"):
+        write_report(study, work, "tiny")
 
 
 def test_settings_follow_contents_not_places(finished, tmp_path):
     """Moved folders, titles, columns and further arms change nothing; records and starts do."""
     study, data_folder, work, *_ = finished
-    settings = {run.name: run.settings for run in planned(study, data_folder, work)}
+    settings = {run.name: run.settings for run in plan_trials(study, data_folder, work)}
     moved = tmp_path / "elsewhere"
     shutil.copytree(work, moved)
     other = write_study(
@@ -249,22 +237,21 @@ def test_settings_follow_contents_not_places(finished, tmp_path):
         title="Other",
         seeds=[2, 1, 3],
     )
-    found = {run.name: run.settings for run in planned(other, data_folder, moved)}
+    found = {run.name: run.settings for run in plan_trials(other, data_folder, moved)}
     assert {name: found[name] for name in settings} == settings and len(found) == 9
     manifest = moved / "data" / "books" / "dataset.json"
     values = json.loads(manifest.read_text())
     values["counters"]["other"] = 1
     manifest.write_text(json.dumps(values))
-    with pytest.raises(UserError, match=r"results.json: mlm.1 was .*\(records.books was"):
-        planned(study, data_folder, moved)
-    (moved / "results.json").unlink()
-    with pytest.raises(UserError, match=r"mlm.1 was .*\(records.books was"):
-        planned(study, data_folder, moved)
+    with pytest.raises(UserError, match=r"mlm.1.training.json was .*\(records.books was"):
+        plan_trials(study, data_folder, moved)
     shutil.copy(work / "data" / "books" / "dataset.json", manifest)
     shutil.rmtree(moved / "models")
+    for part in (moved / "parts").glob("*.training.json"):
+        part.unlink()
     longer = {"params_override": {"trainer": {"train_steps": 4}}}
     other = write_study(tmp_path, lambda s: s["arms"][0].update(longer))
-    found = {run.name: run.settings["training"] for run in planned(other, data_folder, moved)}
+    found = {run.name: run.settings["training"] for run in plan_trials(other, data_folder, moved)}
     # The read-out itself is as it was; its start is another one.
     before = settings["readout.1"]["training"]
     assert found["readout.1"] == before | {"start": found["readout.1"]["start"]} != before
@@ -280,17 +267,17 @@ def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
         readout["params_override"]["task"]["objectives"] = {"quick_thought": own}
 
     study, work = write_study(tmp_path, change), tmp_path / "work"
-    runner = Runner(study, work, data, call=InProcess(records_dir))
-    runner.make_data()
-    found = {run.name: run for run in runner.plan()}
+    with StudyRunner(study, work, data, call=InProcess(records_dir)) as runner:
+        runner.make_data()
+        found = {run.name: run for run in runner.plan_trials()}
+        chosen = [[run.name for run in runner.plan_trials([name])] for name in ("mlm", "readout")]
     assert list(found) == ["mlm.1", "readout.1", "mlm.2", "readout.2"]
     for name, one in found.items():
         assert one.config.task.train_data.seed == int(name[-1]) == one.seed
         if own := one.config.task.objectives.quick_thought:
             assert own.train_data.seed == one.seed
             assert one.start == work / "models" / f"mlm.{one.seed}"
-    assert [run.name for run in runner.plan(["mlm"])] == ["mlm.1", "mlm.2"]
-    assert [run.name for run in runner.plan(["readout"])] == list(found)
+    assert chosen == [["mlm.1", "mlm.2"], list(found)]
 
 
 @pytest.mark.long
@@ -312,12 +299,10 @@ def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
 
     assert rest, "an epoch must end with one sentence, which two replicas leave out"
     study, call = write_study(tmp_path, change, seeds=[1]), InProcess(records_dir)
-    runner = Runner(study, tmp_path / "work", data, call=call)
+    runner = StudyRunner(study, tmp_path / "work", data, call=call)
+    # The vocabulary of the arm's start is not known then.
     runner.check_settings()
-    runner.make_data()
-    # Also where the vocabulary of the arm's start is not known yet.
-    runner.check_settings()
-    runner.execute(runner.plan())
+    runner.run()
     found = _results(tmp_path / "work")
     assert {name: one["steps"] for name, one in found.items()} == {"mlm.1": 3, "readout.1": 3}
 
@@ -331,26 +316,17 @@ def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
         return 1
 
     study = write_study(tmp_path)
-    with pytest.raises(UserError, match="data books: create_documents ended with status 1"):
-        Runner(study, work, data, call=fail).make_data()
-    runner = Runner(study, work, data, call=call)
-    runner.make_data()
-    runner.make_data()
+    with pytest.raises(
+        UserError, match="data books: data_prep.create_documents ended with status 1"
+    ):
+        _make_data(study, work, data, call=fail)
+    for _ in range(2):
+        _make_data(study, work, data, call=call)
     assert len(call.made) == 2
     other = write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True))
-    with pytest.raises(UserError, match=r"books was made by another version.*flags.keep_text was"):
-        Runner(other, work, data).make_data()
-
-
-def test_a_folder_that_no_study_has_begun_stays(tmp_path, data, records_dir):
-    thesis = tmp_path / "work" / "data" / "books" / "thesis.txt"
-    thesis.parent.mkdir(parents=True)
-    thesis.write_text("years")
-    runner = Runner(write_study(tmp_path), tmp_path / "work", data, call=InProcess(records_dir))
-    for _ in range(2):
-        with pytest.raises(UserError, match="data/books: exists, and no study has begun it; move"):
-            runner.make_data()
-    assert thesis.read_text() == "years"
+    message = r"data.books.json was made by another version.*flags.keep_text was"
+    with pytest.raises(UserError, match=message):
+        _make_data(other, work, data)
 
 
 def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
@@ -367,22 +343,22 @@ def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
 
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word)
         WordPieceVocabulary(words, True, 100).save(tmp_path)
-        Runner(study, tmp_path / "work", data, tmp_path, call).make_data()
+        _make_data(study, tmp_path / "work", data, tmp_path, call)
 
     make("cat")
     assert {"--keep_text", f"--input={tmp_path}/work/data/books"} <= set(commands[1])
     make("cat")
     assert len(commands) == 2
-    with pytest.raises(UserError, match="more was made .*reads.start was"):
+    with pytest.raises(UserError, match="more.json was made .*reads.start was"):
         make("dog")
     (tmp_path / "work" / "data" / "books" / "dataset.json").write_text("{}")
-    with pytest.raises(UserError, match="more was made .*reads.books was"):
+    with pytest.raises(UserError, match="more.json was made .*reads.books was"):
         make("cat")
 
 
 def test_missing_evaluation_files_are_named_before_the_first_step(tmp_path, data):
     """Files that no column needs may be missing."""
-    runner = Runner(write_study(tmp_path), tmp_path / "work", data)
+    runner = StudyRunner(write_study(tmp_path), tmp_path / "work", data)
     runner.check_evaluation()
     (data / STS_B).unlink()
     with pytest.raises(UserError, match="column sts/STS-B/spearman: cannot be scored: STS-B: "):
@@ -419,7 +395,7 @@ def test_a_killed_study_goes_on(tmp_path, vocabulary):
     assert "data books: as before" in done.stdout and "study.md" in done.stdout
     found = _results(work)
     assert sorted(found) == EVERYTHING
-    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()].count("as before") == 3
+    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()].count("as before") == 5
     assert all(found[name]["examples"] > 0 for name in ("mlm.1", "mlm.2"))
     again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert again.stdout.count("as before") == 5
+    assert again.stdout.count("as before") == 9
