@@ -1,9 +1,7 @@
 """A cache of embeddings, in memory and on disk: no text is embedded twice."""
 
-import contextlib
 import functools
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,21 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import atomic_write_text, locked
+from official_cmlm.common.files import atomic_write, read_array, remove_unfinished, write_array
 from official_cmlm.evaluation.encoder import Encode, EncoderError, FineTune, Role, checked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
 # Texts per call of the encoder and per worker; a killed run loses at most this much work.
 _CHUNK = 2048
+_ADVICE = "delete it, and its texts are embedded again"
 
 
 class CachedEncoder:
     """An encoder that embeds no text twice; with a folder, not even across runs.
 
-    The store consists of two append-only files: hashes of texts, and their vectors, row by row. An
-    incomplete last row, left by a killed run or a full disk, is cut off. The folder is locked: one
-    run at a time uses it.
+    The folder has a file for each call of the encoder, an array of (hash of a text, its vector),
+    which is there as a whole or not at all. One process at a time uses it.
 
     >>> calls = []
     >>> def encode(texts):
@@ -63,7 +61,7 @@ class CachedEncoder:
             2,048 texts for each process. Default 1.
 
         Raises:
-          UserError: if the folder's files are invalid, or another run uses them.
+          UserError: if a file of the folder is damaged.
         """
         roles = roles or {}
         self._encode = {"": checked(encode)}
@@ -76,42 +74,43 @@ class CachedEncoder:
         self.fine_tune = fine_tune
         self._chunk = _CHUNK * workers
         self._folder = folder
-        self._lock = contextlib.ExitStack()
+        # Hash of a text -> its row; rows are counted over all chunks.
         self._rows: dict[bytes, int] = {}
-        self._vectors = np.zeros([0, 0], np.float32)
+        self._chunks: list[np.ndarray] = []
         self.seconds = 0.0
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            refusal = (
-                f"{folder}: another run uses these embeddings; wait for it, or set another "
-                "--output_dir"
-            )
-            self._lock.enter_context(locked(folder / "lock", refusal))
-            self._load(folder)
+            remove_unfinished(folder)
+            while (path := self._path(len(self._chunks))).exists():
+                chunk = read_array(path, _ADVICE, mapped=True)
+                if chunk.dtype.names != ("key", "vector") or chunk.ndim != 1:
+                    raise UserError(f"{path}: not an array of embeddings; {_ADVICE}")
+                self._extend(chunk)
 
-    def close(self) -> None:
-        """Unlocks the folder for other runs."""
-        self._lock.close()
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:06d}.npy"
 
     @property
     def constant(self) -> bool:
         """Whether there are vectors of two texts or more, and all of them are equal."""
-        # The first rows of most encoders differ, and then no others are compared.
-        parts = (self._vectors[:64], self._vectors)
-        return len(self._rows) > 1 and all((part == self._vectors[0]).all() for part in parts)
+        if len(self._rows) < 2:
+            return False
+        first = self._chunks[0]["vector"][0]
+        return all((chunk["vector"] == first).all() for chunk in self._chunks)
 
     @property
     def dimension(self) -> int | None:
         """Width of the vectors; None before the first one."""
-        return self._vectors.shape[1] if self._rows else None
+        return self._chunks[0]["vector"].shape[1] if self._chunks else None
 
-    def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
+    def prepare(self, texts_by_role: Iterable[tuple[str, Iterable[str]]]) -> None:
         """Embeds texts that later calls will ask for, all together, so that batches are full.
 
-        `wanted` has pairs of a role, "" for none, and its texts.
+        Args:
+          texts_by_role: pairs of a role, "" for none, and its texts.
         """
         by_role: dict[str, dict[bytes, str]] = {}
-        for role, texts in wanted:
+        for role, texts in texts_by_role:
             new = by_role.setdefault(role, {})
             new |= {key: text for text in texts if (key := _key(text, role)) not in self._rows}
         total = sum(map(len, by_role.values()))
@@ -122,9 +121,9 @@ class CachedEncoder:
             # estimated too low.
             order = sorted(new, key=lambda key, new=new: -len(new[key]))
             for start in range(0, len(order), self._chunk):
-                chunk = order[start : start + self._chunk]
-                self._add(chunk, self._encode[role]([new[key] for key in chunk]))
-                report(len(chunk))
+                keys = order[start : start + self._chunk]
+                self._add(keys, self._encode[role]([new[key] for key in keys]))
+                report(len(keys))
         self.seconds += time.monotonic() - began
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -134,65 +133,36 @@ class CachedEncoder:
     def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts of a role; the name "" stands for none."""
         self.prepare([(role, texts)])
-        keys = [_key(text, role) for text in texts]
-        if not keys:
-            width = self.dimension or self._encode[role]([""]).shape[1]
-            return np.zeros([0, width], np.float32)
-        return np.array(self._vectors[[self._rows[key] for key in keys]])
+        width = self.dimension or self._encode[role]([""]).shape[1]
+        vectors = np.zeros([len(texts), width], np.float32)
+        rows = np.array([self._rows[_key(text, role)] for text in texts], np.int64)
+        starts = np.cumsum([0, *map(len, self._chunks)])
+        numbers = np.searchsorted(starts, rows, "right") - 1
+        for number in np.unique(numbers):
+            here = numbers == number
+            vectors[here] = self._chunks[number]["vector"][rows[here] - starts[number]]
+        return vectors
 
     def _add(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        rows, width = len(self._rows), vectors.shape[1]
-        if rows and width != self.dimension:
+        width = vectors.shape[1]
+        if width != (self.dimension or width):
             raise EncoderError(
                 f"the encoder returned vectors of width {width}, the stored ones have "
                 f"{self.dimension}; delete the stored embeddings"
             )
-        if self._folder is None:
-            vectors = np.concatenate([self._vectors, vectors]) if rows else vectors
-        else:
-            if not rows:
-                atomic_write_text(self._folder / "width", str(width))
-            # Vectors are written first: a vector without its hash is ignored, a hash without its
-            # vector is not.
-            for name, size, content in (
-                ("vectors.f32", 4 * width, vectors.tobytes()),
-                ("names.bin", _KEY_BYTES, b"".join(keys)),
-            ):
-                path = self._folder / name
-                path.touch()
-                # Bytes that an interrupted write left after the known rows are cut off.
-                os.truncate(path, rows * size)
-                with path.open("ab") as file:
-                    file.write(content)
-            vectors = np.memmap(self._folder / "vectors.f32", np.float32, "r").reshape(-1, width)
-        self._extend(keys, vectors)
+        kind = np.dtype([("key", f"V{_KEY_BYTES}"), ("vector", np.float32, (width,))])
+        chunk = np.empty(len(keys), kind)
+        chunk["key"], chunk["vector"] = np.array(keys, f"V{_KEY_BYTES}"), vectors
+        if self._folder is not None:
+            path = self._path(len(self._chunks))
+            with atomic_write(path) as file:
+                write_array(file, chunk)
+            chunk = read_array(path, _ADVICE, mapped=True)
+        self._extend(chunk)
 
-    def _extend(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        """Takes all vectors, of which the last have these keys."""
-        self._vectors = vectors
-        self._rows.update(zip(keys, range(len(self._rows), len(vectors))))
-
-    def _load(self, folder: Path) -> None:
-        files = width_file, vectors, names = [
-            folder / name for name in ("width", "vectors.f32", "names.bin")
-        ]
-        if not all(path.exists() for path in files):
-            for path in files:
-                path.unlink(missing_ok=True)
-            return
-        try:
-            width = int(width_file.read_text())
-        except ValueError:
-            width = 0
-        if width < 1:
-            raise UserError(f"{width_file}: not a vector width; delete the folder {folder}")
-        rows = min(vectors.stat().st_size // (4 * width), names.stat().st_size // _KEY_BYTES)
-        os.truncate(vectors, rows * 4 * width)
-        os.truncate(names, rows * _KEY_BYTES)
-        if rows:
-            hashes = names.read_bytes()
-            keys = [hashes[i : i + _KEY_BYTES] for i in range(0, len(hashes), _KEY_BYTES)]
-            self._extend(keys, np.memmap(vectors, np.float32, "r").reshape(-1, width))
+    def _extend(self, chunk: np.ndarray) -> None:
+        self._rows.update(zip(chunk["key"].tolist(), range(len(self._rows), 1 << 62)))
+        self._chunks.append(chunk)
 
 
 def _key(text: str, role: str = "") -> bytes:
