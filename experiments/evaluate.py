@@ -100,10 +100,11 @@ def main(argv: list[str]) -> int:
     cli.import_modules()
     from official_cmlm.encoding.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver, tables
+    from official_cmlm.evaluation.report.results import read_compared
 
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
-    compare = driver.read_compared(FLAGS.compare)
+    compare = read_compared(FLAGS.compare)
     paths = by_language(FLAGS.encoder)
     given = ("precision", "pooling", "sentence_vector", "layer", "backend", "device", "revision")
     chosen = {name: FLAGS[name].value for name in given}

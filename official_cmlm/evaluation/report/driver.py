@@ -7,7 +7,6 @@ import functools
 import hashlib
 import importlib.metadata
 import json
-import math
 import sys
 import time
 import traceback
@@ -20,13 +19,13 @@ import yaml
 
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import atomic_write_text, locked, read_object, write_json
+from official_cmlm.common.files import atomic_write_text, write_json
+from official_cmlm.common.job import PARTS, Job
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoder import Encode, LanguageEncoders, OpenedEncoder, prepare
 from official_cmlm.evaluation.report import predictions
-from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 from official_cmlm.evaluation.scores import (
     Missing,
     MissingData,
@@ -65,54 +64,6 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
     return {name: suites.options(name, values[name]) for name in names}
 
 
-def read_results(path: Path, remedy: str = "") -> dict[str, Any]:
-    """Reads a `results.json`, and adds its `folder`.
-
-    Raises:
-      UserError: if it is missing or has another format; `remedy` ends the message.
-    """
-    from official_cmlm.evaluation.report.html_report import html_report
-    from official_cmlm.evaluation.report.tables import markdown
-
-    results = read_object(path, remedy or "name a results.json of experiments.evaluate")
-    try:
-        suites_found = list(results["suites"].values())
-        numbers = [score["value"] for suite in suites_found for score in suite["scores"]]
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("a score is not a number")
-        if not math.isfinite(sum(suite["seconds"] for suite in suites_found)):
-            raise ValueError("a duration is not a number")
-        # Results that can be rendered alone can be rendered beside others, after hours of scoring.
-        markdown(results)
-        html_report(results)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else error
-        raise UserError(
-            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]})"
-            + (remedy and f"; {remedy}")
-        ) from None
-    return results | {"folder": str(path.parent)}
-
-
-def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
-    """Reads the results that `--compare` names: paths, each perhaps several between commas.
-
-    Raises:
-      UserError: for a file that cannot be read, or more than fit into a report.
-    """
-    paths = []
-    for value in filter(str.strip, values):
-        # A comma may also be part of a name.
-        paths += [value] if Path(value).expanduser().exists() else value.split(",")
-    paths = [path.strip() for path in paths if path.strip()]
-    if len(paths) >= MAX_ENCODERS:
-        raise UserError(
-            f"--compare: {len(paths)} results; a report shows {MAX_ENCODERS} encoders, so name "
-            f"{MAX_ENCODERS - 1} at most"
-        )
-    return [read_results(Path(path).expanduser()) for path in paths]
-
-
 def run(
     encoder: OpenedEncoder | Mapping[str, OpenedEncoder],
     path: str,
@@ -148,21 +99,16 @@ def run(
       The content of `results.json`, but for suites that have no score now the result of this run.
 
     Raises:
-      UserError: if the data folder is missing, `results.json` has another format, or another
-        evaluation writes into `output_dir`.
+      UserError: if the data folder is missing, `output_dir` holds other files, or another
+        evaluation writes there.
     """
     if not options:
         raise UserError("no suite to run; --suites=? lists them")
     DataFolder(data_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
     fingerprint = _fingerprint(encoders)
-    refused = {}
-    with contextlib.ExitStack() as stack:
-        # Each of two runs at the same time would write the suites that it found at its start.
-        refusal = f"{output_dir}: another evaluation writes here; set another --output_dir"
-        stack.enter_context(locked(output_dir / "lock", refusal))
-        known = _earlier_suites(output_dir / "results.json", fingerprint)
+    with Job(output_dir, {"job": "evaluation"}, remedy="set another --output_dir") as job:
+        known = _earlier_suites(job, fingerprint)
         results: dict[str, Any] = {
             "encoder": {
                 "name": name,
@@ -176,89 +122,50 @@ def run(
             "seconds": 0.0,
             "suites": known,
         }
-        single = encoders.get("")
+        encoders_of_suites = (encoders.get(""), () if "" in encoders else tuple(encoders))
         runs = {
             suite: SuiteRun(
-                *(suite, data_dir, options[suite], strict, single),
-                () if single else tuple(encoders),
-                _TrainedTasks(
-                    output_dir / "tasks" / f"{suite}.json",
-                    f"{fingerprint} {_code()}",
-                    options[suite],
-                ),
-                output_dir if save_predictions else None,
+                *(suite, data_dir, chosen, strict, *encoders_of_suites),
+                *(job, fingerprint, save_predictions),
             )
-            for suite in options
+            for suite, chosen in options.items()
         }
-        # Languages may share an encoder, and its store can be opened once.
-        stores = {
-            one.fingerprint: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
-            for one in {one.fingerprint: one for one in encoders.values()}.values()
-        }
-        cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
-        first = next(iter(cached.values()))
-        encode = first if single else LanguageEncoders(cached)
+        encode, stores = _open_stores(encoders, output_dir)
         print(f"reading the texts of {', '.join(runs)} …", file=sys.stderr)
-        for suite in options:
-            runs[suite].read()
-            if runs[suite].is_unchanged(known.get(suite, {})):
+        for suite, suite_run in runs.items():
+            suite_run.read()
+            if suite_run.is_done:
                 print(f"{suite}: unchanged, the earlier results are kept", file=sys.stderr)
-                del runs[suite]
         # A faulty encoder fails again in the suites, which report it.
         with contextlib.suppress(UserError):
             prepare(encode, _texts_of(runs.values()))
-        stack.callback(lambda: _write_reports(results, output_dir, compare))
-        for suite in options:
-            if suite in runs:
-                suite_run = runs.pop(suite)
-                found = suite_run.score(encode)
-                for place, content in suite_run.report.documents.items():
-                    write_json(output_dir / place, content)
-                has_earlier = bool(known.get(suite, {}).get("scores"))
-                kept = refused if has_earlier and not found["scores"] else known
-                kept[suite] = found
-            results["encoder"]["dimension"] = first.dimension
-            # This is the duration of all scores, except for embedding in earlier runs.
-            embedding = sum(store.seconds for store in stores.values())
-            results["embedding_seconds"] = round(embedding, 1)
-            suites_took = sum(one["seconds"] for one in known.values())
-            results["seconds"] = round(suites_took + embedding, 1)
-            # Results are written before the comparison, whose faults must not lose the suite.
-            write_json(output_dir / "results.json", results)
-            for other in compare if suite in known else ():
-                predictions.add_differences(suite, known[suite], output_dir, other)
+        unscored = {}
+        try:
+            for suite, suite_run in runs.items():
+                if not suite_run.is_done:
+                    scored = suite_run.score(encode)
+                    for place, content in suite_run.report.documents.items():
+                        write_json(output_dir / place, content)
+                    if scored["scores"] or not known.get(suite, {}).get("scores"):
+                        known[suite] = scored
+                        suite_run.store(scored)
+                    else:
+                        unscored[suite] = scored
+                results["encoder"]["dimension"] = next(iter(stores)).dimension
+                # This is the duration of all scores, except for embedding in earlier runs.
+                embedding = sum(store.seconds for store in stores)
+                suites_took = sum(one["seconds"] for one in known.values())
+                results["embedding_seconds"] = round(embedding, 1)
+                results["seconds"] = round(suites_took + embedding, 1)
+                # Results are written before the comparison, whose faults must not lose the suite.
                 write_json(output_dir / "results.json", results)
-    return results | {"suites": known | refused}
-
-
-def _earlier_suites(path: Path, fingerprint: str) -> dict[str, Any]:
-    """Returns the suites of earlier runs of the same encoder."""
-    if not path.exists():
-        return {}
-    earlier = read_results(path, "remove it, or set another --output_dir")
-    if earlier["encoder"]["fingerprint"] != fingerprint:
-        print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
-        return {}
-    return earlier["suites"]
-
-
-def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
-    """Returns an encoder's own fingerprint, or a common one of all languages' encoders."""
-    if "" in encoders:
-        return encoders[""].fingerprint
-    each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
-    return hashlib.sha256(each.encode()).hexdigest()[:16]
-
-
-def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
-    return CachedEncoder(
-        encoder.encode,
-        output_dir / "embeddings" / encoder.fingerprint,
-        lambda total: progress.counter(total, "text", "encode"),
-        encoder.fine_tune,
-        encoder.roles,
-        encoder.workers,
-    )
+                for other in compare if suite in known else ():
+                    predictions.add_differences(suite, known[suite], output_dir, other)
+                    suite_run.store(known[suite])
+                    write_json(output_dir / "results.json", results)
+        finally:
+            _write_reports(results, output_dir, compare)
+    return results | {"suites": known | unscored}
 
 
 def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
@@ -270,48 +177,45 @@ def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
     return found
 
 
-class _TrainedTasks:
-    """The file of the tasks of a suite that earlier runs have trained.
+def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
+    """Returns an encoder's own fingerprint, or a common one of all languages' encoders."""
+    if "" in encoders:
+        return encoders[""].fingerprint
+    each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
+    return hashlib.sha256(each.encode()).hexdigest()[:16]
 
-    Scores depend on `key`, the task's files and the options that its `trained_by` names.
-    """
 
-    def __init__(self, path: Path, key: str, options: Any) -> None:
-        self._path, self._key, self._options = path, key, dataclasses.asdict(options)
-        self._tasks = {}
-        with contextlib.suppress(OSError, RecursionError, ValueError):
-            found = json.loads(path.read_text(encoding="utf-8"))
-            self._tasks = found if isinstance(found, dict) else {}
+def _earlier_suites(job: Job, fingerprint: str) -> dict[str, Any]:
+    """Returns the suites that earlier runs have scored with the same encoder."""
+    names = sorted(path.stem for path in (job.folder / PARTS).glob("*.json"))
+    # Names of trained tasks have a point.
+    records = {name: job.record(name) for name in names if "." not in name}
+    found = {
+        name: record["result"] for name, record in records.items() if record["key"] == fingerprint
+    }
+    if records.keys() - found.keys():
+        print(f"{job.folder}: results of another encoder are left out", file=sys.stderr)
+    return found
 
-    def _key_of(self, task: Task) -> str:
-        used = {name: self._options[name] for name in task.trained_by}
-        return json.dumps([self._key, used, task.files], sort_keys=True)
 
-    def restore(self, task: Task, report: SuiteReport, lengths: TextLengths) -> bool:
-        """Adds an unchanged task's stored scores; returns False if they are absent or damaged."""
-        try:
-            found = self._tasks[task.name]
-            if found["key"] != self._key_of(task):
-                return False
-            scores = [Score(**score) for score in found["scores"]]
-            cut = found["cut"] and TaskLengths(**found["cut"])
-            if not scores or not all(math.isfinite(score.value) for score in scores):
-                return False
-        except (KeyError, TypeError):
-            return False
-        report.scores += scores
-        if cut:
-            lengths.tasks[task.name] = cut
-        return True
-
-    def keep(self, task: Task, scores: Sequence[Score], cut: TaskLengths | None) -> None:
-        """Writes the scores of a task into the file."""
-        self._tasks[task.name] = {
-            "key": self._key_of(task),
-            "scores": [dataclasses.asdict(score) for score in scores],
-            "cut": cut and dataclasses.asdict(cut),
-        }
-        write_json(self._path, self._tasks)
+def _open_stores(
+    encoders: Mapping[str, OpenedEncoder], output_dir: Path
+) -> tuple[Encode, list[CachedEncoder]]:
+    """Returns the encoder of all suites, which stores vectors, and the stores behind it."""
+    # Languages may share an encoder, and so its store.
+    stores = {
+        encoder.fingerprint: CachedEncoder(
+            encoder.encode,
+            output_dir / "embeddings" / encoder.fingerprint,
+            lambda total: progress.counter(total, "text", "encode"),
+            encoder.fine_tune,
+            encoder.roles,
+            encoder.workers,
+        )
+        for encoder in {one.fingerprint: one for one in encoders.values()}.values()
+    }
+    cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
+    return cached.get("") or LanguageEncoders(cached), list(stores.values())
 
 
 class SuiteRun:
@@ -322,6 +226,7 @@ class SuiteRun:
     Attributes:
       tasks: tasks that were read and not scored yet.
       report: collects the results.
+      is_done: whether an earlier run of the job has scored the suite; known after `read`.
     """
 
     def __init__(
@@ -332,8 +237,9 @@ class SuiteRun:
         strict: bool = False,
         encoder: OpenedEncoder | None = None,
         encoder_languages: tuple[str, ...] = (),
-        trained: _TrainedTasks | None = None,
-        predictions_in: Path | None = None,
+        job: Job | None = None,
+        fingerprint: str = "",
+        save_predictions: bool = False,
     ) -> None:
         """Prepares a run of a suite on a folder of data; see `run`.
 
@@ -342,45 +248,55 @@ class SuiteRun:
           encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded
             and how many it cut. Default: they are not counted.
           encoder_languages: languages, if each has its own encoder.
-          trained: has the tasks that earlier runs have trained. Default: all are trained.
-          predictions_in: folder for the predictions of pairs. Default: they are not written.
+          job: the parts of its folder are the suites, and the tasks that are trained. Default: all
+            is computed, and nothing is stored.
+          fingerprint: of the encoder, for the job.
+          save_predictions: see `run`; needs a job.
         """
-        self._name, self._options, self._trained = name, options, trained
-        self._predictions_in = predictions_in
-        self._module = suites.suite(name)
-        self._data = DataFolder(data_dir, strict)
+        self._name, self._module = name, suites.suite(name)
+        self._data, self._options = DataFolder(data_dir, strict), options
+        self._job, self._fingerprint = job, fingerprint
+        self._predictions_in = job.folder if job and save_predictions else None
         self._lengths = TextLengths(encoder)
         self.report = SuiteReport(
             encoder=encoder,
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._key = f"{_code()} strict={strict}"
+        self._code = f"{_code()} strict={strict}"
         package = self._module.RESULTS.package
         # A package that is not installed is an error of its suite.
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            self._key += f" version={importlib.metadata.version(package)}" if package else ""
-        self._seconds = 0.0
+            self._code += f" version={importlib.metadata.version(package)}" if package else ""
+        self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 
     def read(self) -> None:
-        """Reads the files of the tasks."""
+        """Reads the files of the tasks, unless an earlier run has scored them as they are."""
         began = time.monotonic()
-        found = self._module.tasks(self._data, self._options, self.report)
-        self.tasks = read_tasks(found, self._data.files)
+        tasks = self._module.tasks(self._data, self._options, self.report)
+        self.tasks = read_tasks(tasks, self._data.files)
         self._seconds += time.monotonic() - began
+        earlier = self._job and self._job.result(self._name, self._fingerprint)
+        self.is_done = bool(earlier) and self._is_complete(earlier)
+        if self.is_done:
+            self.tasks.clear()
 
-    def is_unchanged(self, earlier: dict[str, Any]) -> bool:
-        """Returns whether earlier results are complete, and of the same options, code and files.
+    def _is_complete(self, results: dict[str, Any]) -> bool:
+        """Returns whether earlier results are whole, and of the same options, code and files.
 
-        They are incomplete without the predictions that this run is to write.
+        They are not whole without the predictions that this run is to write.
         """
         has_intervals = any(metric.statistic for metric in self._module.RESULTS.metrics)
-        if self._predictions_in and has_intervals and not earlier.get("predictions"):
+        if self._predictions_in and has_intervals and not results["predictions"]:
             return False
         options = json.loads(json.dumps(dataclasses.asdict(self._options)))
-        now = {"key": self._key, "options": options, "files": self._data.files, "failures": []}
-        return bool(earlier.get("scores")) and all(earlier.get(name) == now[name] for name in now)
+        now = {"key": self._code, "options": options, "files": self._data.files, "failures": []}
+        return bool(results["scores"]) and all(results[name] == now[name] for name in now)
+
+    def store(self, results: dict[str, Any]) -> None:
+        """Notes the results of `score` for later runs."""
+        self._job.store(self._name, results, self._fingerprint)
 
     def score(self, encode: Encode) -> dict[str, Any]:
         """Scores the tasks; returns the suite's part of `results.json`."""
@@ -410,7 +326,7 @@ class SuiteRun:
         # The suite's duration has no embedding, which is counted for all suites together.
         embedding = getattr(encode, "seconds", 0.0) - embedding
         return {
-            "key": self._key,
+            "key": self._code,
             "predictions": self._predictions_in is not None,
             "protocol": self._module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
             "options": dataclasses.asdict(self._options),
@@ -427,18 +343,30 @@ class SuiteRun:
         }
 
     def _score(self, task: Task, encode: Encode) -> None:
-        """Scores a task, or adds its stored scores if it has been trained before."""
+        """Scores a task, or adds its stored scores if an earlier run has trained it."""
         report, lengths = self.report, self._lengths
-        trained = self._trained if task.trained_by else None
-        if trained and trained.restore(task, report, lengths):
+        part, is_stored = f"{self._name}.{task.name}", bool(task.trained_by and self._job)
+        if is_stored and (earlier := self._job.result(part, self._task_key(task))):
+            report.scores += [Score(**score) for score in earlier["scores"]]
+            if earlier["cut"]:
+                lengths.tasks[task.name] = TaskLengths(**earlier["cut"])
             return
         before = len(report.scores)
         encode = task.encoder_of(encode)
         prepare(encode, task.texts())
         task.score(encode, report)
         lengths.add(task.name, task.texts())
-        if trained:
-            trained.keep(task, report.scores[before:], lengths.tasks.get(task.name))
+        if is_stored:
+            scores = [dataclasses.asdict(score) for score in report.scores[before:]]
+            cut = lengths.tasks.get(task.name)
+            result = {"scores": scores, "cut": cut and dataclasses.asdict(cut)}
+            self._job.store(part, result, self._task_key(task))
+
+    def _task_key(self, task: Task) -> dict[str, Any]:
+        """All that the scores of a trained task depend on."""
+        options = {name: getattr(self._options, name) for name in task.trained_by}
+        key = {"encoder": self._fingerprint, "code": _code()}
+        return key | {"options": options, "files": task.files}
 
 
 def check_data(name: str, data_dir: Path, options: Any) -> list[str]:

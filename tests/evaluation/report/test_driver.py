@@ -15,10 +15,11 @@ from absl.testing import flagsaver
 
 from experiments import evaluate
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.job import Job
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoder import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
-from official_cmlm.evaluation.scores import Score, SuiteReport, TextLengths
+from official_cmlm.evaluation.report.results import read_compared
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
 from tests.evaluation.report.test_tables import results, score, suite
@@ -224,36 +225,6 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda task: [],
-        lambda task: {"MR": 1},
-        lambda task: {"MR": {"scores": []}},
-        lambda task: {"MR": task | {"scores": [{"task": "MR"}]}},
-        lambda task: {"MR": task | {"scores": []}},
-        lambda task: {"MR": task | {"scores": [task["scores"][0] | {"value": "abc"}]}},
-        lambda task: {"MR": task | {"cut": {"x": 1}}},
-    ],
-)
-def test_a_damaged_file_of_trained_tasks(tmp_path, damage):
-    """Its task is trained again, and nothing of it is in the report."""
-    task = mock.Mock(trained_by=(), files={})
-    task.name = "MR"
-    path, options = tmp_path / "tasks.json", driver.parse_options(["senteval"], ())["senteval"]
-    scores = [Score("MR", "accuracy", 50.0, 2)]
-    driver._TrainedTasks(path, "key", options).keep(task, scores, None)
-    report, lengths = SuiteReport(), TextLengths(None)
-    assert driver._TrainedTasks(path, "key", options).restore(task, report, lengths)
-    assert report.scores == scores
-    path.write_text(json.dumps(damage(json.loads(path.read_text())["MR"])))
-    trained = driver._TrainedTasks(path, "key", options)
-    assert not trained.restore(task, report, lengths)
-    assert report.scores == scores and not lengths.tasks
-    trained.keep(task, scores, None)
-    assert driver._TrainedTasks(path, "key", options).restore(task, report, lengths)
-
-
-@pytest.mark.parametrize(
     "content",
     [
         [1],
@@ -265,40 +236,40 @@ def test_a_damaged_file_of_trained_tasks(tmp_path, damage):
         results(sts=suite(score("STS12", "spearman", float("nan")))),
     ],
 )
-def test_damaged_earlier_results(tmp_path, content):
-    """They are refused in one line that says what to do, and are left as they are."""
+def test_damaged_results_are_not_compared(tmp_path, content):
+    """They are refused in one line, before hours of scoring."""
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        UserError, match=r"results\.json: (must hold an object|not a results\.json)"
+    ):
+        read_compared([str(path)])
+
+
+def test_results_of_another_origin_stay(data, tmp_path):
+    """A folder that no evaluation has begun may hold anybody's results."""
     path = tmp_path / "out/results.json"
-    toy.write(path, [text := json.dumps(content)])
-    (tmp_path / "data").mkdir()
-    message = r"(must hold an object|not a results\.json .*); remove it, or set another"
-    with pytest.raises(UserError, match=message):
-        _run(toy.encode, tmp_path / "data", path.parent, suites=("sts",))
-    assert path.read_text() == f"{text}\n"
+    toy.write(path, ["{}"])
+    with pytest.raises(UserError, match="holds other files .results.json.; name another output"):
+        _run(toy.encode, data, path.parent, suites=("sts",))
+    assert path.read_text() == "{}\n"
 
 
 def test_another_version_of_a_package_repeats_its_suite(tmp_path):
     """It may compute other scores."""
 
-    def run(name, version):
-        options = driver.parse_options([name], ())[name]
-        with mock.patch("importlib.metadata.version", lambda package: version):
-            return driver.SuiteRun(name, tmp_path, options)
+    with Job(tmp_path / "out", {}) as job:
 
-    found = run("mteb", "1").score(toy.encode) | {"scores": [1], "failures": []}
-    assert run("mteb", "1").is_unchanged(found)
-    assert not run("mteb", "2").is_unchanged(found)
+        def read(name, version):
+            options = driver.parse_options([name], ())[name]
+            with mock.patch("importlib.metadata.version", lambda package: version):
+                suite_run = driver.SuiteRun(name, tmp_path, options, job=job)
+            suite_run.read()
+            return suite_run
 
-
-def test_one_run_at_a_time_writes_into_a_folder(data, tmp_path):
-    """Another one would lose the suites of the first; it is refused before it reads them."""
-
-    def encode(texts):
-        with pytest.raises(UserError, match="another evaluation writes here"):
-            _run(toy.encode, data, tmp_path / "out", suites=("tatoeba",))
-        return toy.encode(texts)
-
-    suites = _run(encode, data, tmp_path / "out", ("sts.subsets=false",), ("sts",))["suites"]
-    assert suites["sts"]["scores"] and not (tmp_path / "out/lock").exists()
+        first = read("mteb", "1")
+        first.store(first.score(toy.encode) | {"scores": [1], "failures": []})
+        assert read("mteb", "1").is_done and not read("mteb", "2").is_done
 
 
 def test_results_grow(data, tmp_path):
@@ -409,13 +380,13 @@ def test_compared_results(data, tmp_path):
     path = {name: str(tmp_path / name / "results.json") for name in ("a", "b,c", "d", "e")}
     for name in path:
         _run(toy.encode, data, tmp_path / name, settings, suites=("sts",))
-    found = driver.read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
+    found = read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
     assert len(found) == 4
-    assert driver.read_compared([]) == driver.read_compared([""]) == []
+    assert read_compared([]) == driver.read_compared([""]) == []
     with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
-        driver.read_compared([path["a"]] * 5)
+        read_compared([path["a"]] * 5)
     with pytest.raises(UserError, match="name a results.json"):
-        driver.read_compared([str(tmp_path / "none.json")])
+        read_compared([str(tmp_path / "none.json")])
     _run(toy.encode, data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=found)
     table = (tmp_path / "out/results.md").read_text().split("### All scores")[1]
     header = table.strip().splitlines()[0]

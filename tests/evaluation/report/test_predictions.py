@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.evaluation.report import driver
+from official_cmlm.evaluation.report.results import read_compared
 from tests.evaluation import toy
 
 WORDS = ("cats", "dogs, black", 'a "bird"', "the sea", "blue sky", "old stone", "sun", "moon")
@@ -39,7 +40,7 @@ def runs(tmp_path_factory):
                 save_predictions=True,
             )
         )
-        compare = driver.read_compared([str(root / name / "results.json")])
+        compare = read_compared([str(root / name / "results.json")])
     return root, results
 
 
@@ -131,7 +132,7 @@ def test_a_run_without_predictions_keeps_the_intervals(runs, tmp_path):
 
     interval = list(results[0]["suites"]["sts"]["scores"][0]["interval"])
     assert run() == interval
-    path = tmp_path / "a/results.json"
+    path = tmp_path / "a/parts/sts.json"
     path.write_text(path.read_text().replace('"predictions": true', '"predictions": false'))
     assert run() == interval
     shutil.rmtree(tmp_path / "a/predictions")
