@@ -278,7 +278,7 @@ def main(argv: list[str]) -> None:
 
 
 def train_on_pairs(runner: Runner, start: Path, columns: list[str], output: Path) -> None:
-    """Trains on the pairs of a table, or of running text if there are no columns."""
+    """Trains on the pairs of a table, or of running text where no columns are named."""
     from official_cmlm.common.input_files import expand_inputs
 
     cli.import_tensorflow()

@@ -44,7 +44,7 @@ class Runner(Job):
         Args:
           program: one of the project's binaries, e.g. `data_prep.hold_out`; or a Python file, which
             runs without access to this project.
-          statuses: exit statuses that are no error.
+          statuses: exit statuses that do not count as errors.
           **flags: name -> value. A list is joined with commas, a tuple repeats the flag, None
             leaves it out.
 

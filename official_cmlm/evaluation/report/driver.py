@@ -363,7 +363,7 @@ class SuiteRun:
             self._job.store(part, result, self._task_key(task))
 
     def _task_key(self, task: Task) -> dict[str, Any]:
-        """All that the scores of a trained task depend on."""
+        """Returns all that the scores of a trained task depend on."""
         options = {name: getattr(self._options, name) for name in task.trained_by}
         key = {"encoder": self._fingerprint, "code": _code()}
         return key | {"options": options, "files": task.files}
