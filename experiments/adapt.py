@@ -166,7 +166,7 @@ def average(start: Path, trained: Path, output: Path) -> None:
     """Writes an encoder directory of mean weights, in which `start` has the share `--keep`."""
     from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
     from official_cmlm.checkpoints.encoder_weights import read_weights, write_weights
-    from official_cmlm.common.files import output_folder, staged_folder
+    from official_cmlm.common.files import output_folder, stage_folder
 
     directory = EncoderDirectory.open(trained)
     before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
@@ -175,7 +175,7 @@ def average(start: Path, trained: Path, output: Path) -> None:
         for name, array in after.encoder.items()
     }
     kind = (EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir")
-    with staged_folder(output_folder(output, True, *kind)) as partial:
+    with stage_folder(output_folder(output, True, *kind)) as partial:
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, after.config, directory.vocabulary, length, encoding=settings)
         write_weights(partial, weights, None)

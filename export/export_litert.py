@@ -14,7 +14,7 @@ from absl import flags, logging
 from official_cmlm import cli
 from official_cmlm.checkpoints.formats.huggingface_config import model_type_of
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import output_folder, staged_folder, write_json
+from official_cmlm.common.files import output_folder, stage_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 
 from .formats.huggingface_tokenizer import OWN_FILES, write_tokenizer
@@ -104,7 +104,7 @@ def export(
                 f"--lengths must be 3 to {config.max_seq_length} (the position table), got {length}"
             )
     sizes = {}
-    with staged_folder(output) as partial:
+    with stage_folder(output) as partial:
         for length in lengths:
             for kind, model in zip(weights, convert(encoder, length, weights)):
                 name = f"encoder_{length}{'' if kind == WEIGHTS[0] else f'_{kind}'}.tflite"

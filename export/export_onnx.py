@@ -13,7 +13,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.formats.huggingface_config import ROBERTAS, config_json
-from official_cmlm.common.files import output_folder, read_object, staged_folder, write_json
+from official_cmlm.common.files import output_folder, read_object, stage_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.encoding.backends.onnx import is_exported
 from official_cmlm.encoding.backends.onnx_graph import PRECISIONS, SUBFOLDER, graph_name, graph_of
@@ -91,7 +91,7 @@ def export(
     without_types = values["model_type"] in _WITHOUT_TYPES or (
         values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
     )
-    with staged_folder(output) as partial:
+    with stage_folder(output) as partial:
         if known:
             write_sentence_transformers(partial, directory, encoder, length)
         else:

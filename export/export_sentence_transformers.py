@@ -35,7 +35,7 @@ from official_cmlm.common.files import (
     atomic_write,
     output_folder,
     read_object,
-    staged_folder,
+    stage_folder,
     write_json,
 )
 from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
@@ -155,7 +155,7 @@ def export(
     output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists(), OWN_FILES)
     source = load_for_export(model_dir, override, seq_length)
     warn_of_classifier(source[0].path)
-    with staged_folder(output) as partial:
+    with stage_folder(output) as partial:
         write(partial, *source, with_head, results, publication)
 
 

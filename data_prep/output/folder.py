@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import check_writable, locked, replace_folder, sha256, system_error
+from official_cmlm.common.files import (
+    check_writable,
+    hold_lock,
+    replace_folder,
+    sha256,
+    system_error,
+)
 from official_cmlm.common.input_files import is_remote
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
@@ -249,12 +255,12 @@ class _OpenShard:
 
 @contextlib.contextmanager
 def locked_output(output: Path) -> Iterator[None]:
-    """Holds `<output>.lock`, so that one process at a time writes the folder; see `files.locked`.
+    """Holds `<output>.lock`, so that one process at a time writes the folder.
 
     Raises:
       UserError: another process holds it.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     refusal = f"{output}: another run is writing it; wait for it, or name another --output_dir"
-    with locked(output.with_name(output.name + ".lock"), refusal):
+    with hold_lock(output.with_name(output.name + ".lock"), refusal):
         yield

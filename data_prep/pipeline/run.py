@@ -31,7 +31,7 @@ from official_cmlm.common.files import (
     report_write_errors,
     sync,
 )
-from official_cmlm.common.input_files import is_remote, located
+from official_cmlm.common.input_files import is_remote, join_directory
 from official_cmlm.common.worker_processes import end_with_parent
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
@@ -200,7 +200,7 @@ def _finished(folder: Path, plan: Plan) -> Manifest | None:
     for given, *_ in plan.inputs:
         if given.startswith(PREFIX) or is_remote(given):
             return None
-        if os.stat(located(given, plan.options.reading.directory)).st_mtime_ns >= saved:
+        if os.stat(join_directory(given, plan.options.reading.directory)).st_mtime_ns >= saved:
             return None
     return manifest
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.input_files import expand_inputs, is_remote, located, size_of
+from official_cmlm.common.input_files import expand_inputs, is_remote, join_directory, size_of
 from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.text_files import COMPRESSED
 
@@ -126,7 +126,7 @@ def stored_size(path: str, options: ReadOptions, reader: str = "auto") -> int:
     """
     if reader_for(path, reader) is tfds.read:
         return tfds.stored_size(path, options)
-    return size_of(located(path, options.directory))
+    return size_of(join_directory(path, options.directory))
 
 
 def read_file(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.languages import is_language_tag, no_language
-from official_cmlm.common.text_files import encodable, parse_object
+from official_cmlm.common.text_files import parse_object, replace_surrogates
 
 from ..counts import Counts
 from .document import Document, ReadOptions
@@ -84,8 +84,8 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
 
 
 def mended(text: str, path: str, counts: Counts) -> str:
-    """Returns the text as `encodable` does; counts the characters that are replaced."""
-    whole = encodable(text)
+    """Returns the text as `replace_surrogates` does; counts the characters that are replaced."""
+    whole = replace_surrogates(text)
     if whole is not text:
         counts.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
     return whole

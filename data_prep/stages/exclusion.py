@@ -11,7 +11,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, write_array
-from official_cmlm.common.text_files import encodable
+from official_cmlm.common.text_files import replace_surrogates
 
 from ..counts import Counts, guarded
 from ..readers.document import Document, ReadOptions
@@ -167,7 +167,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
                 cells.update([text, *re.split(r"[\t\r\n]+", text)])
         cells.update([_CLASS.sub("", cell, count=1) for cell in cells if _CLASS.match(cell)])
         for cell in cells:
-            cell = normal_brackets(encodable(cell))
+            cell = normal_brackets(replace_surrogates(cell))
             if _may_be_a_sentence(cell):
                 yield cell
                 yield from filter(_may_be_a_sentence, several_sentences(cell, "en"))

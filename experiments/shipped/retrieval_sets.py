@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import staged_folder
+from official_cmlm.common.files import stage_folder
 
 
 def main(title_pairs: Path, qnli: Path, output: Path) -> None:
@@ -26,7 +26,7 @@ def main(title_pairs: Path, qnli: Path, output: Path) -> None:
     with qnli.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     answers = [(r["question"], r["sentence"]) for r in rows if r["label"] == "entailment"]
-    with staged_folder(output) as folder:
+    with stage_folder(output) as folder:
         write_set(folder / "titles", titles, [body for _, body in titles])
         write_set(folder / "qnli", answers, [row["sentence"] for row in rows])
 

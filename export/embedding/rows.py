@@ -9,7 +9,7 @@ from typing import Any
 
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.text_files import Reading, encodable, read_rows
+from official_cmlm.common.text_files import Reading, read_rows, replace_surrogates
 
 # A part ends at this many characters, whatever its rows: a whole part is in memory, here and in its
 # worker.
@@ -184,4 +184,4 @@ def _converted(value: Any, kind: str) -> Any:
         return value
     if kind == "double":
         return float(value)
-    return encodable(value if kind == "string" else json.dumps(value, ensure_ascii=False))
+    return replace_surrogates(value if kind == "string" else json.dumps(value, ensure_ascii=False))

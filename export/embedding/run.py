@@ -15,12 +15,12 @@ from typing import Any, BinaryIO
 
 from official_cmlm import cli
 from official_cmlm.common import progress
-from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import (
     atomic_write,
     atomic_write_text,
-    locked,
+    hold_lock,
     read_object,
     remove_unfinished,
     report_write_errors,
@@ -125,7 +125,7 @@ def run(job: Job, folder: Path, workers: int, overwrite: bool) -> Outcome:
     """
     _check_apart(job.paths, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / LOCK, f"{folder}: another run writes there"):
+    with hold_lock(folder / LOCK, f"{folder}: another run writes there"):
         job = _concrete(job, folder, workers)
         plan = _begin(job, folder, overwrite)
         try:
@@ -235,8 +235,8 @@ def own_files(folder: Path) -> list[Path]:
         found.append(path)
     if foreign:
         raise UserError(
-            f"{folder}: holds {named(foreign, 5)}, which this program has not written; move that "
-            "away, or name another output"
+            f"{folder}: holds {list_names(foreign, 5)}, which this program has not written; move "
+            "that away, or name another output"
         )
     ends = {MANIFEST: 0, PLAN: 2}
     return sorted(found, key=lambda path: ends.get(path.name, 1))
@@ -565,7 +565,7 @@ def gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: bool
         if not _is_whole(folder, shard, hashed=True):
             raise UserError(f"{path}: damaged; delete it, and the same command writes it again")
     with (
-        locked(folder / LOCK, f"{folder}: another run writes there"),
+        hold_lock(folder / LOCK, f"{folder}: another run writes there"),
         report_write_errors(target, _REMEDY),
     ):
         with atomic_write(target, replace=overwrite) as file:

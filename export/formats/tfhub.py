@@ -11,7 +11,7 @@ import tf_keras
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
 from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import check_own, read_text, staged_folder, write_json
+from official_cmlm.common.files import check_own, read_text, stage_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.encoding.classifier import Classifier, read_layer
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
@@ -98,7 +98,7 @@ def export(
     elif Classifier.is_at(directory.path):
         layer = read_layer(directory.path, width)
     prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
-    with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
+    with stage_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
         described = {"encoder": encoder.config.as_dict(), "max_seq_length": seq_length}
         described |= directory.settings.values()
         if dim is not None:

@@ -16,7 +16,7 @@ from official_cmlm.checkpoints.encoder_directory import WEIGHTS, EncoderDirector
 from official_cmlm.checkpoints.formats.imported_encoder import Tensors, encoder_shapes, head_shapes
 from official_cmlm.checkpoints.formats.published_files import read_tensors
 from official_cmlm.checkpoints.tensor_bundle import TensorBundle
-from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.files import atomic_write
 from official_cmlm.common.validation import check_fields
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
@@ -261,7 +261,7 @@ def _check_shapes(
     ]
     if wrong:
         raise UserError(
-            f"{where}: cannot be read into this encoder ({named(wrong)}); it was written for "
+            f"{where}: cannot be read into this encoder ({list_names(wrong)}); it was written for "
             "another architecture"
         )
 
@@ -271,8 +271,8 @@ def _check_finite(directory: EncoderDirectory, arrays: Tensors) -> None:
     if wrong:
         raise UserError(
             f"{directory.checkpoint or directory.path / WEIGHTS}: holds non-finite weights "
-            f"({named(wrong)}), so every embedding would be NaN; take an earlier checkpoint, or "
-            "train again with a lower learning rate"
+            f"({list_names(wrong)}), so every embedding would be NaN; take an earlier checkpoint, "
+            "or train again with a lower learning rate"
         )
 
 

@@ -15,7 +15,7 @@ from official_cmlm.common.files import (
     digest,
     is_cached,
     note_cached,
-    staged_folder,
+    stage_folder,
 )
 from official_cmlm.configs.encoder import VectorOverride
 
@@ -91,7 +91,7 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
         except UserError as error:
             raise UserError(f"{error} by XDG_CACHE_HOME") from None
         try:
-            with staged_folder(imported) as partial:
+            with stage_folder(imported) as partial:
                 import_checkpoint(folder, partial)
                 if _state(folder) != state:
                     raise UserError(

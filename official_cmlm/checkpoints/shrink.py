@@ -24,7 +24,7 @@ from official_cmlm.checkpoints.encoder_weights import (
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.checkpoints.formats.imported_encoder import Tensors, encoder_shapes
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import check_writable, staged_folder
+from official_cmlm.common.files import check_writable, stage_folder
 from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
@@ -356,7 +356,7 @@ def main(argv: list[str]) -> None:
     small = small.with_pooling(FLAGS.pooling or small.config.pooling)
     config = small.config
     config.check()
-    with staged_folder(output) as partial:
+    with stage_folder(output) as partial:
         for_sentences = directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)

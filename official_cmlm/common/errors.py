@@ -58,7 +58,7 @@ def one_line(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
 
 
-def named(names: Sequence[str], shown: int = 3) -> str:
+def list_names(names: Sequence[str], shown: int = 3) -> str:
     """Returns the first names and the number of the others, for messages."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more

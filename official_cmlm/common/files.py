@@ -147,7 +147,7 @@ def unfinished_path(path: Path) -> Path:
     return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
 
 
-def special(path: str | os.PathLike) -> str:
+def name_special_kind(path: str | os.PathLike) -> str:
     """Returns the kind of a local path whose reading might never end, e.g. "a pipe"; else empty."""
     try:
         mode = os.stat(path).st_mode
@@ -162,7 +162,7 @@ def special(path: str | os.PathLike) -> str:
 
 def refuse_special(path: str | os.PathLike) -> None:
     """Raises `UserError` for a local path that is a pipe, a socket or a device."""
-    if kind := special(path):
+    if kind := name_special_kind(path):
         raise UserError(f"{path}: {kind}, not a file; write its content into a file and name that")
 
 
@@ -344,7 +344,7 @@ def check_writable(
     Args:
       path: a file or a folder.
       is_folder: refuse an existing file too.
-      replaced: a folder that is built beside its final name, as `staged_folder` does.
+      replaced: a folder that is built beside its final name, as `stage_folder` does.
     """
     if "://" in os.fspath(path):
         return
@@ -473,7 +473,7 @@ def check_own(folder: Path, own: str) -> None:
         )
 
 
-def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
+def join_inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
     """Returns the path of `name`, which must lie in a folder; the file `source` contains the name.
 
     Raises:
@@ -564,7 +564,7 @@ def read_object(path: str | os.PathLike, advice: str = "write it again") -> dict
 
 
 @contextlib.contextmanager
-def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
+def hold_lock(path: str | os.PathLike, refusal: str) -> Iterator[None]:
     """Holds a lock file while the block runs; the system releases it however the process ends.
 
     The lock is `flock`'s: it holds between processes of one machine on every local file system, and
@@ -682,7 +682,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 @contextlib.contextmanager
-def staged_folder(final: Path) -> Iterator[Path]:
+def stage_folder(final: Path) -> Iterator[Path]:
     """Yields a folder to fill, renamed to `final` when the block ends without an error.
 
     After an error nothing is left of it, and the old content of `final` is still there. A file or

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import refuse_special, special
+from official_cmlm.common.files import name_special_kind, refuse_special
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -23,7 +23,7 @@ def is_remote(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def located(path: str, directory: str) -> str:
+def join_directory(path: str, directory: str) -> str:
     """Returns the path, joined to `directory` if it is relative; "": the current directory."""
     return path if is_remote(path) else os.path.join(directory, path)
 
@@ -187,7 +187,7 @@ def _regular(paths: Iterable[str]) -> list[str]:
     """
     kept = []
     for path in paths:
-        if kind := special(path):
+        if kind := name_special_kind(path):
             _skip(path, f"{kind}, not a file")
         else:
             kept.append(path)

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.files import (
     atomic_write_text,
-    locked,
+    hold_lock,
     read_object,
     remove_unfinished,
     report_write_errors,
@@ -115,7 +115,7 @@ class Job:
             with report_write_errors(self.folder, _REMEDY):
                 self._lock.parent.mkdir(parents=True, exist_ok=True)
                 refusal = f"{self.folder}: another run writes there"
-                stack.enter_context(locked(self._lock, refusal))
+                stack.enter_context(hold_lock(self._lock, refusal))
                 self._begin()
             stack.enter_context(report_write_errors(self.folder, _REMEDY))
             self._stack = stack.pop_all()
@@ -245,8 +245,8 @@ class Job:
         foreign = [path.name for path in paths if not self._is_own(path)]
         if foreign:
             raise UserError(
-                f"{self.folder}: holds {named(foreign, 5)}, which this program has not written; "
-                "move that away, or name another output"
+                f"{self.folder}: holds {list_names(foreign, 5)}, which this program has not written"
+                "; move that away, or name another output"
             )
         places = {self._manifest_path: 0, self._plan_path: 2}
         for path in sorted(paths, key=lambda path: places.get(path, 1)):
@@ -260,7 +260,7 @@ class Job:
         others = sorted(path.name for path in self.folder.iterdir() if path != self._lock)
         if others and not self._plan_path.exists():
             raise UserError(
-                f"{self.folder}: holds other files ({named(others, 5)}); name another output"
+                f"{self.folder}: holds other files ({list_names(others, 5)}); name another output"
             )
         advice = f"name another output, or delete {self.folder} to start again"
         before = read_object(self._plan_path, advice) if others else self.plan

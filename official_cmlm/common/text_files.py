@@ -26,9 +26,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.input_files import is_remote, located, open_stored, remote_system
+from official_cmlm.common.input_files import is_remote, join_directory, open_stored, remote_system
 
 SUFFIXES = {
     ".txt": "text",
@@ -140,7 +140,8 @@ class Reading:
             if name and columns.count(name) != 1:
                 fault = "two columns" if name in columns else "no column"
                 raise UserError(
-                    f"{where}: {fault} {name!r}, it has {listed(columns)}; name one by --{flag}"
+                    f"{where}: {fault} {name!r}, it has {list_columns(columns)}; name one by"
+                    f" --{flag}"
                 )
         return column, self.id_column
 
@@ -195,7 +196,7 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
             if reading.column or reading.id_column:
                 flag = "column" if reading.column else "id_column"
                 raise UserError(f"{where}: a string, which has no columns; leave out --{flag}")
-            text = encodable(values)
+            text = replace_surrogates(values)
             yield Row(text, None, path, number, text is not values)
 
 
@@ -238,7 +239,7 @@ def read_columns(
     def choose(found: list[str], where: str, table: bool) -> list[str]:
         for name in columns:
             if found.count(name) != 1:
-                raise UserError(f"{where}: no column {name!r}, it has {listed(found)}")
+                raise UserError(f"{where}: no column {name!r}, it has {list_columns(found)}")
         return list(columns)
 
     for _, where, row in read_records(path, form_of(path), file, choose):
@@ -299,7 +300,7 @@ class ExpandedFile(io.RawIOBase):
         Raises:
           UserError: it cannot be opened, or is a pipe or a device, which might never end.
         """
-        place = located(path, directory)
+        place = join_directory(path, directory)
         self.stored, head = open_stored(place, path)
         self.stored.seek(0)
         self._most, self._position, self._remote = most_bytes, 0, is_remote(place)
@@ -378,9 +379,9 @@ def _expanded_name(path: str) -> str:
     return path
 
 
-def listed(columns: Iterable[str]) -> str:
+def list_columns(columns: Iterable[str]) -> str:
     """Returns the names of columns for a message."""
-    return named([f"{name:.80}" for name in columns], _SHOWN_COLUMNS) or "none"
+    return list_names([f"{name:.80}" for name in columns], _SHOWN_COLUMNS) or "none"
 
 
 def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -433,7 +434,8 @@ def _table_rows(
             if len(cells) != len(header):
                 raise UserError(
                     f"{where}: {len(cells)} cells, but the header has {len(header)}:"
-                    f" {listed(header)}; put quotes around cells with commas, tabs or line ends"
+                    f" {list_columns(header)}; put quotes around cells with commas, tabs or line"
+                    " ends"
                 )
             yield first, where, dict(zip(header, cells))
     except csv.Error as error:
@@ -469,7 +471,7 @@ def _json_items(
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; convert it with iconv") from None
     items = _parsed(text, path, "write a list of objects or strings; of lines, --format=jsonl")
     if not isinstance(items, list):
-        has = f"an object of {listed(items)}" if isinstance(items, dict) else "a single value"
+        has = f"an object of {list_columns(items)}" if isinstance(items, dict) else "a single value"
         raise UserError(f"{path}: holds {has}; write a list of objects or strings")
     for number, item in enumerate(items, 1):
         yield _item(item, number, f"{path}: item {number}", choose)
@@ -512,7 +514,7 @@ def _row(
     if not isinstance(text, str):
         fault = "empty" if text is None else f"not a string but {text!r:.60}"
         raise UserError(
-            f"{where}: {column!r} is {fault}; it has {listed(values)}; name one by --column"
+            f"{where}: {column!r} is {fault}; it has {list_columns(values)}; name one by --column"
         )
     if len(text) > MOST_CELL_BYTES:
         raise UserError(
@@ -523,14 +525,14 @@ def _row(
             f"{where}: {id_column!r} must be a string or a whole number, got {identity!r:.60}; name"
             " the column of ids by --id_column"
         )
-    whole = encodable(text)
-    whole_id = None if identity is None else encodable(str(identity))
+    whole = replace_surrogates(text)
+    whole_id = None if identity is None else replace_surrogates(str(identity))
     mended = whole is not text or (identity is not None and whole_id != str(identity))
     others = {k: v for k, v in values.items() if k not in (column, id_column)} if keep else {}
     return Row(whole, whole_id, path, number, mended, others)
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     r"""Returns the text with U+FFFD for half surrogate pairs (`"\ud800"` is legal JSON)."""
     try:
         text.encode()

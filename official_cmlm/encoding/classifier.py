@@ -77,7 +77,7 @@ class Classifier:
             )
         own = "|".join([OWN_FILES, re.escape(CLASSIFIER_NAME), re.escape(LABELS_NAME)])
         output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "")
-        with files.staged_folder(output) as partial:
+        with files.stage_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))
             with files.atomic_write(partial / CLASSIFIER_NAME) as file:

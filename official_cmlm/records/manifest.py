@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import inside, read_object, write_json
+from official_cmlm.common.files import join_inside, read_object, write_json
 from official_cmlm.common.validation import at_least, read_dataclass
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
 
@@ -250,7 +250,7 @@ def load_manifest(
     size = manifest.row_size
     for shard in manifest.shards:
         if not _PLAIN_NAME.fullmatch(shard.name):
-            inside(folder, shard.name, path)
+            join_inside(folder, shard.name, path)
         if shard.records % size:
             raise UserError(
                 f"{join(folder, shard.name)}: {shard.records} records do not divide into rows of "

@@ -15,13 +15,13 @@ from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import (
     atomic_write,
-    inside,
+    join_inside,
     output_folder,
     read_array,
     read_object,
     report_write_errors,
     sha256,
-    staged_folder,
+    stage_folder,
     write_array,
     write_json,
 )
@@ -439,7 +439,7 @@ class Index:
         path = Path(path).expanduser()
         with _write_errors(path):
             path = output_folder(path, overwrite, _is_replaceable, _OWN_FILES, "index", "")
-            with staged_folder(path) as folder:
+            with stage_folder(path) as folder:
                 self._vectors.save(folder)
                 self._texts.save(folder)
                 with atomic_write(folder / _PROBES) as file:
@@ -639,7 +639,7 @@ def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
     """Raises `UserError` unless the files are those that were saved."""
     if expected is None:
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {ADVICE}")
-    for path in sorted({inside(folder, name, folder / _DESCRIPTION) for name in expected}):
+    for path in sorted({join_inside(folder, name, folder / _DESCRIPTION) for name in expected}):
         try:
             is_same = sha256(path) == expected[path.name]
         except OSError as error:

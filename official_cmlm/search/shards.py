@@ -10,7 +10,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import inside, read_array, read_object, refuse_special
+from official_cmlm.common.files import join_inside, read_array, read_object, refuse_special
 from official_cmlm.vectors.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
 
 _MANIFEST = "manifest.json"
@@ -99,7 +99,7 @@ class Embeddings:
     def shards(self, width: int) -> Iterator[Shard]:
         """Yields the shards, decoded to vectors of `width` dimensions."""
         for entry in self.entries:
-            path = inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
+            path = join_inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
             shape = (entry["rows"], self.columns)
             try:
                 shard = (_parquet if path.suffix == ".parquet" else _npy)(path, entry)
@@ -119,7 +119,7 @@ class Embeddings:
 def _npy(path: Path, entry: dict[str, Any]) -> Shard:
     vectors, ids = read_array(path, _ADVICE), None
     if "ids" in entry:
-        names = inside(path.parent, entry["ids"], path.parent / _MANIFEST)
+        names = join_inside(path.parent, entry["ids"], path.parent / _MANIFEST)
         refuse_special(names)
         ids = [str(json.loads(line)) for line in names.read_bytes().splitlines()]
     return Shard(vectors, ids)

@@ -29,7 +29,7 @@ from official_cmlm.checkpoints.integrity import (
     remove_leftovers,
 )
 from official_cmlm.common.errors import Stopped, UserError
-from official_cmlm.common.files import check_writable, locked, read_object, report_write_errors
+from official_cmlm.common.files import check_writable, hold_lock, read_object, report_write_errors
 from official_cmlm.common.validation import check_fields
 from official_cmlm.configs.schedule import check_schedule, resume_notes, schedule_notes
 from official_cmlm.configs.yaml_loading import override, read_yaml
@@ -328,14 +328,14 @@ def _run_until_stop(runner: train_lib.OrbitExperimentRunner, trainer: Trainer) -
 
 
 def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
-    """Refuses a second training in the same folder; see `files.locked`.
+    """Refuses a second training in the same folder; see `files.hold_lock`.
 
     Of several workers only the chief writes to the folder, and only it holds the lock.
     """
     if "://" in model_dir:
         return contextlib.nullcontext()
     os.makedirs(model_dir, exist_ok=True)
-    return locked(
+    return hold_lock(
         os.path.join(model_dir, "training.lock"),
         f"{model_dir}: another training is running in this folder; wait for it, stop it, or name "
         "another --model_dir",

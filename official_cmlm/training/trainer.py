@@ -18,7 +18,7 @@ from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
 
 from official_cmlm.checkpoints.weights import non_finite
-from official_cmlm.common.errors import named
+from official_cmlm.common.errors import list_names
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.runtime import is_compiled
@@ -237,7 +237,7 @@ class Trainer(base_trainer.Trainer):
         if wrong:
             raise WeightsFailed(
                 f"step {int(self.global_step.numpy())}: an update made weights non-finite "
-                f"({named(wrong)}); they are not saved"
+                f"({list_names(wrong)}); they are not saved"
             )
 
     def create_train_loop_fn(self) -> Callable:

@@ -14,8 +14,8 @@ from official_cmlm.common.files import (
     atomic_write,
     atomic_write_text,
     check_writable,
-    inside,
-    locked,
+    hold_lock,
+    join_inside,
     read_json,
     read_object,
     read_text,
@@ -157,9 +157,9 @@ def test_check_writable(tmp_path):
 )
 def test_names_that_leave_the_folder(tmp_path, name):
     with pytest.raises(UserError, match="list: names .* only files of that folder"):
-        inside(tmp_path, name, "list")
+        join_inside(tmp_path, name, "list")
     for good in ("x.tfrecord", "a/b", "...", "a..b"):
-        assert inside(tmp_path, good, "list") == tmp_path / good
+        assert join_inside(tmp_path, good, "list") == tmp_path / good
 
 
 def test_read_text(tmp_path):
@@ -215,18 +215,18 @@ def test_json_of_numbers_that_are_not_finite_is_not_written(tmp_path):
 def test_locked(tmp_path):
     """A second holder is told who has it; the file goes with the lock."""
     path = tmp_path / "lock"
-    with locked(path, "taken"):
+    with hold_lock(path, "taken"):
         with pytest.raises(UserError, match=rf"^taken \(process {os.getpid()} on "):
-            with locked(path, "taken"):
+            with hold_lock(path, "taken"):
                 pass
     assert not path.exists()
     path.write_text("left by a crash")
-    with locked(path, "taken"):
+    with hold_lock(path, "taken"):
         assert str(os.getpid()) in path.read_text()
     (tmp_path / "victim").write_text("mine")
     path.symlink_to(tmp_path / "victim")
     with pytest.raises(UserError, match="lock: cannot be locked .Too many levels of symbolic"):
-        with locked(path, "taken"):
+        with hold_lock(path, "taken"):
             pass
     assert (tmp_path / "victim").read_text() == "mine"
 
@@ -261,7 +261,7 @@ def test_what_takes_the_name_of_a_folder_meanwhile_is_kept(tmp_path):
     final, before = tmp_path / "out", tmp_path / "before"
     for content, message in (("mine", "has appeared meanwhile"), ("other", "has taken its place")):
         with pytest.raises(UserError, match=f"out: .*{message}"):
-            with files.staged_folder(final) as partial:
+            with files.stage_folder(final) as partial:
                 (partial / "a").write_text("new")
                 if final.exists():
                     final.rename(before)
@@ -276,7 +276,7 @@ def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, renamin
     """Licences; a README, unless the last export has written it."""
     final = tmp_path / "out"
     for round in range(3):
-        with files.staged_folder(final) as partial:
+        with files.stage_folder(final) as partial:
             (partial / "README.md").write_text(f"card {round}\n{files.GENERATED}\n")
             (partial / f"{round}.bin").write_text("new")
         if round == 0:

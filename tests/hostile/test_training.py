@@ -14,7 +14,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import locked
+from official_cmlm.common.files import hold_lock
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
@@ -146,7 +146,7 @@ def test_two_trainings_in_one_folder(records_dir, model_dir):
     """The second one is told who has it, and changes nothing."""
     config = params(str(records_dir), steps=8)
     before = _contents(model_dir)
-    with locked(model_dir / "training.lock", "x"):
+    with hold_lock(model_dir / "training.lock", "x"):
         _refused(
             lambda: run(config, "train", str(model_dir)),
             f"{model_dir}: another training is running in this folder",

@@ -220,7 +220,7 @@ def read_modules(folder: Path) -> Modules:
         )
     for _, name in modules:
         # The empty path is the folder itself.
-        files.inside(folder, name or ".", path)
+        files.join_inside(folder, name or ".", path)
     encoding = EncodingSettings.of_values(read_json(folder / PROMPTS), folder / PROMPTS)
     pooling = places["Pooling"] / "config.json"
     _check_prompts_are_pooled(pooling, encoding)

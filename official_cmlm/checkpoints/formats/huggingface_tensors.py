@@ -16,7 +16,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
     flat_shape,
     head_shapes,
 )
-from official_cmlm.common.errors import UserError, named
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.configs.encoder import EncoderConfig
 
 
@@ -266,14 +266,14 @@ def _check_same_names(where: str, expected: set[str], found: set[str]) -> None:
     missing, surplus = sorted(expected - found), sorted(found - expected)
     if missing:
         raise UserError(
-            f"{where}: {len(missing)} tensor(s) missing: {named(missing, 8)}; the checkpoint is "
-            "incomplete or of another architecture than its configuration says"
+            f"{where}: {len(missing)} tensor(s) missing: {list_names(missing, 8)}; the checkpoint "
+            "is incomplete or of another architecture than its configuration says"
         )
     if surplus:
         raise UserError(
             f"{where}: {len(surplus)} tensor(s) that the encoder has no place for: "
-            f"{named(surplus, 8)}; pass --drop_surplus to import the encoder without them, if they "
-            "belong to another task"
+            f"{list_names(surplus, 8)}; pass --drop_surplus to import the encoder without them, if "
+            "they belong to another task"
         )
 
 

@@ -14,7 +14,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
 )
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import staged_folder
+from official_cmlm.common.files import stage_folder
 
 
 def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
@@ -78,7 +78,7 @@ def import_checkpoint(
     output = output_directory(output_dir, overwrite)
     imported = read_source(path, options or ImportOptions())
     check_finite(path, imported)
-    with staged_folder(output) as partial:
+    with stage_folder(output) as partial:
         described = (imported.config, imported.vocabulary, imported.max_seq_length)
         describe(partial, *described, imported.for_sentences, imported.encoding)
         write_weights(partial, imported.encoder, imported.head)

@@ -95,7 +95,7 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
         raise UserError(f"{path}: no index of safetensors shards (no weight_map); fetch it again")
     shards: dict[Path, list[str] | None] = {}
     for tensor, name in sorted(values["weight_map"].items()):
-        shards.setdefault(files.inside(folder, name, path), []).append(tensor)
+        shards.setdefault(files.join_inside(folder, name, path), []).append(tensor)
     missing = [file.name for file in shards if not file.exists()]
     if missing:
         raise UserError(

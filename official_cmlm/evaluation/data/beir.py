@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.text_files import BOMB_BYTES, BOMB_RATIO, listed, open_file, read_records
+from official_cmlm.common.text_files import (
+    BOMB_BYTES,
+    BOMB_RATIO,
+    list_columns,
+    open_file,
+    read_records,
+)
 from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
 
@@ -211,7 +217,9 @@ def _cells(line: bytes) -> list[str] | None:
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     def needed(columns: list[str], where: str, table: bool) -> list[str]:
         if not (names := [name for name in _COLUMNS if name in columns]):
-            raise UserError(f"{where}: no column of {listed(_COLUMNS)}, it has {listed(columns)}")
+            raise UserError(
+                f"{where}: no column of {list_columns(_COLUMNS)}, it has {list_columns(columns)}"
+            )
         return names
 
     # All texts are held in memory, and a text that the file stores once can be that of all rows.
