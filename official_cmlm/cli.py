@@ -135,9 +135,9 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
     >>> mine(pairs, read(Mining, seed=7))                              # doctest: +SKIP
 
     Args:
-      kind: fields are booleans, numbers, strings, lists of strings, dataclasses, or any of them or
-        None. A flag without a value is None, or required if the field has no default. A field may
-        declare another name and unit of its flag, see `validation.Flag`.
+      kind: fields are booleans, numbers, strings, lists of strings or whole numbers, dataclasses,
+        or any of them or None. A flag without a value is None, or required if the field has no
+        default. A field may declare another name and unit of its flag, see `validation.Flag`.
       skip: names of fields that get no flag.
       **defaults: defaults of flags in place of those of the fields.
     """
@@ -159,10 +159,11 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             limit = validation.between(0, limit.high / flag.unit, above_low=True)
             hint, default = float, default if is_required else default / flag.unit
         arguments = (flag.name, None if is_required else default, words)
-        if isinstance(limit, validation.OneOf):
+        if isinstance(limit, validation.OneOf) and hint is str:
             flags.DEFINE_enum(flag.name, arguments[1], limit.words, words)
         else:
-            _DEFINITIONS[hint](*arguments)
+            is_numbers = validation.element_of(kind, field.name) is int
+            (_define_numbers if is_numbers else _DEFINITIONS[hint])(*arguments)
             flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
         if is_required:
             required(flag.name)
@@ -187,6 +188,20 @@ def read(kind: type[T], **values: Any) -> T:
                 value = max(1, int(value * flag.unit))
             fields[field.name] = tuple(value) if hint in (list, tuple) else value
     return kind(**fields)
+
+
+class _NumbersParser(flags.ListParser):
+    """The parser of whole numbers, separated by commas."""
+
+    def parse(self, argument: str | list) -> list[int]:
+        try:
+            return [int(number) for number in super().parse(argument)]
+        except ValueError:
+            raise ValueError(f"give whole numbers, such as 64,128; got {argument}") from None
+
+
+def _define_numbers(name: str, default: list[int] | None, words: str) -> None:
+    flags.DEFINE(_NumbersParser(), name, default, words, serializer=flags.ListSerializer(","))
 
 
 # Type of a field -> the function that defines its flag.

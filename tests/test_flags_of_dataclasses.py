@@ -29,6 +29,19 @@ class Reading:
 
 
 @dataclasses.dataclass(frozen=True)
+class PartReading(Reading):
+    """How parts of files are read.
+
+    Attributes:
+      test_parts: numbers of the parts.
+      test_forms: `text`, `table`, or both.
+    """
+
+    test_parts: tuple[Annotated[int, between(0, 9)], ...] = (1, 2)
+    test_forms: tuple[Annotated[str, OneOf(("text", "table"))], ...] = ("text",)
+
+
+@dataclasses.dataclass(frozen=True)
 class Choice:
     """A choice among texts.
 
@@ -50,7 +63,7 @@ class Choice:
     test_share: Annotated[float, above(0)] = 1.0
     test_sampling: Annotated[str, OneOf(("top", "random"))] = "top"
     test_is_dry: bool = False
-    reading: Reading = dataclasses.field(default_factory=Reading)
+    reading: PartReading = dataclasses.field(default_factory=PartReading)
 
     def __post_init__(self):
         if self.test_most < self.test_least:
@@ -79,8 +92,10 @@ def test_defaults_are_those_of_the_dataclass_and_of_the_caller(parse):
 
 def test_values_have_the_types_of_their_fields(parse):
     arguments = ["--test_input=a", "--test_score=0.5", "--test_columns=a,b", "--test_is_dry"]
-    expected = Choice("a", 0, 7, 0.5, test_is_dry=True, reading=Reading(("a", "b")))
+    expected = Choice("a", 0, 7, 0.5, test_is_dry=True, reading=PartReading(("a", "b")))
     assert parse(*arguments, "--test_sampling=top") == expected
+    assert parse("--test_input=a", "--test_parts=3,4").reading.test_parts == (3, 4)
+    assert parse("--test_input=a", "--test_forms=table,text").reading.test_forms[0] == "table"
 
 
 @pytest.mark.parametrize(
@@ -90,6 +105,9 @@ def test_values_have_the_types_of_their_fields(parse):
         ("--test_share=0", "test_share=0.0: must be above 0"),
         ("--test_score=nan", r"test_score=nan: must be in \[-1, 1\]"),
         ("--test_sampling=all", "value should be one of <top|random>"),
+        ("--test_parts=1,10", r"test_parts=\[1, 10\]: must be in \[0, 9\]"),
+        ("--test_parts=1,x", "give whole numbers, such as 64,128; got 1,x"),
+        ("--test_forms=text,lines", "must be one of text, table"),
         ("--test_most_mb=5", r"test_most_mb=5.0: must be in \(0, 4.0\]"),
         ("--test_most_mb=0", r"test_most_mb=0.0: must be in \(0, 4.0\]"),
     ],
@@ -103,7 +121,10 @@ def test_a_flag_may_have_another_name_and_unit_than_its_field(parse):
     reading = parse("--test_input=a", "--test_most_mb=0.5", "--test_keep_columns").reading
     assert (reading.test_most_bytes, reading.keep) == (1 << 19, True)
     assert parse("--test_input=a", "--test_most_mb=1e-9").reading.test_most_bytes == 1
-    assert parse("--test_input=a", "--test_most_mb=3", "--notest_keep_columns").reading == Reading()
+    assert (
+        parse("--test_input=a", "--test_most_mb=3", "--notest_keep_columns").reading
+        == PartReading()
+    )
 
 
 def test_a_flag_without_a_default_is_required(parse):

@@ -99,6 +99,7 @@ class Matching:
 class Flag:
     """The name, and perhaps the unit, of a field's flag where they are not those of the field.
 
+    >>> from typing import Annotated
     >>> @dataclasses.dataclass
     ... class Reading:
     ...     max_line_bytes: Annotated[int, between(1, 2 << 30), Flag("max_line_mb", 1 << 20)]
@@ -368,6 +369,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def type_of(kind: type, name: str) -> type:
     """Returns the type of a field without what `Annotated` adds, and without None or elements.
 
+    >>> from typing import Annotated
     >>> @dataclasses.dataclass
     ... class Config:
     ...     dim: Annotated[int, at_least(1)] | None = None
@@ -383,6 +385,26 @@ def type_of(kind: type, name: str) -> type:
     return hint
 
 
+def element_of(kind: type, name: str) -> type | None:
+    """Returns the type of the elements of a field that is a list or a tuple; else None.
+
+    >>> from typing import Annotated
+    >>> @dataclasses.dataclass
+    ... class Config:
+    ...     lengths: tuple[Annotated[int, at_least(3)], ...] = ()
+    >>> element_of(Config, "lengths")
+    <class 'int'>
+    """
+    hints = [_hints(kind)[name]]
+    while hints:
+        hint = hints.pop(0)
+        if typing.get_origin(hint) in (list, tuple):
+            element = typing.get_args(hint)[0]
+            return getattr(element, "__origin__", element)
+        hints += typing.get_args(hint)[:1] if hasattr(hint, "__metadata__") else _options(hint)
+    return None
+
+
 def default_of(field: dataclasses.Field) -> Any:
     """Returns the default of a field; `dataclasses.MISSING` if it has none."""
     is_made = field.default_factory is not dataclasses.MISSING
@@ -394,13 +416,15 @@ def attributes_in_words(kind: type) -> dict[str, str]:
     """Returns field -> its sentence in the section "Attributes" of a dataclass's docstring.
 
     An entry may describe several fields, as in `min_score, max_score: least and largest cosine`.
+    Fields of a base class are described there.
     """
-    text = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2]
     sentences = {}
-    for entry in re.split(r"^  (?! )", text.partition("\n\n")[0], flags=re.MULTILINE)[1:]:
-        names, _, words = " ".join(entry.split()).partition(": ")
-        sentence = f"{words[:1].upper()}{words[1:].rstrip('.')}."
-        sentences |= dict.fromkeys(names.split(", "), sentence)
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
+        for entry in re.split(r"^  (?! )", text.partition("\n\n")[0], flags=re.MULTILINE)[1:]:
+            names, _, words = " ".join(entry.split()).partition(": ")
+            sentence = f"{words[:1].upper()}{words[1:].rstrip('.')}."
+            sentences |= dict.fromkeys(names.split(", "), sentence)
     return sentences
 
 
@@ -435,5 +459,5 @@ def _notes_of(kind: type, name: str) -> list[Any]:
 
 def _options(hint: Any) -> tuple:
     """Returns the types of a union, or the type of a list's elements."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType, list)
-    return typing.get_args(hint) if union else ()
+    has_options = typing.get_origin(hint) in (typing.Union, types.UnionType, list, tuple)
+    return typing.get_args(hint) if has_options else ()
