@@ -33,7 +33,6 @@ SUITES = {
     "tatoeba": "retrieval of translations",
     "xeval": "SentEval's tasks translated to other languages",
     "amazon": "sentiment transfer from English to other languages",
-    "bitext_mining": "translations mined from two monolingual corpora",
     "language_bias": "language of the nearest neighbour among translations",
     "word_similarity": "correlation with human scores of word pairs",
     "bli": "bilingual lexicon induction",

@@ -71,10 +71,6 @@ def _write_everything(root):
     toy.write(root / "amazon/en/train.tsv", reviews)
     for language in ("en", "fr", "de", "ja"):
         toy.write(root / f"amazon/{language}/test.tsv", reviews[:20])
-    for side in ("de", "en"):
-        numbered = [f"{side}-{i}\t{text}" for i, text in enumerate(texts)]
-        toy.write(root / f"bucc/de-en.sample.{side}", numbered)
-    toy.write(root / "bucc/de-en.sample.gold", ["de-0\ten-0"])
     pairs = [f"{i}\tword{i}\tword{i // 2}\tN\t{i % 5}" for i in range(1, 9)]
     for language in ("en", "fr", "et", "ar", "zh", "ru", "es", "pl", "he"):
         toy.write(root / f"multi_simlex/{language}.tsv", pairs)

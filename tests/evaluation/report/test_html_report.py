@@ -231,7 +231,7 @@ def test_references_are_of_the_same_metric():
     (chart,) = charts("word_similarity", mine)
     (axes,) = axes_of(chart)
     assert all(10 < float(lines.get_segments()[0][0][0]) < 90 for lines in axes.collections)
-    assert references("bitext_mining", []) == {}
+    assert references("geometry", []) == {}
 
 
 def test_an_encoder_keeps_its_colour():

@@ -62,9 +62,6 @@ def test_lists_that_cannot_be(setting, message):
         ("amazon", {"grid": []}, "grid must hold positive numbers"),
         ("amazon", {"grid": [0.0]}, "grid"),
         ("amazon", {"max_test": 0}, "max_test"),
-        ("bitext_mining", {"margin": "x"}, "margin must be one of"),
-        ("bitext_mining", {"retrieval": "x"}, "retrieval must be one of"),
-        ("bitext_mining", {"k": 0}, "k must be at least 1"),
         ("bli", {"mapping": "x"}, "mapping must be one of"),
         ("bli", {"retrieval": "x"}, "retrieval must be one of"),
         ("bli", {"csls_k": 0}, "csls_k must be at least 1"),
@@ -99,8 +96,6 @@ def test_values_that_are_refused(suite, values, message):
     ("name", "folder", "message"),
     [
         ("amazon", "", "amazon_reviews_multi"),
-        ("bitext_mining", "", r"bucc2018.*<src>-<trg>\.<split>\.gold"),
-        ("bitext_mining", "bucc", r"bucc2018.*<src>-<trg>\.<split>\.gold"),
         ("bli", "", "codogogo/xling-eval"),
         ("bli", "bli", "no dictionary"),
         ("entity_linking", "", r"entities\.txt"),
