@@ -34,9 +34,7 @@ def define_flags() -> None:
         " en:path,fr:path. Required.",
     )
     flags.DEFINE_alias("model", "encoder")
-    flags.DEFINE_list(
-        "suites", ["sts"], "Suites to run, or 'all' for all but mteb. '?' lists them."
-    )
+    flags.DEFINE_list("suites", ["sts"], "Suites to run, or 'all'. '?' lists them.")
     flags.DEFINE_string(
         "data_dir",
         os.environ.get("CMLM_DATA_DIR"),

@@ -63,7 +63,7 @@ class OpenedEncoder:
       fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
-      roles: by name, such as `query` and `document`, or a task of mteb.
+      roles: by name, such as `query` and `document`.
       max_seq_length: longer texts are cut to this many tokens; None if that is not known.
       count_tokens: lengths of texts in the encoder's own tokens, without any prompt; None if it
         cannot count them.

@@ -91,7 +91,6 @@ class SuiteReport:
       failures: tasks that have data and could not be scored, and other faults, one line each.
       seeds: the random seeds used.
       predictions: task -> (text, other text, human score or label, prediction) of each pair.
-      documents: path below the output folder -> content of a JSON file there.
       encoder: the encoder; None if it is a plain function, or if each language has its own.
       configuration: settings of trainings on which every score depends, shown with the scores
         where they are compared with published ones; empty: none.
@@ -108,7 +107,6 @@ class SuiteReport:
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
     predictions: dict[str, list[Prediction]] = dataclasses.field(default_factory=dict)
-    documents: dict[str, Any] = dataclasses.field(default_factory=dict)
     encoder: OpenedEncoder | None = None
     configuration: str = ""
     encoder_languages: tuple[str, ...] = ()

@@ -69,7 +69,6 @@ class SuiteResults:
       axis: quantity and unit of bars. Default: the text of the first main metric.
       references: the papers' rows that are marked at the bars, see `report.papers`: (paper, table,
         model that the paper starts from, its own method).
-      package: the package that computes the scores, which depend on its version. Default: none.
     """
 
     metrics: tuple[Metric, ...]
@@ -78,7 +77,6 @@ class SuiteResults:
     bars: str = ""
     axis: str = ""
     references: tuple[tuple[str, str, str, str], ...] = ()
-    package: str = ""
 
     def metric(self, name: str) -> Metric:
         """Returns the metric of a name; for an unknown one a metric with its name as label."""

@@ -1,6 +1,7 @@
 """Encoders in LangChain and LlamaIndex: what is stored and what is asked for get their prompts."""
 
 import asyncio
+import sys
 import types
 
 import numpy as np
@@ -75,7 +76,84 @@ def test_mteb(encoder, asked, prompt):
     np.testing.assert_allclose(cosines, encoder.similarity(expected, expected[:2]), atol=1e-6)
 
 
-def test_libraries_that_are_missing(encoder, monkeypatch):
+def _count(texts):
+    return np.array([[len(t), t.count("a")] for t in texts], np.float32)
+
+
+def _prompted(names):
+    """Returns an adapter whose prompt of a name is the name itself."""
+    ways = {name: lambda texts, name=name: _count([name + t for t in texts]) for name in names}
+    return integrations.MtebEncoder(_count, ways)
+
+
+def test_mteb_gives_lists_batches_and_arrays():
+    """Strings, batches of a data loader, arrays of strings and a generator give the same rows."""
+    adapter = _prompted([])
+    for inputs in (
+        ["a", "bb", "aca"],
+        [{"text": ["a", "bb"]}, {"text": ["aca"]}],
+        ({"text": np.array([text])} for text in ("a", "bb", "aca")),
+        [{"text": "a"}, {"text": "bb"}, {"text": "aca"}],
+    ):
+        np.testing.assert_array_equal(
+            adapter.encode(inputs, batch_size=1), _count(["a", "bb", "aca"])
+        )
+    with pytest.raises(UserError, match="other than text"):
+        adapter.encode([{"image": [1]}])
+
+
+@pytest.mark.parametrize(
+    ("names", "task", "kind", "used"),
+    [
+        ("query document", "NQ Retrieval", "query", "query"),
+        ("query document", "NQ Retrieval", "document", "document"),
+        ("query passage", "NQ Retrieval", "document", "passage"),
+        ("query document STS", "STS12 STS", None, "STS"),
+        ("query Retrieval", "NQ Retrieval", "query", "Retrieval"),
+        ("Retrieval-query Retrieval", "NQ Retrieval", "query", "Retrieval-query"),
+        ("NQ Retrieval-query", "NQ Retrieval", "query", "NQ"),
+        ("NQ-query NQ", "NQ Retrieval", "query", "NQ-query"),
+        ("NQ-query", "NQ Retrieval", "document", ""),
+        ("query document", "STS12 STS", None, ""),
+        ("", "NQ Retrieval", "query", ""),
+    ],
+)
+def test_prompts_are_chosen_as_mteb_chooses(names, task, kind, used):
+    """The task's come before those of its type, both before those of queries and documents."""
+    name, task_type = task.split()
+    vectors = _prompted(names.split()).encode(
+        [{"text": ["abc"]}],
+        task_metadata=types.SimpleNamespace(name=name, type=task_type),
+        hf_split="test",
+        prompt_type=kind and types.SimpleNamespace(value=kind),
+    )
+    assert vectors[0][0] == 3 + len(used)
+
+
+def test_mteb_similarities():
+    """Cosines by hand, of matrices and of single vectors; a zero vector is like nothing."""
+    adapter = _prompted([])
+    first, second = np.array([[1.0, 0], [0, 0]]), np.array([[2.0, 0], [1, 1]])
+    assert adapter.similarity(first, second) == pytest.approx(np.array([[1, 0.5**0.5], [0, 0]]))
+    assert adapter.similarity_pairwise(first, second) == pytest.approx([1, 0])
+    assert adapter.similarity(first[0], second[1]).shape == (1, 1)
+    np.testing.assert_array_equal(second, [[2, 0], [1, 1]])
+
+
+def test_mteb_2_gets_a_description_and_mteb_1_none(encoder, monkeypatch):
+    """Version 1 reads the fields of a description wherever there is one."""
+    monkeypatch.setitem(sys.modules, "mteb.models.model_meta", None)
+    assert not hasattr(integrations.mteb_model(encoder), "mteb_model_meta")
+    empty = types.SimpleNamespace(model_copy=lambda update: update)
+    meta = types.SimpleNamespace(ModelMeta=types.SimpleNamespace(create_empty=lambda: empty))
+    for name in ("mteb", "mteb.models"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "mteb.models.model_meta", meta)
+    about = integrations.mteb_model(encoder, "org/model").mteb_model_meta
+    assert about == {"name": "org/model", "revision": "unknown", "max_tokens": 12}
+
+
+def test_missing_libraries_are_named(encoder, monkeypatch):
     monkeypatch.setattr(integrations, "is_installed", lambda name: False)
     for make, package in (
         (integrations.langchain_embeddings, "langchain-core"),

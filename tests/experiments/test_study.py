@@ -54,7 +54,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
         (change_at("scores", "suites", ["stss"]), "no suite 'stss'"),
         (change_at("scores", "set", ["sts.splitt=dev"]), "unknown key splitt; did you mean split"),
         (change_at("scores", "validation", False), "needs validation: true"),
-        (change_at("scores", "columns", 0, "id", "mteb/x/y"), "'mteb' is none of the suites"),
+        (change_at("scores", "columns", 0, "id", "xyz/x/y"), "'xyz' is none of the suites"),
         (change_at("scores", "columns", 0, "id", "sts/x"), "must be suite/task/metric"),
         (change_at("scores", "columns", []), "there are no columns"),
     ],

@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import functools
 import hashlib
-import importlib.metadata
 import json
 import sys
 import time
@@ -144,8 +143,6 @@ def run(
             for suite, suite_run in runs.items():
                 if not suite_run.is_done:
                     scored = suite_run.score(encode)
-                    for place, content in suite_run.report.documents.items():
-                        write_json(output_dir / place, content)
                     if scored["scores"] or not known.get(suite, {}).get("scores"):
                         known[suite] = scored
                         suite_run.store(scored)
@@ -264,10 +261,6 @@ class SuiteRun:
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
         self._code = f"{_code()} strict={strict}"
-        package = self._module.RESULTS.package
-        # A package that is not installed is an error of its suite.
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            self._code += f" version={importlib.metadata.version(package)}" if package else ""
         self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 

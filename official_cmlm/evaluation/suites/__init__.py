@@ -40,7 +40,6 @@ SUITES = {
     "qnli": "questions and sentences that answer them, without training",
     "retrieval": "documents found by queries, in BEIR's form",
     "geometry": "isotropy, alignment and uniformity of embeddings",
-    "mteb": "tasks of the mteb package",
 }
 
 
@@ -57,11 +56,10 @@ def declared(name: str) -> SuiteResults:
 
 
 def expanded(names: list[str]) -> list[str]:
-    """Replaces `all` by all suites but mteb, each once; unknown names stay."""
+    """Replaces `all` by all suites, each once; unknown names stay."""
     if "all" not in names:
         return list(dict.fromkeys(names))
-    known = [name for name in SUITES if name in names or name != "mteb"]
-    return known + [name for name in names if name not in SUITES and name != "all"]
+    return [*SUITES, *(name for name in names if name not in SUITES and name != "all")]
 
 
 def described(names: list[str]) -> str:

@@ -255,23 +255,6 @@ def test_results_of_another_origin_stay(data, tmp_path):
     assert path.read_text() == "{}\n"
 
 
-def test_another_version_of_a_package_repeats_its_suite(tmp_path):
-    """It may compute other scores."""
-
-    with Job(tmp_path / "out", {}) as job:
-
-        def read(name, version):
-            options = driver.parse_options([name], ())[name]
-            with mock.patch("importlib.metadata.version", lambda package: version):
-                suite_run = driver.SuiteRun(name, tmp_path, options, job=job)
-            suite_run.read()
-            return suite_run
-
-        first = read("mteb", "1")
-        first.store(first.score(toy.encode) | {"scores": [1], "failures": []})
-        assert read("mteb", "1").is_done and not read("mteb", "2").is_done
-
-
 def test_results_grow(data, tmp_path):
     """A later command adds its suites; one without any score replaces nothing."""
     out = tmp_path / "out"

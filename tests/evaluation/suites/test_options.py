@@ -101,7 +101,6 @@ def test_values_that_are_refused(suite, values, message):
         ("entity_linking", "", r"entities\.txt"),
         ("language_bias", "", "google-research-datasets/paws"),
         ("language_bias", "pawsx", "<split>-<lang>.tsv: missing"),
-        ("mteb", "", r"mteb\.tasks"),
         ("retrieval", "", "belongs into DATA_DIR/beir/<name>"),
         ("tatoeba", "", "LASER"),
         ("word_similarity", "", "multi_simlex"),
