@@ -15,7 +15,6 @@ from absl.testing import flagsaver
 
 from experiments import evaluate
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.job import Job
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoder import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
@@ -365,7 +364,7 @@ def test_compared_results(data, tmp_path):
         _run(toy.encode, data, tmp_path / name, settings, suites=("sts",))
     found = read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
     assert len(found) == 4
-    assert read_compared([]) == driver.read_compared([""]) == []
+    assert read_compared([]) == read_compared([""]) == []
     with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
         read_compared([path["a"]] * 5)
     with pytest.raises(UserError, match="name a results.json"):
