@@ -1,9 +1,8 @@
 """Scores an encoder by the papers' protocols: `python -m experiments.evaluate --encoder=… …`.
 
-Writes `results.json`, `results.md` with the papers' own rows, `report.html` with the figures, and
-`results.csv` and `results.tex` for other programs. Later commands add their suites to these files.
-Embeddings are kept in the same folder, so an interrupted run resumes. `--suites=?` lists the
-suites, `--suites=sts,?` the options of one.
+Writes `results.json`, `results.md` with the papers' own rows, and `report.html` with the figures.
+Later commands add their suites to these files. Embeddings are kept in the same folder, so an
+interrupted run resumes. `--suites=?` lists the suites, `--suites=sts,?` the options of one.
 """
 
 import dataclasses

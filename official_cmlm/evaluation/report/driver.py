@@ -387,11 +387,8 @@ def _code(package: Path = Path(__file__).parents[1]) -> str:
 def _write_reports(
     results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]
 ) -> None:
-    from official_cmlm.evaluation.report.exports import csv_table, latex
     from official_cmlm.evaluation.report.html_report import html_report
     from official_cmlm.evaluation.report.tables import markdown
 
-    atomic_write_text(folder / "results.csv", csv_table(results, *compare))
-    atomic_write_text(folder / "results.tex", latex(results, *compare))
     atomic_write_text(folder / "results.md", markdown(results, *compare))
     atomic_write_text(folder / "report.html", html_report(results, *compare))
