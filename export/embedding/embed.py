@@ -18,61 +18,29 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import check_output, check_writable
 from official_cmlm.common.input_files import expand_inputs, is_remote
-from official_cmlm.common.text_files import FORMATS, SUFFIXES, Reading
-from official_cmlm.vectors.embeddings import PRECISIONS
+from official_cmlm.common.text_files import Reading
 
-from . import run, worker
+from . import run
+from .worker import EIGHT_BITS
 
 FLAGS = flags.FLAGS
+# Fields that have no flag of their own here: the flags of all encoders decide most of them.
+_WITHOUT_FLAG = {"paths", "encoder_digest", "model_dir", "text_name", "arithmetic"}
+_OF_ENCODERS = {"backend", "device", "max_seq_length", "pooling", "sentence_vector"}
 
 
 def define_flags() -> None:
     """Defines the flags: input, output, encoder, and the form of the embeddings."""
     cli.define_model()
     flags.DEFINE_list("input", None, "Files, folders or patterns of texts. Required.")
-    flags.DEFINE_enum(
-        "format",
-        "auto",
-        FORMATS,
-        f"Format of the input. auto: by name, {', '.join(SUFFIXES)}, also with .gz and .zst.",
-    )
-    flags.DEFINE_string(
-        "column",
-        "",
-        "Column of a table, or field of JSON objects, that holds the text. Default: text, or the"
-        " only column of a table.",
-    )
-    flags.DEFINE_string(
-        "id_column",
-        "",
-        "Column or field with an id that goes into the output. Default: the number of the row.",
-    )
-    flags.DEFINE_bool(
-        "keep_columns",
-        False,
-        "Whether the text and the input's other columns are written beside the vectors (Parquet).",
-    )
     flags.DEFINE_string(
         "to", None, "File to write, .parquet or .npy; it appears when it is complete."
     )
     flags.DEFINE_string(
         "output_dir", None, "Folder of shards to write instead; manifest.json appears at the end."
     )
-    flags.DEFINE_enum(
-        "output_format",
-        "npy",
-        worker.OUTPUTS,
-        "Format of the shards of --output_dir. npy: arrays [rows, dim]; parquet: columns id and"
-        " embedding.",
-    )
     flags.DEFINE_bool("overwrite", False, "Whether to replace what another command wrote there.")
-    flags.DEFINE_integer(
-        "shard_rows",
-        10_000,
-        "Texts of a shard: what is lost at most, of each worker, if the run is killed.",
-        lower_bound=1,
-        upper_bound=10_000_000,
-    )
+    cli.define(run.Request, skip=_WITHOUT_FLAG | _OF_ENCODERS)
     flags.DEFINE_integer(
         "workers",
         1,
@@ -87,45 +55,6 @@ def define_flags() -> None:
         " a pipeline embeds in place of --workers. All machines see input and output under the same"
         " paths.",
     )
-    flags.DEFINE_integer(
-        "batch_size", 64, "Most texts a batch.", lower_bound=1, upper_bound=1_000_000
-    )
-    flags.DEFINE_enum(
-        "on_long",
-        "cut",
-        ["cut", "error", "windows"],
-        "What becomes of longer texts: they are cut and counted, or the run ends, or their vector"
-        " is the mean over windows.",
-    )
-    flags.DEFINE_string(
-        "prompt_name",
-        None,
-        "Prompt of the encoder, such as query, to put before each text. Default: that of documents,"
-        " if it has one.",
-    )
-    flags.DEFINE_string("prompt", None, "A prompt of your own in place of it.")
-    flags.DEFINE_enum(
-        "embedding_precision",
-        "float32",
-        PRECISIONS,
-        "Precision of the written embeddings. int8 and uint8 take the ranges of the encoder"
-        " directory, else those of the first --calibration_rows texts, and store them.",
-    )
-    flags.DEFINE_integer(
-        "calibration_rows",
-        10_000,
-        "Texts that give the ranges of int8 and uint8.",
-        lower_bound=2,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_integer(
-        "dim",
-        None,
-        "Dimensions to keep, the first ones, before --normalize. Default: all.",
-        lower_bound=1,
-        upper_bound=1 << 16,
-    )
-    flags.DEFINE_bool("normalize", False, "Whether to scale each vector to length 1.")
     cli.required("model", "input")
 
 
@@ -144,59 +73,52 @@ def main(argv: list[str]) -> None:
         # A public folder is imported here, once, and not by each process.
         encoder_directory_of(model_dir)
     paths = expand_inputs(FLAGS.input)
-    reading = Reading(FLAGS.format, FLAGS.column, FLAGS.id_column, FLAGS.keep_columns)
+    reading = cli.read(Reading)
     for path in paths:
         reading.form_of(path)
-    output, target = _output(paths)
+    output, target = _find_output(paths)
     output_format = target.suffix[1:] if target else FLAGS.output_format
     if output_format == "parquet":
         check_extra("data", "pyarrow")
     elif FLAGS.keep_columns:
         raise UserError("--keep_columns: .npy files have no columns; write Parquet")
-    names = ("backend", "device", "max_seq_length", "pooling", "sentence_vector", "prompt_name")
-    names += ("prompt", "dim", "normalize", "on_long", "batch_size")
     # This is for the processes too, which inherit the environment.
     cli.quiet_tensorflow()
-    job = run.Job(
-        [path if is_remote(path) else os.path.abspath(path) for path in paths],
-        reading,
-        worker.Settings(
-            str(model_dir),
-            **{name: FLAGS[name].value for name in names},
-            arithmetic=FLAGS.precision,
-            precision=FLAGS.embedding_precision,
-            output_format=output_format,
-            text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
-        ),
-        encoder_digest(model_dir, with_ranges=True),
-        FLAGS.shard_rows,
-        FLAGS.calibration_rows,
-        FLAGS.beam,
+    request = cli.read(
+        run.Request,
+        paths=[path if is_remote(path) else os.path.abspath(path) for path in paths],
+        model_dir=str(model_dir),
+        encoder_digest=encoder_digest(model_dir, with_ranges=True),
+        arithmetic=FLAGS.precision,
+        output_format=output_format,
+        text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
     )
     where = f"{FLAGS.workers} processes" if FLAGS.beam is None else "a pipeline of Beam"
     cli.announce(f"embedding {len(paths)} files in {where} …")
-    outcome = run.run(job, output, FLAGS.workers, FLAGS.overwrite)
-    manifest = outcome.manifest
-    if target is not None:
-        run.gather(output, manifest, target, FLAGS.overwrite)
-    shards = manifest["shards"]
-    for name, what in (
+    outcome = run.run(request, output, FLAGS.workers, FLAGS.overwrite, target, FLAGS.beam)
+    _report(outcome)
+
+
+def _report(outcome: run.Outcome) -> None:
+    """Prints the size of the output, and warns of texts that were changed."""
+    manifest, shards = outcome.manifest, outcome.manifest["shards"]
+    for name, words in (
         ("cut_texts", "texts were cut to the encoder's length; --on_long=windows reads them all"),
         ("mended_texts", "texts or ids had half surrogate pairs, which became U+FFFD"),
     ):
         if count := sum(shard[name] for shard in shards):
-            cli.warn(f"{count} of {manifest['rows']} {what}")
+            cli.warn(f"{count} of {manifest['rows']} {words}")
     speed = ""
     if outcome.seconds:
         speed = f"; {outcome.computed / outcome.seconds:.1f} texts/s in {outcome.seconds:.1f} s"
-    shown = "" if target else f" in {len(shards)} shards"
+    place = "" if FLAGS.to else f" in {len(shards)} shards"
     print(
         f"{FLAGS.to or FLAGS.output_dir}: {manifest['rows']} rows of {manifest['columns']} "
-        f"{manifest['dtype']}{shown}, {outcome.computed} rows embedded now{speed}"
+        f"{manifest['dtype']}{place}, {outcome.computed} rows embedded now{speed}"
     )
 
 
-def _output(paths: list[str]) -> tuple[Path, Path | None]:
+def _find_output(paths: list[str]) -> tuple[Path, Path | None]:
     """Returns the folder of shards and, with `--to`, the file that is made of them."""
     if bool(FLAGS.to) == bool(FLAGS.output_dir):
         raise UserError("name the output, either by --to or by --output_dir")
@@ -208,9 +130,9 @@ def _output(paths: list[str]) -> tuple[Path, Path | None]:
     if target.suffix not in (".npy", ".parquet"):
         raise UserError(f"--to={FLAGS.to}: name a .parquet or .npy file, or a folder --output_dir")
     check_output(target, FLAGS.overwrite, [path for path in paths if not is_remote(path)])
-    in_bytes = FLAGS.embedding_precision in run.EIGHT_BITS
-    for flag, wrong in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
-        if wrong and target.suffix == ".npy":
+    in_bytes = FLAGS.embedding_precision in EIGHT_BITS
+    for flag, is_refused in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
+        if is_refused and target.suffix == ".npy":
             raise UserError(f"--{flag}: one .npy file has no place for it; write a .parquet")
     return target.with_name(f"{target.name}.unfinished"), target
 

@@ -20,8 +20,8 @@ _KINDS = {bool: "bool", int: "int64", float: "double", str: "string"}
 
 
 @dataclasses.dataclass
-class Part:
-    """Texts that are embedded together.
+class Texts:
+    """Texts that are embedded together, as one part of the job.
 
     Attributes:
       number: number of the part.
@@ -56,7 +56,7 @@ class Extent:
     kinds: dict[str, str]
 
 
-def extent(paths: Sequence[str], reading: Reading) -> Extent:
+def measure(paths: Sequence[str], reading: Reading) -> Extent:
     """Reads all rows once, so that a fault is met before any of them is embedded.
 
     Raises:
@@ -126,13 +126,13 @@ def _both(first: str, second: str) -> str:
     return "double" if {first, second} == {"int64", "double"} else "json"
 
 
-def parts(
+def read_texts(
     paths: Sequence[str],
     reading: Reading,
     rows: int,
     kinds: dict[str, str] | None = None,
-    start: Part | None = None,
-) -> Iterator[Part]:
+    start: Texts | None = None,
+) -> Iterator[Texts]:
     """Yields the texts of all files in order, in parts of at most `rows` texts.
 
     A part of long texts has fewer: it ends with the text that brings it to `MOST_CHARACTERS`.
@@ -142,15 +142,15 @@ def parts(
       reading: how they are read.
       rows: most texts of a part.
       kinds: of the columns that are kept.
-      start: a part, with or without texts, that comes first. Default: the input's first one.
+      start: what comes first, with or without its texts. Default: the input's first part.
 
     Raises:
       UserError: a file cannot be read, or one of its records has no text.
     """
 
-    def empty(number: int, first_row: int, place: tuple[int, int]) -> Part:
+    def empty(number: int, first_row: int, place: tuple[int, int]) -> Texts:
         kept = {name: (kind, []) for name, kind in (kinds or {}).items()}
-        return Part(number, first_row, place, ids=[] if reading.id_column else None, kept=kept)
+        return Texts(number, first_row, place, ids=[] if reading.id_column else None, kept=kept)
 
     part, characters = empty(0, 0, (0, 0)), 0
     if start is not None:

@@ -24,11 +24,12 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.input_files import is_remote, join_directory, open_stored, remote_system
+from official_cmlm.common.validation import Flag, OneOf
 
 SUFFIXES = {
     ".txt": "text",
@@ -89,18 +90,20 @@ class Reading:
     """Settings of reading files.
 
     Attributes:
-      form: one of `FORMATS`; `auto`: by the file's name.
-      column: the column, or field of objects, that holds the text. Empty: `text`, or the only
-        column of a table.
-      id_column: the same for ids; empty: there are none.
-      keep: whether the other columns go into `Row.others`; binary and nested columns of a Parquet
-        file are left out.
+      form: format of the input. auto: by the suffix of the name, such as .txt, .csv, .jsonl or
+        .parquet, also with .gz and .zst.
+      column: column of a table, or field of JSON objects, that holds the text. Default: text, or
+        the only column of a table.
+      id_column: column or field with an id of each text. Default: none, ids are the numbers of the
+        rows.
+      keep: whether the other columns are kept beside the text, but binary and nested ones of a
+        Parquet file.
     """
 
-    form: str = "auto"
+    form: Annotated[str, OneOf(FORMATS), Flag("format")] = "auto"
     column: str = ""
     id_column: str = ""
-    keep: bool = False
+    keep: Annotated[bool, Flag("keep_columns")] = False
 
     def form_of(self, path: str) -> str:
         """Returns the format of a file.

@@ -3,17 +3,14 @@
 import json
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from experiments.study import report
 from experiments.study.definition import read_study, study_files
-from export.embedding import run, worker
 from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
 from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions, check_finite
 from official_cmlm.checkpoints.formats.importing import read_source
@@ -22,10 +19,9 @@ from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.search import Index
-from official_cmlm.vectors.embeddings import quantize, read_ranges
 from tests.checkpoints.helpers import REFERENCES
 from tests.evaluation.toy import write_beir
-from tests.search.toy_encoder import WIDTH, Words
+from tests.search.toy_encoder import Words
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
 NANO = "train-00000-of-00001.parquet"
@@ -116,58 +112,6 @@ def _read_encoder(folder, name):
     return found.config, found.max_seq_length, found.encoding, found.vocabulary.hash, weights
 
 
-class _Encoder(Words):
-    """The encoder of a run of `embed`."""
-
-    ranges = None
-
-    def encode_document(self, texts, precision, **unused):
-        vectors = self.encode(texts).astype(np.float32)
-        return vectors if precision == "float32" else quantize(vectors, precision, self.ranges)
-
-
-def _embed(rows, out, precision):
-    """Embeds in this process; returns what the output folder holds."""
-    settings = worker.Settings("encoder", precision=precision, dim=WIDTH)
-    job = run.Job([str(rows)], Reading(id_column="id"), settings, "digest", 2)
-    encoder = _Encoder()
-
-    def pool(job, folder, workers, shares=None):
-        encoder.ranges = read_ranges(folder)
-        worker._state.clear()
-        worker._state.update(settings=job.settings, folder=folder, encoder=encoder)
-        return ThreadPoolExecutor(1)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "_pool", pool)
-        run.run(job, out, 1, False)
-    found = {path.name: path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-    return found | {"manifest.json": json.loads(found["manifest.json"]), "plan.json": b""}
-
-
-def _write_embeddings(folder):
-    """Writes the finished embeddings `float32`, and `int8` without their manifest."""
-    (folder / "a.jsonl").write_bytes(_json_lines(ROWS))
-    for precision in ("float32", "int8"):
-        manifest = _embed(folder / "a.jsonl", folder / precision, precision)["manifest.json"]
-        shutil.copytree(folder / precision, folder / "whole" / precision)
-    (folder / "int8/manifest.json").unlink()
-    (folder / "int8/unfinished").mkdir()
-    for number, shard in enumerate(manifest["shards"]):
-        form = {"shape": [shard["rows"], manifest["columns"]], "dtype": manifest["dtype"]}
-        worker.done_path(folder / "int8", number).write_text(json.dumps(shard | form))
-
-
-def _read_embeddings(folder, name):
-    """Goes on with a copy of a run; the result is that of a run without damage."""
-    precision = Path(name).parts[0]
-    shutil.rmtree(folder / "copy", ignore_errors=True)
-    shutil.copytree(folder / precision, folder / "copy")
-    found = _embed(folder / "a.jsonl", folder / "copy", precision)
-    assert found == _embed(folder / "a.jsonl", folder / "whole" / precision, precision)
-    return found
-
-
 def _write_study(folder):
     text = study_files()["mlm_cmlm"].read_text(encoding="utf-8")
     base = re.search(r"^base: *(\S+)", text, re.MULTILINE)
@@ -235,14 +179,6 @@ READERS = {
         + [f"bert/{name}" for name in ("modules.json", POOLING, "model.safetensors")]
         + [f"bert/{name}" for name in ("sentence_bert_config.json", "tokenizer_config.json")]
         + ["bert/config_sentence_transformers.json"],
-    ),
-    "embeddings": (
-        _write_embeddings,
-        _read_embeddings,
-        [f"float32/{name}" for name in ("manifest.json", "plan.json")]
-        + [f"int8/{name}" for name in ("unfinished/00000.json", "plan.json")]
-        + [f"int8/{name}" for name in ("embedding_ranges.json", "embeddings-00001.npy")]
-        + ["int8/ids-00001.jsonl"],
     ),
     "study": (_write_study, _read_study, ["study.yaml"]),
     "results": (_write_results, _read_results, ["results.json"]),
