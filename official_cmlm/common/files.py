@@ -1,7 +1,6 @@
 """Files and folders: written completely or not at all, read with errors that name the file."""
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import json
@@ -10,7 +9,6 @@ import re
 import shutil
 import socket
 import stat
-import sys
 import tempfile
 import time
 import tokenize
@@ -39,6 +37,8 @@ _SYSTEM_TEXT = {
 _IN_A_MESSAGE = re.compile(rf"(?:(\S+); )?({'|'.join(map(re.escape, _SYSTEM_TEXT))})")
 # The digest of a file in the cache is beside it under this suffix.
 _DIGEST = ".sha256"
+# Errors of file systems that have no locks.
+_WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 # Suffix of files that are being written.
 _UNFINISHED = ".tmp"
 # Most file systems take names of 255 bytes; this leaves room for what makes a name unique.
@@ -88,40 +88,12 @@ def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[Bina
 
 
 def rename_new(source: Path, target: Path) -> None:
-    """Renames a file or a folder to a free name; raises `UserError` if the name is taken.
-
-    Where the system has a call that checks and renames at once, no process can come between.
-    """
-    try:
-        if not _renamed_by_system(source, target):
-            if source.is_dir():
-                # A rename replaces an empty folder, and only an empty one.
-                target.mkdir()
-                source.rename(target)
-            else:
-                os.link(source, target)
-                source.unlink()
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise
+    """Renames a file or a folder to a free name; raises `UserError` if the name is taken."""
+    if os.path.lexists(target):
         raise UserError(
-            f"{target}: has appeared meanwhile, and is not replaced; name another output"
-        ) from None
-
-
-def _renamed_by_system(source: Path, target: Path) -> bool:
-    """Renames by Linux's `renameat2`; returns False where system or file system lack it."""
-    is_linux = sys.platform == "linux"
-    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if is_linux else None
-    if rename is None:
-        return False
-    here, no_replace = -100, 1
-    if rename(here, os.fsencode(source), here, os.fsencode(target), no_replace) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), os.fspath(target))
+            f"{target}: was created by another process while this one ran; choose another output"
+        )
+    source.rename(target)
 
 
 def atomic_write_text(path: str | os.PathLike, text: str) -> None:
@@ -393,7 +365,7 @@ def check_output(
         raise UserError(f"{name}: only local files are written; name one, and copy it there")
     for other in others:
         if os.path.realpath(name) == os.path.realpath(other):
-            raise UserError(f"{name}: is to hold two outputs; name two files")
+            raise UserError(f"{name}: is given for two outputs; choose two different files")
     try:
         found = os.stat(name)
     except FileNotFoundError:
@@ -567,10 +539,10 @@ def read_object(path: str | os.PathLike, advice: str = "write it again") -> dict
 def hold_lock(path: str | os.PathLike, refusal: str) -> Iterator[None]:
     """Holds a lock file while the block runs; the system releases it however the process ends.
 
-    The lock is `flock`'s: it holds between processes of one machine on every local file system, and
-    between machines on those network file systems that pass it to their server (NFS since version 4
-    on Linux, CIFS, Lustre mounted with `flock`). Where the file system has no locks, such as some
-    FUSE mounts, or on Windows, the block runs without one. Remote paths (`gs://…`) are not locked.
+    The lock holds between processes of one machine on every local file system, and between machines
+    on those network file systems that pass it to their server (NFS since version 4 on Linux, CIFS,
+    Lustre mounted with `flock`). Where the file system has no locks, such as some FUSE mounts, the
+    block runs without one.
 
     Args:
       path: the lock file; it holds the host and the process, and is removed at the end.
@@ -579,80 +551,51 @@ def hold_lock(path: str | os.PathLike, refusal: str) -> Iterator[None]:
     Raises:
       UserError: another process holds it.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
+    import filelock
 
     path = Path(path)
-    while True:
-        descriptor = _opened_lock(path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise UserError(f"{refusal} ({holder or 'holder unknown'})") from None
-        except OSError:
-            # This file system has no locks.
-            break
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                break
-        # The process that held the lock has just removed the file: try again.
-        os.close(descriptor)
+    # A soft lock, which is a file alone, would outlive a process that is killed.
+    lock = filelock.FileLock(path, blocking=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        holder = ""
+        with contextlib.suppress(OSError):
+            holder = path.read_text(encoding="utf-8", errors="replace")[:200].strip()
+        raise UserError(f"{refusal} ({holder or 'holder unknown'})") from None
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise UserError(
+                f"{path}: cannot be locked ({error.strerror}); if nothing else is running there,"
+                " delete it"
+            ) from None
+        yield
+        return
     try:
         # The content is for messages only. A full disk is ignored, as nobody would report it here.
         with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            text = f"process {os.getpid()} on {socket.gethostname()}\n"
-            os.pwrite(descriptor, text.encode(), 0)
+            path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
         yield
     finally:
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
+            path.unlink()
+        lock.release()
 
 
-def _opened_lock(path: Path) -> int:
-    """Returns the descriptor of a lock file, which other users of a shared folder may lock too."""
-    options = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        try:
-            return os.open(path, options | os.O_RDWR, 0o666)
-        except PermissionError:
-            # Another user has left the file: it can be locked, but not written.
-            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be locked ({error.strerror}); if nothing else is running there, "
-            "delete it"
-        ) from None
-
-
-def replace_folder(partial: Path, final: Path, before: tuple[int, int] | None = None) -> None:
+def replace_folder(partial: Path, final: Path) -> None:
     """Renames `partial` to `final`; an existing folder of that name is removed after that.
 
     Whenever the process is killed, one of the two folders is complete under one of the names.
     `README.md`, licences and notices of the existing folder are kept, unless `partial` has a file
     of that name; a `README.md` that was not `GENERATED` is kept in any case.
-
-    Raises:
-      UserError: `final` is no longer the folder or file whose `identity` is `before`, by default
-        its identity at the call; it stays as it is.
     """
-    before = before or identity(final)
-    if before is None:
-        rename_new(partial, final)
+    if not os.path.lexists(final):
+        partial.rename(final)
         return
     # The name is unique, as a folder named `….old` could belong to the user.
     old = Path(tempfile.mkdtemp(prefix=f"{final.name}.old-", dir=final.parent))
     moved = old / final.name
     final.rename(moved)
-    if identity(moved) != before:
-        rename_new(moved, final)
-        old.rmdir()
-        raise UserError(f"{final}: another one has taken its place meanwhile; give the name anew")
     try:
         rename_new(partial, final)
     except UserError as error:
@@ -672,33 +615,21 @@ def _is_handwritten(path: Path, written: Path) -> bool:
     return path.name == README and is_text and GENERATED.encode() not in path.read_bytes()
 
 
-def identity(path: Path) -> tuple[int, int] | None:
-    """Returns the numbers of device and inode of a file or folder; None if it does not exist."""
-    try:
-        found = path.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 @contextlib.contextmanager
 def stage_folder(final: Path) -> Iterator[Path]:
     """Yields a folder to fill, renamed to `final` when the block ends without an error.
 
     After an error nothing is left of it, and the old content of `final` is still there. A file or
-    folder that takes the name while the block runs is not replaced, but causes a `UserError`.
+    folder that takes a free name while the block runs is not replaced, but causes a `UserError`.
     Hand-written files of the old content are kept as `replace_folder` says.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
-    before = identity(final)
+    place_folder = replace_folder if os.path.lexists(final) else rename_new
     root = Path(tempfile.mkdtemp(prefix=f"{final.name}.partial-", dir=final.parent))
     try:
         partial = root / final.name
         partial.mkdir()
         yield partial
-        if before is None:
-            rename_new(partial, final)
-        else:
-            replace_folder(partial, final, before)
+        place_folder(partial, final)
     finally:
         shutil.rmtree(root, ignore_errors=True)

@@ -8,11 +8,10 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from official_cmlm.common.errors import UserError, one_line
-from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import name_special_kind, refuse_special
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -31,13 +30,12 @@ def join_directory(path: str, directory: str) -> str:
 def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
     """Returns the files that the patterns name: in the patterns' order, sorted within each.
 
-    A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which
-    `**` matches any number of directories (on the local disk only). A file is listed once, however
-    many patterns name it.
+    A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which `**`
+    matches any number of directories. A file is listed once, however many patterns name it.
 
     If an entry of a directory or a match of a glob is not a file but e.g. a pipe, it is left out
-    with a line on standard error. Globs follow links to directories, each directory once; in a
-    directory such links are left out, with a line too.
+    with a line on standard error; and so is a link to a directory that a directory or `**` leads
+    to. Other parts of a glob follow such links.
 
     Args:
       patterns: local, or with a scheme such as gs://.
@@ -51,7 +49,13 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
         raise UserError("no input is given; name files, directories or patterns with --input")
     files: dict[str, str] = {}
     for pattern in patterns:
-        for path in _expand(pattern, suffix):
+        if not pattern:
+            raise UserError("an input pattern is empty; take out the superfluous comma of --input")
+        expand = _expand_remote if is_remote(pattern) else _expand_local
+        paths = sorted(expand(pattern, suffix))
+        if not paths:
+            raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
+        for path in paths:
             files.setdefault(path if is_remote(path) else os.path.abspath(path), path)
     return list(files.values())
 
@@ -113,7 +117,6 @@ def remote_system(path: str) -> Iterator[tuple[Any, str]]:
 
     All exceptions count as its faults, as each file system has error classes of its own.
     """
-    check_extra("data", "fsspec")
     from fsspec.core import url_to_fs
 
     try:
@@ -126,122 +129,85 @@ def remote_system(path: str) -> Iterator[tuple[Any, str]]:
         raise UserError(f"{path}: cannot be opened ({error or type(error).__name__})") from None
 
 
-def _expand(pattern: str, suffix: str) -> list[str]:
-    if not pattern:
-        raise UserError("an input pattern is empty; take out the superfluous comma of --input")
-    refuse_special(pattern)
-    if is_remote(pattern):
-        found = _remote_files(pattern, suffix)
-    elif os.path.isdir(pattern):
-        found = _regular(
-            os.path.join(folder, name)
-            for folder, _, names in _walk(pattern)
-            for name in names
-            if name.endswith(suffix)
-        )
-        if not found:
-            what = f"no {suffix} files" if suffix else "no files"
-            raise UserError(f"{pattern}: {what} in this directory; check --input")
-    # This comes before globbing, as a file's own name may hold brackets.
-    elif os.path.lexists(pattern):
-        if not os.path.exists(pattern):
-            raise UserError(f"{pattern}: a link that leads to no file; check --input")
-        found = [pattern]
-    else:
-        matches = _regular(_glob(pattern))
-        found = [match for match in matches if not os.path.isdir(match)]
-        if matches and not found:
-            raise UserError(
-                f"{pattern}: matches only directories; add /* to name the files in them"
-            )
-    if not found:
-        raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
-    return sorted(found)
-
-
-def _remote_files(pattern: str, suffix: str) -> list[str]:
+def _expand_remote(pattern: str, suffix: str) -> list[str]:
     with remote_system(pattern) as (system, name):
         if system.isdir(name):
             # Hidden files, and those in hidden directories, are left out.
-            found = [
+            start = len(name.rstrip("/"))
+            paths = [
                 path
                 for path in system.find(name)
-                if path.endswith(suffix) and "/." not in path[len(name.rstrip("/")) :]
+                if path.endswith(suffix) and "/." not in path[start:]
             ]
-        elif system.isfile(name):
-            found = [name]
         else:
-            matches = system.glob(name, detail=True).items()
-            found = [path for path, info in matches if info["type"] != "directory"]
-        return [system.unstrip_protocol(path) for path in found]
+            paths = [path for path in system.glob(name) if system.isfile(path)]
+        return [system.unstrip_protocol(path) for path in paths]
 
 
-def _skip(path: str, what: str) -> None:
-    print(f"skipped: {one_line(path)}: {what}", file=sys.stderr, flush=True)
-
-
-def _regular(paths: Iterable[str]) -> list[str]:
-    """Returns the paths without pipes, sockets and devices; prints a line for each of these.
-
-    A link to nothing stays, so that opening it reports the missing text.
-    """
-    kept = []
-    for path in paths:
-        if kind := name_special_kind(path):
-            _skip(path, f"{kind}, not a file")
-        else:
-            kept.append(path)
-    return kept
+def _expand_local(pattern: str, suffix: str) -> list[str]:
+    refuse_special(pattern)
+    if os.path.isdir(pattern):
+        paths = [path for path in _files_below(pattern) if path.endswith(suffix)]
+        if not paths:
+            what = f"no {suffix} files" if suffix else "no files"
+            raise UserError(f"{pattern}: {what} in this directory; check --input")
+        return paths
+    # This comes before globbing, as a file's own name may hold brackets.
+    if os.path.lexists(pattern):
+        if not os.path.exists(pattern):
+            raise UserError(f"{pattern}: a link that leads to no file; check --input")
+        return [pattern]
+    matches = [path for path in _glob(pattern) if _is_regular(path)]
+    paths = [path for path in matches if not os.path.isdir(path)]
+    if matches and not paths:
+        raise UserError(f"{pattern}: matches only directories; add /* to name the files in them")
+    return paths
 
 
 def _glob(pattern: str) -> list[str]:
-    """Globs as `glob.glob` does with `**`, but enters a directory once, even if links lead to it.
-
-    Two links that lead back to their own directory would give 2^40 paths otherwise.
-    """
+    """Globs as `glob.glob` does, but `**` neither follows links nor passes over closed folders."""
     parts = pattern.split(os.sep)
     if "**" not in parts:
         return glob.glob(pattern)
-    at = parts.index("**")
-    head, tail = os.sep.join(parts[:at]), parts[at + 1 :]
-    if at == 1 and not head:
-        head = os.sep
-    roots = [head] if os.path.isdir(head) else glob.glob(head) if head else [""]
-    found: dict[str, None] = {}
-    for root in roots:
-        for folder in _folders_below(root):
-            # `a/**` names all files below a; `a/**/b` any b below it.
-            rest = os.path.join(glob.escape(folder), *(tail or ["*"]))
-            found.update(dict.fromkeys(_glob(rest)))
-    return list(found)
+    from fsspec.utils import glob_translate
+
+    head = os.sep.join([*parts[: parts.index("**")], ""])
+    matches = re.compile(glob_translate(pattern)).match
+    return [
+        path
+        for root in (glob.glob(head) if head else [""])
+        for path in _files_below(root)
+        if matches(path)
+    ]
 
 
-def _folders_below(root: str) -> Iterator[str]:
-    """Yields a directory and all directories below it that are not hidden; links are followed."""
-    seen: set[tuple[int, int]] = set()
-    for parent, directories, _ in _walk(root, follow=True):
-        status = os.stat(parent or os.curdir)
-        if (status.st_dev, status.st_ino) in seen:
-            directories.clear()
-            continue
-        seen.add((status.st_dev, status.st_ino))
-        yield parent
-
-
-def _walk(directory: str, follow: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walks as `os.walk` does, without hidden entries; prints a line for links not followed."""
+def _files_below(directory: str) -> Iterator[str]:
+    """Yields the files below a directory ("": the current one) that are not hidden."""
 
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None
 
-    for parent, directories, names in os.walk(
-        directory or os.curdir, onerror=refuse, followlinks=follow
-    ):
+    for parent, directories, names in os.walk(directory or os.curdir, onerror=refuse):
         # Names are relative to the pattern: `**/a` gives `b/a`, not `./b/a`.
-        shown = parent if directory else os.path.relpath(parent) if parent != os.curdir else ""
+        shown = parent if directory else parent.removeprefix(os.curdir).lstrip(os.sep)
         # Changed in place, as the walk goes on with the directories in the list.
-        directories[:] = sorted(name for name in directories if not name.startswith("."))
-        for path in () if follow else (os.path.join(shown, name) for name in directories):
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        for path in (os.path.join(shown, name) for name in directories):
             if os.path.islink(path):
                 _skip(path, "a link to a folder; name it with --input to read it too")
-        yield shown, directories, [name for name in names if not name.startswith(".")]
+        paths = (os.path.join(shown, name) for name in names if not name.startswith("."))
+        yield from filter(_is_regular, paths)
+
+
+def _is_regular(path: str) -> bool:
+    """Returns whether a path may be read; prints a line for pipes, sockets and devices.
+
+    A link to nothing may, so that opening it reports the missing text.
+    """
+    if kind := name_special_kind(path):
+        _skip(path, f"{kind}, not a file")
+    return not kind
+
+
+def _skip(path: str, reason: str) -> None:
+    print(f"skipped: {one_line(path)}: {reason}", file=sys.stderr, flush=True)

@@ -2,7 +2,7 @@
 
 A row has a text, perhaps an id and other columns, and the place that it came from. Each of the
 formats is also read from gzip and Zstandard, and from addresses such as gs://bucket/name where
-fsspec and the package of that file system are installed. A fault is one line that says what is
+the package of that file system is installed. A fault is one line that says what is
 there, the columns of a file for instance; memory is bounded.
 
     reading = Reading(column="body", id_column="id")

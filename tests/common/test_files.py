@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -212,8 +213,8 @@ def test_json_of_numbers_that_are_not_finite_is_not_written(tmp_path):
     assert files.read_object(path)["rate"] == 0.5
 
 
-def test_locked(tmp_path):
-    """A second holder is told who has it; the file goes with the lock."""
+def test_a_lock_has_one_holder(tmp_path):
+    """A second one is told who has it; the file goes with the lock."""
     path = tmp_path / "lock"
     with hold_lock(path, "taken"):
         with pytest.raises(UserError, match=rf"^taken \(process {os.getpid()} on "):
@@ -231,14 +232,31 @@ def test_locked(tmp_path):
     assert (tmp_path / "victim").read_text() == "mine"
 
 
-@pytest.fixture(params=[True, False], ids=["by_system", "by_hand"])
-def renaming(request, monkeypatch):
-    """Renames by the system's call, and without it."""
-    if not request.param:
-        monkeypatch.setattr(files, "_renamed_by_system", lambda source, target: False)
+def test_a_lock_ends_with_a_killed_process(tmp_path):
+    code = (
+        "import os, sys; from official_cmlm.common.files import hold_lock\n"
+        "with hold_lock(sys.argv[1], 'taken'): os.kill(os.getpid(), 9)"
+    )
+    path = tmp_path / "lock"
+    assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == -9
+    assert path.exists()
+    with hold_lock(path, "taken"):
+        pass
 
 
-def test_a_rename_never_replaces(tmp_path, renaming):
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_locks_does_not_stop_the_work(tmp_path, monkeypatch, number):
+    import fcntl
+
+    def fail(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with hold_lock(tmp_path / "lock", "taken"):
+        pass
+
+
+def test_a_rename_never_replaces(tmp_path):
     """Files and folders; a link to nothing counts too."""
     (tmp_path / "file").write_text("new")
     (tmp_path / "taken").write_text("mine")
@@ -248,7 +266,7 @@ def test_a_rename_never_replaces(tmp_path, renaming):
     (tmp_path / "link").symlink_to("nothing")
     for source in ("file", "folder"):
         for target in ("taken", "full", "link"):
-            with pytest.raises(UserError, match=f"{target}: has appeared meanwhile"):
+            with pytest.raises(UserError, match=f"{target}: was created by another process"):
                 files.rename_new(tmp_path / source, tmp_path / target)
         files.rename_new(tmp_path / source, tmp_path / f"{source}2")
     assert (tmp_path / "file2").read_text() == (tmp_path / "folder2" / "a").read_text() == "new"
@@ -256,23 +274,17 @@ def test_a_rename_never_replaces(tmp_path, renaming):
     assert not (tmp_path / "file").exists() and not (tmp_path / "folder").exists()
 
 
-def test_what_takes_the_name_of_a_folder_meanwhile_is_kept(tmp_path):
-    """A folder that appears, and one that is exchanged for the one to replace."""
-    final, before = tmp_path / "out", tmp_path / "before"
-    for content, message in (("mine", "has appeared meanwhile"), ("other", "has taken its place")):
-        with pytest.raises(UserError, match=f"out: .*{message}"):
-            with files.stage_folder(final) as partial:
-                (partial / "a").write_text("new")
-                if final.exists():
-                    final.rename(before)
-                final.mkdir()
-                (final / "mine").write_text(content)
-    assert names_in(tmp_path) == ["before", "out"]
-    assert (final / "mine").read_text() == "other"
-    assert (before / "mine").read_text() == "mine"
+def test_a_folder_that_takes_the_name_meanwhile_is_kept(tmp_path):
+    final = tmp_path / "out"
+    with pytest.raises(UserError, match="out: was created by another process"):
+        with files.stage_folder(final) as partial:
+            (partial / "a").write_text("new")
+            final.mkdir()
+            (final / "mine").write_text("mine")
+    assert names_in(tmp_path) == ["out"] and (final / "mine").read_text() == "mine"
 
 
-def test_a_folder_is_replaced_but_for_what_was_written_by_hand(tmp_path, renaming):
+def test_a_folder_is_replaced_but_for_handwritten_files(tmp_path):
     """Licences; a README, unless the last export has written it."""
     final = tmp_path / "out"
     for round in range(3):

@@ -379,7 +379,7 @@ def test_shards_become_one_file_with_the_columns(tmp_path, encoder, embed, form)
 
 
 def test_shards_become_one_array(tmp_path, encoder, embed):
-    """An array that has appeared meanwhile is not replaced, and the shards stay."""
+    """An array that appears while it runs is not replaced, and the shards stay."""
     file, target = write_lines(tmp_path / "a.txt"), tmp_path / "v.npy"
     out = tmp_path / "v.npy.unfinished"
     embed([file], out)
@@ -390,7 +390,7 @@ def test_shards_become_one_array(tmp_path, encoder, embed):
     with pytest.raises(UserError, match="embeddings-00002.npy: damaged; delete it"):
         embed([file], out, target=target)
     shard.write_bytes(good)
-    with pytest.raises(UserError, match="v.npy: has appeared meanwhile"):
+    with pytest.raises(UserError, match="v.npy: was created by another process"):
         embed([file], out, target=target)
     assert target.read_bytes() == b"mine"
     assert embed([file], out, overwrite=True, target=target).computed == 0
