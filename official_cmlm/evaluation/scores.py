@@ -1,4 +1,4 @@
-"""The report of a suite: scores, data of figures, notes and failures."""
+"""The report of a suite: scores, notes and failures."""
 
 import contextlib
 import dataclasses
@@ -85,7 +85,6 @@ class SuiteReport:
 
     Attributes:
       scores: in the order in which they were added; each (task, metric) once.
-      figures: name -> plain data (lists, dicts, numbers) of a figure.
       notes: remarks for the reader, e.g. how many lines were skipped.
       missing: tasks without data.
       failures: tasks that have data and could not be scored, and other faults, one line each.
@@ -101,7 +100,6 @@ class SuiteReport:
     """
 
     scores: list[Score] = dataclasses.field(default_factory=list)
-    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)

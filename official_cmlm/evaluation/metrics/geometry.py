@@ -1,20 +1,15 @@
-"""Isotropy, mean vector, alignment, uniformity, cosine histograms and maps of embeddings.
+"""Isotropy, mean vector, alignment and uniformity of embeddings.
 
 Vectors are float `[n, dim]`; row i of `first` is paired with row i of `second`.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.decomposition import PCA
 
 from official_cmlm.evaluation.metrics.nearest import unit
 
 # Rows of one block of distances; with 10,000 vectors a block takes 40 MB.
 _ROWS = 1024
-# Sentences of a language on a map.
-_DRAWN = 100
 
 
 def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
@@ -65,38 +60,3 @@ def uniformity(vectors: np.ndarray) -> float:
         # Only the entries right of the diagonal are summed, so that each pair counts once.
         total += float(np.triu(kernel, k=start + 1).sum(dtype=np.float64))
     return float(np.log(total / (count * (count - 1) / 2)))
-
-
-def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Returns cosines of random pairs of rows, drawn with replacement: float64 `[count]`."""
-    scaled = unit(vectors, np.float64)
-    generator = np.random.default_rng(seed)
-    first = generator.integers(len(scaled), size=count)
-    second = (first + generator.integers(1, len(scaled), size=count)) % len(scaled)
-    return np.einsum("nd,nd->n", scaled[first], scaled[second])
-
-
-def histogram(cosines: np.ndarray, bins: int) -> list[float]:
-    """Returns the shares of cosines in equal bins from -1 to 1; empty for no cosines."""
-    if not len(cosines):
-        return []
-    counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))
-    return (counts / len(cosines)).tolist()
-
-
-def plane(embeddings: Mapping[str, np.ndarray]) -> dict[str, list[list[float]]]:
-    """Projects unit embeddings on the first two principal axes of all languages (CMLM, Figure 3).
-
-    `embeddings` are float `[n, dim]` by language; the first 100 of each are drawn.
-
-    Returns:
-      language -> [x, y] of each sentence; the sign of each axis makes its entry of largest absolute
-      value positive.
-    """
-    parts = [unit(vectors[:_DRAWN], np.float64) for vectors in embeddings.values()]
-    matrix = np.concatenate(parts)
-    points = np.zeros([len(matrix), 2])
-    count = min(2, *matrix.shape)
-    points[:, :count] = PCA(count, svd_solver="full").fit_transform(matrix)
-    split = np.split(points, np.cumsum(list(map(len, parts)))[:-1])
-    return {language: part.tolist() for language, part in zip(embeddings, split)}

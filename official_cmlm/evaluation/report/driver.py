@@ -326,7 +326,6 @@ class SuiteRun:
             "seeds": report.seeds,
             "configuration": report.configuration,
             "scores": [dataclasses.asdict(score) for score in report.scores],
-            "figures": report.figures,
             "notes": [*report.notes, *data.warnings, *lengths.notes()],
             "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
             "missing": [dataclasses.asdict(one) for one in report.missing],

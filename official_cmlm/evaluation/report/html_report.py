@@ -47,45 +47,14 @@ def html_report(*parts: Results) -> str:
 
 
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
-    """Draws the charts of a suite."""
-    names = tables.encoder_names(*parts)
-    drawn = []
+    """Draws a chart for each panel of a suite's tasks, with its averages below a line."""
     rows = main_scores.main_scores(suite, parts) if declared(suite).bars else []
-    # Each panel of tasks has a chart, with its averages below a line.
-    for panel in dict.fromkeys(row.panel for row in rows):
-        chart = _bar_chart(suite, [row for row in rows if row.panel == panel], parts)
-        drawn += [chart] if chart else []
-    curves, curve_colors = {}, []
-    # All maps of the report have the same range, so that they can be compared.
-    every = [
-        one
-        for part in parts
-        for ran in part.get("suites", {}).values()
-        for one in ran["figures"].get("embedding_map", {}).values()
-    ]
-    limits = figures.map_range(every)
-    for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
-        data = part.get("suites", {}).get(suite, {}).get("figures", {})
-        suffix = f": {name}" if len(parts) > 1 else ""
-        if shares := data.get("language_bias"):
-            title = f"Language of the nearest neighbour, by language of the query{suffix}"
-            drawn.append(figures.language_histograms(title, shares, color))
-        if maps := data.get("embedding_map"):
-            title = f"Sentences and their English translations, coloured by language{suffix}"
-            drawn.append(figures.embedding_map(title, maps, limits))
-        if histograms := data.get("cosine_histogram"):
-            title = f"Cosines of random and of positive pairs{suffix}"
-            drawn.append(figures.cosine_histograms(title, histograms, color))
-        for task, curve in (data.get("roc_curve") or {}).items():
-            area = scores(part, suite)[f"{task}/auc"]["value"]
-            curves[f"{task}{suffix}, area {area:.1f}"] = curve
-            curve_colors.append(color)
-    if curves:
-        drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
-    return drawn
+    panels = dict.fromkeys(row.panel for row in rows)
+    drawn = (_draw_bars(suite, [r for r in rows if r.panel == panel], parts) for panel in panels)
+    return [chart for chart in drawn if chart]
 
 
-def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
+def _draw_bars(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
     """Draws one bar per task and encoder; for a single encoder also after component removal."""
     shown_as = declared(suite)
     main = shown_as.main[0]
@@ -96,10 +65,10 @@ def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
     ]
     series = [one for one in series if any(value is not None for value in one.values)]
     if len(parts) == 1:
-        before, after = figures.SIDES.values()
-        removed = _series(suite, after, parts[0], rows, series[0].color, main_scores.REMOVED)
+        color, ending = series[0].color, main_scores.REMOVED
+        removed = _series(suite, "component removed", parts[0], rows, color, ending)
         if any(value is not None for value in removed.values):
-            series = [dataclasses.replace(series[0], name=before), removed]
+            series = [dataclasses.replace(series[0], name="embeddings as they are"), removed]
     marked = main_scores.references(suite, rows)
     if len(rows) * len(series) + len(marked) < 2:
         return None

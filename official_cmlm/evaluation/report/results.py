@@ -51,7 +51,6 @@ class _Suite:
     """The fields of a suite that reports read."""
 
     scores: list[Score]
-    figures: dict[str, Any]
     notes: list[str]
     failures: list[str]
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Geometry of the space: isotropy, mean vector, alignment, uniformity, distribution of cosines.
+"""Geometry of the space: isotropy, mean vector, alignment, uniformity, mean cosines.
 
 Isotropy score and mean-vector norm as in Mirror-BERT (Liu et al. 2021), Equations 2 and 3, on the
 texts used to tune it (footnote 15); alignment and uniformity as in Wang and Isola (2020), on STS-B
@@ -45,8 +45,8 @@ _QUESTIONS_HINT = (
     "is_duplicate named in a header"
 )
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
-# Bins of a histogram, from -1 to 1; number of its random pairs; the seed of all random pairs.
-_BINS, _RANDOM_PAIRS, _SEED = 50, 10_000, 0
+# Seed of the pairs that are drawn.
+_SEED = 0
 _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
 
 
@@ -95,12 +95,9 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
     Tasks: `<file stem>`, `sts-dev` and `qqp`. `isotropy`, `isotropy_rows` and `mean_vector_norm`
     are computed from the unscaled vectors; `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to 0),
-    `alignment` and cosines from vectors scaled to length 1. None is times 100. Figure
-    `cosine_histogram`: task -> `edges` of the bins, shares of `random`, `positive` and `negative`
-    pairs, if any.
+    `alignment` and cosines from vectors scaled to length 1. None is times 100.
     """
     report.seeds = [_SEED]
-    report.figures["cosine_histogram"] = {}
     with report.task("texts"):
         folder = data.folder("mirror_bert", hint=_TEXT_HINT)
         paths = sorted(path for path in folder.glob("*.txt") if path.stem.lower() not in _NO_TEXTS)
@@ -131,7 +128,7 @@ class _Texts(Task):
         return {"": self._texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        _measure(self.name, encode(self._texts), np.zeros(0), report)
+        _measure(self.name, encode(self._texts), report)
 
 
 @dataclasses.dataclass(eq=False)
@@ -157,7 +154,7 @@ class _PositivePairs(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         texts, positive = self._read
-        _measure(self.name, encode(texts), cosines(encode, positive), report)
+        _measure(self.name, encode(texts), report)
         alignment = geometry.alignment(encode(positive.first), encode(positive.second))
         report.add(self.name, "alignment", alignment, len(positive.first))
 
@@ -166,11 +163,10 @@ class _Questions(PairTask):
     """Cosines of QQP's duplicates and of its other pairs."""
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found, gold = cosines(encode, self.pairs), self.pairs.gold
-        kinds = {"positive": found[gold == 1], "negative": found[gold == 0]}
-        for kind, mine in kinds.items():
-            report.add(self.name, f"cosine_{kind}", float(mine.mean()), len(mine))
-        report.figures["cosine_histogram"][self.name] = _histograms(**kinds)
+        values, gold = cosines(encode, self.pairs), self.pairs.gold
+        for kind, label in (("positive", 1), ("negative", 0)):
+            of_kind = values[gold == label]
+            report.add(self.name, f"cosine_{kind}", float(of_kind.mean()), len(of_kind))
 
 
 def _read_questions(data: DataFolder, options: Options) -> ScoredPairs:
@@ -209,15 +205,7 @@ def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
     return ScoredPairs.of(good, len(rows) - len(good))
 
 
-def _histograms(**cosines: np.ndarray) -> dict[str, list[float]]:
-    """Returns the edges of the bins, and the shares of each kind of pairs."""
-    shares = {kind: geometry.histogram(values, _BINS) for kind, values in cosines.items()}
-    return {"edges": np.linspace(-1.0, 1.0, _BINS + 1).tolist()} | shares
-
-
-def _measure(
-    task: str, vectors: np.ndarray, positive_cosines: np.ndarray, report: SuiteReport
-) -> None:
+def _measure(task: str, vectors: np.ndarray, report: SuiteReport) -> None:
     metrics = {
         "isotropy": geometry.isotropy_score(vectors),
         "isotropy_rows": geometry.isotropy_score(vectors, by_rows=True),
@@ -226,5 +214,3 @@ def _measure(
         "uniformity": geometry.uniformity(vectors),
     }
     report.add_all(task, metrics, len(vectors))
-    chance = geometry.random_pair_cosines(vectors, _RANDOM_PAIRS, _SEED)
-    report.figures["cosine_histogram"][task] = _histograms(random=chance, positive=positive_cosines)

@@ -95,14 +95,15 @@ RESULTS = SuiteResults(
         _SHARE,
     ),
     averages=r"all",
+    bars="Nearest neighbours in the query's own language, by language of the query",
 )
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields one task: every language of one split, and their unweighted mean, `all`.
 
-    `count` is the number of queries. Figure: `language_bias` has the shares. A note says which
-    split was taken and of which languages the pool is.
+    `count` is the number of queries. A note says which split was taken and of which languages the
+    pool is.
     """
     folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
     paths, columns = _split(data, folder, options, report)
@@ -133,7 +134,6 @@ class _Bias(Task):
         rows = len(next(iter(self.sentences.values())))
         before = bias(pool, pool)
         _add(report, before, "", rows)
-        report.figures["language_bias"] = {"before": _shares(before)}
         if not options.pcr:
             return
         with report.task("pcr"):
@@ -141,7 +141,6 @@ class _Bias(Task):
             removed = {language: removal(vectors, language) for language, vectors in pool.items()}
             after = bias(removed, removed if options.sides == "both" else pool)
             _add(report, after, "_pcr", rows)
-            report.figures["language_bias"]["after"] = _shares(after)
 
 
 def _split(
@@ -167,7 +166,7 @@ def _split(
         except Unsuitable as error:
             reasons.append(error)
             continue
-        # A note says which splits were left out, since the split changes the figures.
+        # A note says which splits were left out, since the split changes the scores.
         report.notes += [f"left out: {reason}" for reason in reasons]
         return kept, columns
     raise reasons[0]
@@ -192,8 +191,3 @@ def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, 
     for name in ("share_own", "accuracy"):
         mean = float(np.mean([metrics[name] for metrics in scores.values()]))
         report.add("all", name + suffix, mean, rows * len(scores))
-
-
-def _shares(scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Returns language of the query -> language of its neighbour -> share, times 100."""
-    return {own: {name: scores[own][f"share_{name}"] for name in scores} for own in scores}

@@ -14,8 +14,6 @@ from sklearn import metrics
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.encoder import Encode
-from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task
 from official_cmlm.evaluation.suites.sts import PairTask
@@ -25,9 +23,6 @@ _HINT = (
     "sentence, label, tab-separated, with a header"
 )
 _LABELS = {"entailment": 1, "not_entailment": 0}
-
-# Most points of the curve, enough for a smooth figure.
-_CURVE_POINTS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,34 +43,14 @@ RESULTS = SuiteResults(
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
-    """Yields `qnli/dev.tsv`; figure `roc_curve`: task -> `roc_points` (Mirror-BERT's Figure 4)."""
+    """Yields `qnli/dev.tsv`."""
     read, note = functools.partial(_read, data), "{skipped} malformed lines skipped"
-    yield _Questions("dev", read, {"auc": area_under_curve}, note)
-
-
-class _Questions(PairTask):
-    """Questions and sentences that may answer them; also the figure of the curve."""
-
-    def score(self, encode: Encode, report: SuiteReport) -> None:
-        super().score(encode, report)
-        points = roc_points(cosines(encode, self.pairs), self.pairs.gold)
-        report.figures["roc_curve"] = {self.name: points}
+    yield PairTask("dev", read, {"auc": area_under_curve}, note)
 
 
 def _read(data: DataFolder) -> ScoredPairs:
     path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
     return parse_pairs(data.lines(path, _HINT, header="index"), str(path))
-
-
-def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
-    """Returns at most 200 points of the ROC curve, by `false_positive` and `true_positive`."""
-    false_positive, true_positive, _ = metrics.roc_curve(labels, scores)
-    count = min(_CURVE_POINTS, len(false_positive))
-    kept = np.linspace(0, len(false_positive) - 1, count).round().astype(int)
-    return {
-        "false_positive": false_positive[kept].tolist(),
-        "true_positive": true_positive[kept].tolist(),
-    }
 
 
 def parse_pairs(lines: Sequence[str], source: str) -> ScoredPairs:

@@ -20,7 +20,6 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import XTREME, chosen
 from official_cmlm.evaluation.encoder import Encode
-from official_cmlm.evaluation.metrics.geometry import plane
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.principal_components import (
     PrincipalComponentRemoval,
@@ -37,8 +36,6 @@ HINT = (
 # A mean over at most this many chosen languages is named after them, a mean over more after their
 # number.
 _MOST_IN_NAME = 6
-# Languages of CMLM's Figure 3, in its order.
-_DRAWN = ("fr", "de", "ru", "es")
 # Groups of languages of which papers give means: those of multilingual USE besides English (LaBSE,
 # Feng et al. 2022), and XTREME's.
 _GROUPS = {
@@ -110,10 +107,6 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks: XTREME's two-letter code, or the file's code for other languages; `macro` over all that
     were scored, and means over `_GROUPS` if all of their languages are there. `count` is the number
     of sentence pairs, for means the number of languages.
-
-    Figures: `tatoeba_accuracy`; `embedding_map`, of the paper's four languages, or of the first
-    four scored if the data has none of these: task -> `before` and, after removal, `after` -> `en`
-    and the task -> [x, y] of up to 100 sentences, row i of both translating each other.
     """
     folder = data.folder("tatoeba/v1", "tatoeba", ".", hint=HINT)
     matches = [_FILE.fullmatch(path.name) for path in sorted(folder.glob("tatoeba.*"))]
@@ -123,27 +116,21 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     # If the folder has files under both codes of a language, each keeps its own.
     names = {c: c if XTREME.get(c, c) in codes else XTREME.get(c, c) for c in codes}
     kept = chosen("tatoeba.languages", options.languages, codes, report)
-    drawn = {names[code] for code in kept} & set(_DRAWN)
-    drawn = drawn or {names[code] for code in kept[: len(_DRAWN)]}
-    found = [
-        _Language(names[code], data, folder, code, options, names[code] in drawn) for code in kept
-    ]
-    yield from found
+    languages = [_Language(names[code], data, folder, code, options) for code in kept]
+    yield from languages
     is_part = bool(options.languages)
-    yield Summary("", functools.partial(_summarize, found, len(codes), is_part))
+    yield Summary("", functools.partial(_summarize, languages, len(codes), is_part))
 
 
 @dataclasses.dataclass(eq=False)
 class _Language(Task):
-    """Sentences of a language and their English translations; `maps` are for its figure."""
+    """Sentences of a language and their English translations."""
 
     data: DataFolder
     folder: Path
     code: str
     options: Options
-    is_drawn: bool
     metrics: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
-    maps: dict[str, dict] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _sides(self) -> tuple[list[str], list[str]]:
@@ -165,26 +152,20 @@ class _Language(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         sides, options = [encode(side) for side in reversed(self._sides)], self.options
-        self._add(report, sides, accuracies(sides, sides), "before")
+        self._add(report, accuracies(sides, sides))
         if options.pcr:
             removed = without_components(sides, options)
             candidates = removed if options.sides == "both" else sides
-            self._add(report, removed, accuracies(removed, candidates, "_pcr"), "after")
+            self._add(report, accuracies(removed, candidates, "_pcr"))
 
-    def _add(self, report: SuiteReport, sides: Sides, found: dict[str, float], when: str) -> None:
-        self.metrics |= found
-        report.add_all(self.name, found, len(sides[0]))
-        if self.is_drawn:
-            self.maps[when] = plane(dict(zip(("en", self.name), sides)))
+    def _add(self, report: SuiteReport, metrics: dict[str, float]) -> None:
+        self.metrics |= metrics
+        report.add_all(self.name, metrics, len(self._sides[0]))
 
 
 def _summarize(languages: list[_Language], there: int, is_part: bool, report: SuiteReport) -> None:
-    """Adds unweighted means over languages, a note on languages that they lack, and the figures."""
+    """Adds unweighted means over languages, and a note on languages that they lack."""
     results = {one.name: one.metrics for one in languages if one.metrics}
-    report.figures["tatoeba_accuracy"] = results
-    if maps := {one.name: one.maps for one in languages if one.maps}:
-        order = [task for task in _DRAWN if task in maps]
-        report.figures["embedding_map"] = {task: maps[task] for task in order or maps}
     mean_name = "macro"
     if is_part:
         many = len(results) > _MOST_IN_NAME

@@ -16,7 +16,6 @@ def score(task, metric, value, count=10, deviation=None):
 def suite(*scores, **parts):
     return {
         "scores": list(scores),
-        "figures": {},
         "notes": [],
         "failures": [],
         "files": {},

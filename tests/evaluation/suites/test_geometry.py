@@ -1,4 +1,4 @@
-"""The geometry suite: its scores and figures, positive pairs, missing files."""
+"""The geometry suite: its scores, positive pairs, missing files."""
 
 import csv
 import io
@@ -17,9 +17,8 @@ def _encode(texts):
     return np.array([[len(t), t.count("a"), 1.0] for t in texts], np.float32)
 
 
-def test_suite(tmp_path, monkeypatch):
+def test_suite(tmp_path):
     """Each file is a task named after it, cut to max_texts; STS-B has the alignment."""
-    monkeypatch.setattr(geometry_suite, "_BINS", 4)
     (tmp_path / "mirror_bert").mkdir()
     (tmp_path / "mirror_bert/words.txt").write_text("a\naa\n\nbbb\ncccc\n")
     (tmp_path / "mirror_bert/LICENSE.txt").write_text("a\nb\n")
@@ -39,10 +38,6 @@ def test_suite(tmp_path, monkeypatch):
     aligned = geometry.alignment(_encode(["aa", "a"]), _encode(["bb", "aa"]))
     assert report.get("sts-dev", "alignment") == pytest.approx(aligned)
     assert report.get("words", "alignment") is None
-    drawing = report.figures["cosine_histogram"]
-    assert sorted(drawing) == ["sts-dev", "words"]
-    assert drawing["words"]["edges"] == [-1, -0.5, 0, 0.5, 1] and drawing["words"]["positive"] == []
-    assert sum(drawing["sts-dev"]["positive"]) == pytest.approx(1)
     (failure,) = toy.run(geometry_suite, _encode, tmp_path, min_score=5).failures
     assert failure == "sts-dev: no pair has a score above 5; lower geometry.min_score"
 
@@ -56,9 +51,8 @@ def test_one_text(tmp_path):
     assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
 
 
-def test_question_pairs(tmp_path, monkeypatch):
-    """Mean cosines and shares of both kinds, by hand; malformed lines are counted."""
-    monkeypatch.setattr(geometry_suite, "_BINS", 4)
+def test_question_pairs(tmp_path):
+    """Mean cosines of both kinds, by hand; malformed lines are counted."""
     vectors = {"a": [1.0, 0.0], "b": [0.6, 0.8], "c": [0.0, 1.0]}
     rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
@@ -66,8 +60,6 @@ def test_question_pairs(tmp_path, monkeypatch):
     report = toy.run(geometry_suite, toy.lookup(vectors), tmp_path)
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.4)
-    found = report.figures["cosine_histogram"]["qqp"]
-    assert found["positive"] == [0, 0, 0, 1] and found["negative"] == [0, 0, 0.5, 0.5]
     assert "qqp: 1 malformed lines skipped" in report.notes
 
 

@@ -7,20 +7,8 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.suites import qnli
 from official_cmlm.evaluation.suites.qnli import (
     parse_pairs,
-    roc_points,
 )
 from tests.evaluation import toy
-
-
-def test_curve_is_thinned():
-    """At most 200 points, from (0, 0) to (1, 1), never falling."""
-    generator = np.random.default_rng(0)
-    points = roc_points(generator.normal(size=5000), generator.integers(2, size=5000))
-    false_positive, true_positive = points["false_positive"], points["true_positive"]
-    assert len(false_positive) == len(true_positive) == 200
-    assert (false_positive[0], true_positive[0]) == (0, 0)
-    assert (false_positive[-1], true_positive[-1]) == (1, 1)
-    assert sorted(false_positive) == false_positive and sorted(true_positive) == true_positive
 
 
 def _encode(texts):
@@ -45,11 +33,10 @@ def test_file_with_quotes_and_bad_lines(tmp_path):
     assert report.get("dev", "auc") == pytest.approx(75)
     assert report.scores[0].count == 3
     assert report.notes == ["dev: 2 malformed lines skipped"]
-    assert report.figures["roc_curve"]["dev"]["false_positive"][0] == 0
 
 
 def test_files_without_a_score(tmp_path):
-    """No curve without both labels: a failure; a file without a good line is named."""
+    """One label alone is a failure; a file without a good line is named."""
     report = _run(tmp_path, HEADER + "0\ta\ta\tentailment\n1\ta\tb\tentailment\n")
     assert not report.scores and "the same label" in report.failures[0]
     with pytest.raises(UserError, match="somewhere: no pair"):
