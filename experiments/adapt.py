@@ -18,13 +18,14 @@ With labels the encoder is trained with a classifier. The output is an encoder d
 labels a second run begins anew.
 """
 
+import dataclasses
 import functools
 import hashlib
 import heapq
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from absl import flags
@@ -33,11 +34,11 @@ from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
 from official_cmlm.common.job import PLAN
+from official_cmlm.common.validation import OneOf, between
 
 from . import registry
 from .runner import Runner, Stages
 
-FLAGS = flags.FLAGS
 # One of _HELD_OUT_SHARE pairs or labelled texts is held out, at most _MOST_HELD_OUT of them, and
 # none if they would be fewer than _LEAST_HELD_OUT.
 _HELD_OUT_SHARE, _MOST_HELD_OUT, _LEAST_HELD_OUT = 20, 1000, 20
@@ -49,41 +50,58 @@ _NEGATIVES = {"range_min": 5, "range_max": 30, "sampling": "random"}
 _RECIPE = "recipes/pairs"
 
 
+@dataclasses.dataclass(frozen=True)
+class Adaptation:
+    """The texts that an encoder is adapted to, and the output.
+
+    Attributes:
+      input: text files, folders or glob patterns, separated by commas; or with --columns one table
+        (.csv, .tsv, .jsonl, .json or .parquet).
+      output_dir: folder for the encoder. Records and training are in another that ends in .work.
+      columns: two columns of the table: a text, and one that belongs to it. With --label_column
+        one.
+      label_column: column with the label of each text, for a classifier.
+      documents_by: where a document of a text file ends.
+      language: language of the text, a BCP-47 tag.
+      keep: share of the weights before in the mean; 0: the trained weights alone. Not for labels.
+      params_override: overrides of the experiment recipes/pairs, a.b=1,c.d=2.
+    """
+
+    input: str
+    output_dir: str
+    columns: tuple[str, ...] = ()
+    label_column: str = ""
+    documents_by: Annotated[str, OneOf(("blank_line", "file"))] = "file"
+    language: str = "en"
+    keep: Annotated[float, between(0, 1)] = 0.3
+    params_override: str = ""
+
+    @property
+    def all_columns(self) -> list[str]:
+        """The columns to read, that of labels last."""
+        return [*self.columns, *filter(None, [self.label_column])]
+
+    def __post_init__(self) -> None:
+        columns = self.all_columns
+        if columns and (len(columns) != 2 or columns[0] == columns[1]):
+            raise UserError(
+                f"--columns={','.join(self.columns)}: name two, as in title,body, or one with "
+                "--label_column"
+            )
+        if self.label_column and self.params_override:
+            raise UserError("--params_override: is for pairs; leave it out with --label_column")
+        if not columns and self.input.lower().endswith((".csv", ".tsv", ".parquet")):
+            raise UserError(
+                f"{self.input}: a table; name its columns, as --columns=question,answer or "
+                "--columns=text --label_column=label"
+            )
+
+
 def define_flags() -> None:
-    """Defines the encoder, the text and the output."""
+    """Defines the encoder and the flags of `Adaptation`."""
     cli.define_model_name()
-    flags.DEFINE_string(
-        "input",
-        None,
-        "Text files, folders or glob patterns, separated by commas; or with --columns one table"
-        " (.csv, .tsv, .jsonl, .json or .parquet). Required.",
-    )
-    flags.DEFINE_list(
-        "columns",
-        [],
-        "Two columns of the table: a text, and one that belongs to it. With --label_column one.",
-    )
-    flags.DEFINE_string("label_column", "", "Column with the label of each text, for a classifier.")
-    flags.DEFINE_enum(
-        "documents_by", "file", ("blank_line", "file"), "Where a document of a text file ends."
-    )
-    flags.DEFINE_string("language", "en", "Language of the text, a BCP-47 tag.")
-    flags.DEFINE_string(
-        "output_dir",
-        None,
-        "Folder for the encoder. Records and training are in another that ends in .work. Required.",
-    )
-    flags.DEFINE_float(
-        "keep",
-        0.3,
-        "Share of the weights before in the mean; 0: the trained weights alone. Not for labels.",
-        lower_bound=0,
-        upper_bound=1,
-    )
-    flags.DEFINE_string(
-        "params_override", "", "Overrides of the experiment recipes/pairs, a.b=1,c.d=2."
-    )
-    cli.required("model", "input", "output_dir")
+    cli.define(Adaptation)
+    cli.required("model")
 
 
 def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[list[str]]]:
@@ -99,7 +117,7 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
     held_out: list[list[str]] = []
     with open_file(table) as file, atomic_write(folder / "train.jsonl") as output:
 
-        def keep(cells: list[str]) -> None:
+        def write(cells: list[str]) -> None:
             output.write(json.dumps(dict(zip(columns, cells))).encode() + b"\n")
 
         for where, row in read_columns(table, file, columns):
@@ -110,14 +128,14 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
                 if not isinstance(cell, str):
                     raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
             digest = hashlib.sha256(cells[0].encode("utf-8", "replace")).digest()
-            chosen = int.from_bytes(digest[:8]) % _HELD_OUT_SHARE == 0
-            if chosen and len(held_out) < _MOST_HELD_OUT and all(cell.strip() for cell in cells):
+            is_drawn = int.from_bytes(digest[:8]) % _HELD_OUT_SHARE == 0
+            if is_drawn and len(held_out) < _MOST_HELD_OUT and all(cell.strip() for cell in cells):
                 held_out.append(cells)
             else:
-                keep(cells)
+                write(cells)
         if len(held_out) < _LEAST_HELD_OUT:
             for cells in held_out:
-                keep(cells)
+                write(cells)
             held_out = []
     return folder / "train.jsonl", held_out
 
@@ -135,13 +153,13 @@ def draw(rows: Path, most: int) -> Path:
             for place, line in enumerate(file)
             if all(cell.strip() for cell in json.loads(line).values())
         )
-        drawn = heapq.nsmallest(most + 1, usable)
-        if len(drawn) <= most:
+        smallest = heapq.nsmallest(most + 1, usable)
+        if len(smallest) <= most:
             return rows
-        chosen = {place for _, place in drawn[:most]}
+        places = {place for _, place in smallest[:most]}
         file.seek(0)
         with atomic_write(path) as output:
-            output.writelines(line for place, line in enumerate(file) if place in chosen)
+            output.writelines(line for place, line in enumerate(file) if place in places)
     return path
 
 
@@ -162,8 +180,8 @@ def fit_to_few(folder: Path, config: Any) -> Path:
     return folder / "few_pairs.yaml"
 
 
-def average(start: Path, trained: Path, output: Path) -> None:
-    """Writes an encoder directory of mean weights, in which `start` has the share `--keep`."""
+def average(start: Path, trained: Path, share: float, output: Path) -> None:
+    """Writes an encoder directory of mean weights, in which `start` has a share."""
     from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
     from official_cmlm.checkpoints.encoder_weights import read_weights, write_weights
     from official_cmlm.common.files import output_folder, stage_folder
@@ -171,7 +189,7 @@ def average(start: Path, trained: Path, output: Path) -> None:
     directory = EncoderDirectory.open(trained)
     before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
     weights = {
-        name: FLAGS.keep * before.encoder[name] + (1 - FLAGS.keep) * array
+        name: share * before.encoder[name] + (1 - share) * array
         for name, array in after.encoder.items()
     }
     kind = (EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir")
@@ -181,7 +199,7 @@ def average(start: Path, trained: Path, output: Path) -> None:
         write_weights(partial, weights, None)
 
 
-def train_classifier(start: Path, table: Path, held_out: list[list[str]], output: Path) -> None:
+def train_classifier(start: Path, options: Adaptation, folder: Path, output: Path) -> None:
     """Trains the encoder with a classifier, saves both, and prints the gain.
 
     The classifier begins as a logistic regression on the starting encoder's vectors, so that few
@@ -197,12 +215,13 @@ def train_classifier(start: Path, table: Path, held_out: list[list[str]], output
     from official_cmlm.encoding.fine_tuning import fine_tune
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
+    table, held_out = hold_out(options.input, options.all_columns, folder)
     with open(table, encoding="utf-8") as file:
         texts, labels = zip(*(json.loads(line).values() for line in file))
-    found, numbers = np.unique(labels, return_inverse=True)
-    names = tuple(found.tolist())
+    classes, numbers = np.unique(labels, return_inverse=True)
+    names = tuple(classes.tolist())
     if len(names) < 2:
-        raise UserError(f"{FLAGS.input}: all texts have the label {names[0]!r}; give two or more")
+        raise UserError(f"{options.input}: all texts have the label {names[0]!r}; give two or more")
     encoder = SentenceEncoder.load(start)
     layer = LogisticRegression(C=10.0, max_iter=1000).fit(encoder.encode(list(texts)), numbers)
     kernel, bias = layer.coef_.T, layer.intercept_
@@ -215,12 +234,13 @@ def train_classifier(start: Path, table: Path, held_out: list[list[str]], output
     after.save(output)
     if held_out:
         texts, labels = zip(*held_out)
-        shares = [
-            100 * np.mean(np.equal(each.predict_names(texts), labels)) for each in (before, after)
-        ]
+        first, second = (
+            100 * np.mean(np.equal(classifier.predict_names(texts), labels))
+            for classifier in (before, after)
+        )
         print(
-            f"{len(texts)} held-out texts: {shares[0]:.1f} % labelled right by a classifier of "
-            f"the vectors before, {shares[1]:.1f} % after"
+            f"{len(texts)} held-out texts: {first:.1f} % labelled right by a classifier of the "
+            f"vectors before, {second:.1f} % after"
         )
 
 
@@ -233,8 +253,8 @@ def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
         return
     first, second = zip(*held_out)
     before, after = (
-        100 * next_sentence_recall(SentenceEncoder.load(each).encode, first, second)
-        for each in (start, trained)
+        100 * next_sentence_recall(SentenceEncoder.load(encoder).encode, first, second)
+        for encoder in (start, trained)
     )
     print(
         f"the text that belongs to one, found first among {len(first)} held-out ones: "
@@ -245,58 +265,46 @@ def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    columns = [*FLAGS.columns, *filter(None, [FLAGS.label_column])]
-    if columns and (len(columns) != 2 or columns[0] == columns[1]):
-        raise UserError(
-            f"--columns={','.join(FLAGS.columns)}: name two, as in title,body, or one with "
-            "--label_column"
-        )
-    if FLAGS.label_column and FLAGS.params_override:
-        raise UserError("--params_override: is for pairs; leave it out with --label_column")
-    if not columns and FLAGS.input.lower().endswith((".csv", ".tsv", ".parquet")):
-        raise UserError(
-            f"{FLAGS.input}: a table; name its columns, as --columns=question,answer or "
-            "--columns=text --label_column=label"
-        )
-    output = Path(os.path.abspath(os.path.expanduser(FLAGS.output_dir)))
+    options = cli.read(Adaptation)
+    output = Path(os.path.abspath(os.path.expanduser(options.output_dir)))
     check_writable(output, is_folder=True)
     if not output.name:
-        raise UserError(f"--output_dir={FLAGS.output_dir}: has no name of its own; name a folder")
+        raise UserError(f"--output_dir={options.output_dir}: has no name of its own; name a folder")
     folder = output.with_name(f"{output.name}.work")
     check_writable(folder, is_folder=True)
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 
-    start = encoder_directory_of(find_encoder(FLAGS.model)).path
-    if output.exists() and (FLAGS.label_column or not (folder / PLAN).exists()):
-        raise UserError(f"{FLAGS.output_dir}: exists; name another --output_dir")
+    start = encoder_directory_of(find_encoder(flags.FLAGS.model)).path
+    if output.exists() and (options.label_column or not (folder / PLAN).exists()):
+        raise UserError(f"{options.output_dir}: exists; name another --output_dir")
     with Runner(folder, "adapt") as runner:
-        if FLAGS.label_column:
-            train_classifier(start, *hold_out(FLAGS.input, columns, folder), output)
+        if options.label_column:
+            train_classifier(start, options, folder, output)
         else:
-            train_on_pairs(runner, start, columns, output)
-    print(FLAGS.output_dir)
+            train_on_pairs(runner, start, options, output)
+    print(options.output_dir)
 
 
-def train_on_pairs(runner: Runner, start: Path, columns: list[str], output: Path) -> None:
+def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Path) -> None:
     """Trains on the pairs of a table, or of running text where no columns are named."""
     from official_cmlm.common.input_files import expand_inputs
 
     cli.import_tensorflow()
     # A wrong override is found before the stages.
-    config = registry.load(_RECIPE, None, FLAGS.params_override, str(start))
+    config = registry.load(_RECIPE, None, options.params_override, str(start))
     retrieval, data = config.task.objectives.bitext_retrieval, config.task.train_data
     is_mined = retrieval is not None and retrieval.hard_negatives
     is_anchored = config.task.objectives.pair_distillation is not None
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
-    seconds = [10] * (not columns) + [180] * is_mined + [10] + [180] * is_anchored
+    seconds = [10] * (not options.columns) + [180] * is_mined + [10] + [180] * is_anchored
     stages, folder = Stages(runner, [*seconds, 1000 if is_mined else 660]), runner.folder
-    stages.depends_on(expand_inputs(FLAGS.input.split(",")))
-    table = FLAGS.input
+    stages.depends_on(expand_inputs(options.input.split(",")))
+    table, columns = options.input, list(options.columns)
     if not columns:
         table, columns = folder / "pairs.jsonl", ["title", "body"]
-        form = {"documents_by": FLAGS.documents_by, "language": FLAGS.language, "output": table}
+        form = {"documents_by": options.documents_by, "language": options.language, "output": table}
         title, program = "pairs of titles and bodies", "data_prep.title_pairs"
-        stages.run(title, table, program, input=FLAGS.input, **form)
+        stages.run(title, table, program, input=options.input, **form)
     pairs, held_out = hold_out(str(table), columns, folder)
     if config.trainer.train_epochs is None:
         # More pairs than the training reads would be mined and encoded in vain.
@@ -310,7 +318,7 @@ def train_on_pairs(runner: Runner, start: Path, columns: list[str], output: Path
     records = folder / "records"
     # A text that occurs twice would be its own negative.
     form |= {"vocab_file": start, "repeated": "either", "drop_empty": True}
-    files = {"input": pairs, "languages": FLAGS.language, "output_dir": records}
+    files = {"input": pairs, "languages": options.language, "output_dir": records}
     stages.run("records", records, "data_prep.create_pairs", **files, **form)
     if is_anchored:
         taught = folder / "taught"
@@ -329,9 +337,9 @@ def train_on_pairs(runner: Runner, start: Path, columns: list[str], output: Path
         data=records,
         config_file=fit_to_few(folder, config),
         model_dir=trained,
-        params_override=FLAGS.params_override,
+        params_override=options.params_override,
     )
-    average(start, trained, output)
+    average(start, trained, options.keep, output)
     report(start, output, held_out)
 
 

@@ -4,7 +4,7 @@ A YAML file elsewhere is an experiment too; its name is its path with `.yaml`.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def listing() -> str:
 
 def load(  # noqa: ANN201 - the type would import TensorFlow
     name: str,
-    config_files: list[str] | None = None,
+    config_files: Sequence[str] | None = None,
     params_override: str | dict[str, Any] | None = None,
     init_checkpoint: str | None = None,
     notes: list[str] | None = None,
@@ -74,32 +74,24 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.common.validation import check_fields
     from official_cmlm.configs.schedule import check_schedule
-    from official_cmlm.configs.yaml_loading import parse_override, read_yaml
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
-
-    config = SentenceEncoderExperimentConfig()
     from official_cmlm.training.inherited_fields import read_starting_encoder
 
-    shipped = {path.resolve() for path in experiment_files().values()}
-    needed: set[str] = set()
-    named: set[str] = set()
-    for values, where in read_files(name):
-        needed.update(_needs(values, where, where.resolve() not in shipped))
-        named.update(below(values, "task", "encoder"))
-        _apply(config, values, str(where))
+    config = SentenceEncoderExperimentConfig()
+    files = read_files(name)
+    needed = {field for values, path in files for field in _take_needs(values, path)}
+    for values, path in files:
+        _apply(config, values, str(path))
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
         start = read_starting_encoder(init_checkpoint)
+        named = {field for values, _ in files for field in below(values, "task", "encoder")}
         task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
         _apply(config, {"task": task}, init_checkpoint)
-    chosen = [(read_yaml(Path(file)) or {}, str(file)) for file in config_files or []]
-    if params_override:
-        is_text = isinstance(params_override, str)
-        values = parse_override(params_override) if is_text else params_override
-        chosen.append((values, "--params_override"))
-    for values, where in chosen:
+    changes = _read_changes(config_files, params_override)
+    for values, where in changes:
         _apply(config, values, where)
-    fields = {field for values, _ in chosen for field in below(values, "trainer")}
+    fields = {field for values, _ in changes for field in below(values, "trainer")}
     if "train_steps" in fields and "summary_interval" not in fields:
         _report_often(config.trainer, "steps_per_loop" in fields)
     if data is not None:
@@ -116,6 +108,18 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         notes += _start_notes(config, start, experiment, needed)
     config.lock()
     return config
+
+
+def _read_changes(
+    config_files: Sequence[str] | None, params_override: str | dict[str, Any] | None
+) -> list[tuple[dict[str, Any], str]]:
+    """Returns (values, source) of the files and overrides that change an experiment."""
+    from official_cmlm.configs.yaml_loading import parse_override, read_yaml
+
+    changes = [(read_yaml(Path(file)) or {}, str(file)) for file in config_files or []]
+    if isinstance(params_override, str) and params_override:
+        params_override = parse_override(params_override)
+    return [*changes, (params_override, "--params_override")] if params_override else changes
 
 
 def _apply(config: Any, values: dict, where: str) -> None:
@@ -164,21 +168,25 @@ def _drop_long_buckets(node: Any, values: Any, where: str = "") -> None:
         cli.announce(f"{where}.bucket_boundaries: {lengths}, as seq_length is {node.seq_length}")
 
 
-def _known(name: str, files: Iterable[str]) -> str:
-    """Returns similar names and how to list all, for a message about an unknown experiment."""
-    near = difflib.get_close_matches(name[:80], files, n=3, cutoff=0.4)
+def _find(name: Any, path: Path | None = None) -> Path:
+    """Returns the file of an experiment: a user's own, or a shipped one.
+
+    A name in the file `path` is seen from there.
+    """
+    files = experiment_files()
+    if isinstance(name, str):
+        own = (path.parent if path else Path()) / Path(name).expanduser()
+        if own.suffix == ".yaml" and own.is_file():
+            return own.resolve()
+        if shipped := files.get(name.removesuffix(".yaml")):
+            return shipped
+    near = difflib.get_close_matches(str(name)[:80], files, n=3, cutoff=0.4)
     hint = f"did you mean {', '.join(near)}? " if near else ""
-    return (
-        f"{hint}--experiment=? lists all that there are, beside files of your own that end in .yaml"
+    where, seen = (f"{path}: base: ", ", seen from this one") if path else ("", "")
+    raise UserError(
+        f"{where}no experiment is called {name!r:.80}; {hint}--experiment=? lists all that there"
+        f" are, beside files of your own that end in .yaml{seen}"
     )
-
-
-def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
-    """Returns the file of an experiment: a user's own, relative to `folder`, or a shipped one."""
-    own = folder / Path(name).expanduser()
-    if own.suffix == ".yaml" and own.is_file():
-        return own.resolve()
-    return files.get(name.removesuffix(".yaml"))
 
 
 def read_files(name: str) -> list[tuple[dict, Path]]:
@@ -196,26 +204,17 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
     """
     from official_cmlm.configs.yaml_loading import read_yaml
 
-    files = experiment_files()
-    path = _find(name, files, Path())
-    if path is None:
-        raise UserError(f"no experiment is called {name!r:.80}; {_known(name, files)}")
-    found: list[tuple[dict, Path]] = []
+    files: list[tuple[dict, Path]] = []
+    path = _find(name)
     while True:
         values = read_yaml(path) or {}
         base = values.pop("base", None) if isinstance(values, dict) else None
-        found.insert(0, (values, path))
+        files.insert(0, (values, path))
         if base is None:
-            return found
-        next_path = _find(base, files, path.parent) if isinstance(base, str) else None
-        if next_path is None:
-            raise UserError(
-                f"{path}: base: {base!s:.80} is no experiment; {_known(str(base), files)}, seen"
-                " from this one"
-            )
-        path = next_path
-        if path in [seen for _, seen in found]:
-            raise UserError(f"{found[-1][1]}: its bases lead back to {path}")
+            return files
+        path = _find(base, path)
+        if path in [earlier for _, earlier in files]:
+            raise UserError(f"{files[0][1]}: its bases lead back to {path}")
 
 
 def below(values: Any, *keys: str) -> dict[str, Any]:
@@ -225,19 +224,20 @@ def below(values: Any, *keys: str) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
-    """Returns the fields of `task.encoder` that a start from another encoder must not change.
+def _take_needs(values: dict, path: Path) -> list[str]:
+    """Removes `needs` from a file's values, and returns fields of `task.encoder`.
 
-    A shipped file lists them under `needs` if they belong to the method, as in an ablation of the
-    pooling. In a user's own file without `needs`, all fields of the sentence vector that it sets
-    are needed.
+    A start from another encoder must not change these. A shipped file lists them under `needs` if
+    they belong to the method, as in an ablation of the pooling. In a user's own file without
+    `needs`, all fields of the sentence vector that it sets are needed.
     """
     from official_cmlm.training.inherited_fields import VECTOR_FIELDS
 
-    named = [name for name in below(values, "task", "encoder") if name in VECTOR_FIELDS]
     needs = values.pop("needs", None) if isinstance(values, dict) else None
     if needs is None:
-        return named if is_own else []
+        is_shipped = path.resolve().is_relative_to(_ROOT.resolve())
+        set_fields = () if is_shipped else below(values, "task", "encoder")
+        return [name for name in set_fields if name in VECTOR_FIELDS]
     if not isinstance(needs, list) or not set(map(str, needs)) <= set(VECTOR_FIELDS):
         raise UserError(
             f"{path}: needs must be a list of {', '.join(VECTOR_FIELDS)}, got {needs!r}"

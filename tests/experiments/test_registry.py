@@ -142,8 +142,8 @@ def test_a_file_wins_over_a_shipped_name(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("base: no/such\n", "base: no/such is no experiment"),
-        ("base: [1]\n", r"base: \[1\] is no experiment"),
+        ("base: no/such\n", "base: no experiment is called 'no/such'"),
+        ("base: [1]\n", r"base: no experiment is called \[1\]"),
         ("base: own.yaml\n", "its bases lead back"),
     ],
 )
