@@ -80,7 +80,7 @@ def load_stages(
     Args:
       stages: the chain.
       init_checkpoint: what the first stage starts from, or None.
-      common: overrides for all stages, applied after the stages' own; see `concerning`.
+      common: overrides for all stages, applied after the stages' own; see `select_overrides`.
 
     Returns:
       Each stage, with all overrides as its own, and its whole experiment.
@@ -94,7 +94,7 @@ def load_stages(
     for number, stage in enumerate(stages, 1):
         cli.announce(f"[{number}/{len(stages)}] checking {stage.name}")
         with within(f"stage {stage.name}"):
-            overrides = merged(stage.params_override, concerning(stage, common))
+            overrides = merge(stage.params_override, select_overrides(stage, common))
             stage = dataclasses.replace(stage, params_override=overrides)
             files = list(stage.config_files)
             config = registry.load(stage.experiment, files, overrides, init_checkpoint)
@@ -167,14 +167,14 @@ def is_finished(folder: Path, trainer: Any) -> bool:
     step = tf.train.load_checkpoint(newest).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
     steps = trainer.train_steps
     if trainer.train_epochs:
-        counted = registry.below(read_yaml(folder / "params.yaml"), "trainer")
+        counted = registry.get_mapping(read_yaml(folder / "params.yaml"), "trainer")
         if counted.get("train_epochs") != trainer.train_epochs:
             return False
         steps = counted["train_steps"]
     return int(step) >= steps
 
 
-def length(trainer: Any) -> str:
+def describe_length(trainer: Any) -> str:
     """Returns the length of a training in words, in steps or epochs as its configuration has it."""
     epochs = trainer.train_epochs
     return f"{epochs} epoch{'s' * (epochs > 1)}" if epochs else f"{trainer.train_steps} steps"
@@ -212,7 +212,7 @@ def run_stages(
                     folder.name,
                     functools.partial(train, runner, stage, folder, start, import_modules),
                     f"[{index}/{len(loaded)}] {stage.name}",
-                    f"{stage.experiment}, {length(config.trainer)}",
+                    f"{stage.experiment}, {describe_length(config.trainer)}",
                     output=folder,
                     is_whole=functools.partial(is_finished, folder, config.trainer),
                 )
@@ -241,7 +241,7 @@ def train(
     check_completed(folder)
 
 
-def concerning(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
+def select_overrides(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
     """Returns the part of the common overrides that applies to one stage.
 
     Setting a field of an objective also adds the objective to the experiment. Common values below
@@ -253,27 +253,33 @@ def concerning(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
         return common
     unused -= _own_objectives(stage)
     task = common["task"]
-    kept = {name: value for name, value in task["objectives"].items() if name not in unused}
-    return {**common, "task": {**task, "objectives": kept}}
+    objectives = {name: one for name, one in task["objectives"].items() if name not in unused}
+    return {**common, "task": {**task, "objectives": objectives}}
 
 
 def check_common(stages: list[Stage], common: dict[str, Any], what: str = "stage") -> None:
     """Raises `UserError` if the common overrides name an objective that no stage has."""
     # null switches an objective off, which is valid even if no stage has it.
     named = [name for name, value in _named_objectives(common).items() if value is not None]
-    used = {name: None for stage in stages if named for name in sorted(_own_objectives(stage))}
-    for name in [name for name in named if name not in used]:
+    trained = {name: None for stage in stages if named for name in sorted(_own_objectives(stage))}
+    for name in [name for name in named if name not in trained]:
         raise UserError(
             f"--params_override: task.objectives.{name}: no {what} trains {name}, they train "
-            f"{', '.join(used)}; to add it, set it in the params_override of one {what}"
+            f"{', '.join(trained)}; to add it, set it in the params_override of one {what}"
         )
 
 
-def merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Returns two nested mappings merged; where both have a value, the value of `over` wins."""
-    pairs = {key: (values.get(key), value) for key, value in over.items()}
-    both = {key: merged(*p) for key, p in pairs.items() if all(isinstance(one, dict) for one in p)}
-    return {**values, **over, **both}
+def merge(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Returns two nested mappings merged; where both have a value, the value of `over` wins.
+
+    >>> merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    merged = dict(values)
+    for key, value in over.items():
+        both = isinstance(values.get(key), dict) and isinstance(value, dict)
+        merged[key] = merge(values[key], value) if both else value
+    return merged
 
 
 def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
@@ -283,18 +289,18 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
     """
     from official_cmlm.objectives import objectives
 
-    named = registry.below(values, "task", "objectives")
+    named = registry.get_mapping(values, "task", "objectives")
     return {name: value for name, value in named.items() if name in objectives()}
 
 
 def _own_objectives(stage: Stage) -> frozenset[str]:
     """Returns the objectives of a stage without any common overrides."""
-    return _objectives(stage.experiment, stage.config_files, json.dumps(stage.params_override))
+    return _load_objectives(stage.experiment, stage.config_files, json.dumps(stage.params_override))
 
 
 @functools.lru_cache(maxsize=256)
-def _objectives(experiment: str, files: tuple[str, ...], override: str) -> frozenset[str]:
+def _load_objectives(experiment: str, files: tuple[str, ...], override: str) -> frozenset[str]:
     from official_cmlm.training.config import chosen_objectives
 
-    config = registry.load(experiment, list(files), json.loads(override))
+    config = registry.load(experiment, files, json.loads(override))
     return frozenset(chosen_objectives(config.task.objectives))

@@ -28,17 +28,17 @@ def experiment_files() -> dict[str, Path]:
     return files
 
 
-def summary(path: Path) -> str:
+def read_summary(path: Path) -> str:
     """Returns the first comment line of a YAML file."""
     first = path.read_text(encoding="utf-8").split("\n", 1)[0]
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 
-def listing() -> str:
+def list_experiments() -> str:
     """Returns a line about each experiment."""
     files = experiment_files()
     width = max(map(len, files))
-    return "\n".join(f"  {name:<{width}}  {summary(path)}" for name, path in files.items())
+    return "\n".join(f"  {name:<{width}}  {read_summary(path)}" for name, path in files.items())
 
 
 def load(  # noqa: ANN201 - the type would import TensorFlow
@@ -85,13 +85,13 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
         start = read_starting_encoder(init_checkpoint)
-        named = {field for values, _ in files for field in below(values, "task", "encoder")}
+        named = {field for values, _ in files for field in get_mapping(values, "task", "encoder")}
         task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
         _apply(config, {"task": task}, init_checkpoint)
     changes = _read_changes(config_files, params_override)
     for values, where in changes:
         _apply(config, values, where)
-    fields = {field for values, _ in changes for field in below(values, "trainer")}
+    fields = {field for values, _ in changes for field in get_mapping(values, "trainer")}
     if "train_steps" in fields and "summary_interval" not in fields:
         _report_often(config.trainer, "steps_per_loop" in fields)
     if data is not None:
@@ -132,8 +132,8 @@ def _apply(config: Any, values: dict, where: str) -> None:
     from official_cmlm.configs.yaml_loading import override
 
     override(config, values, where)
-    trainer = below(values, "trainer")
-    own = below(trainer, "optimizer_config", "learning_rate")
+    trainer = get_mapping(values, "trainer")
+    own = get_mapping(trainer, "optimizer_config", "learning_rate")
     if own.get("type") and "schedule" not in trainer:
         config.trainer.schedule = None
     if "train_steps" in trainer and "train_epochs" not in trainer:
@@ -217,7 +217,7 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
             raise UserError(f"{files[0][1]}: its bases lead back to {path}")
 
 
-def below(values: Any, *keys: str) -> dict[str, Any]:
+def get_mapping(values: Any, *keys: str) -> dict[str, Any]:
     """Returns the mapping at a path of nested values, empty where there is none."""
     for key in keys:
         values = values.get(key) if isinstance(values, dict) else None
@@ -236,7 +236,7 @@ def _take_needs(values: dict, path: Path) -> list[str]:
     needs = values.pop("needs", None) if isinstance(values, dict) else None
     if needs is None:
         is_shipped = path.resolve().is_relative_to(_ROOT.resolve())
-        set_fields = () if is_shipped else below(values, "task", "encoder")
+        set_fields = () if is_shipped else get_mapping(values, "task", "encoder")
         return [name for name in set_fields if name in VECTOR_FIELDS]
     if not isinstance(needs, list) or not set(map(str, needs)) <= set(VECTOR_FIELDS):
         raise UserError(

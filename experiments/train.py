@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     if FLAGS.experiment in (None, "?", "list"):
-        print(f"experiments:\n{registry.listing()}")
+        print(f"experiments:\n{registry.list_experiments()}")
         if FLAGS.experiment is None:
             raise UserError("--experiment is missing; name one of these")
         return

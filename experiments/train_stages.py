@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     del argv
     if FLAGS.stages in (None, "?", "list"):
         for name, path in chains.stage_files().items():
-            print(f"  {name}  {registry.summary(path)}")
+            print(f"  {name}  {registry.read_summary(path)}")
         if FLAGS.stages is None:
             raise UserError("--stages is missing; name a file, or one of these")
         return

@@ -15,6 +15,7 @@ from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import write_json
+from official_cmlm.evaluation.encoder import Encode
 
 FLAGS = flags.FLAGS
 
@@ -71,38 +72,47 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
     """Draws up to `most` adjacent pairs with a fixed seed; no sentence is twice on a side."""
     pairs = [pair for sentences in documents for pair in itertools.pairwise(sentences)]
     random.Random(0).shuffle(pairs)  # noqa: S311 - a sample, not a secret
-    firsts: set[str] = set()
-    seconds: set[str] = set()
-    chosen = []
+    # Dictionaries keep the order.
+    firsts: dict[str, None] = {}
+    seconds: dict[str, None] = {}
     for first, second in pairs:
-        if len(chosen) < most and first not in firsts and second not in seconds:
-            chosen.append((first, second))
-            firsts.add(first)
-            seconds.add(second)
-    return [first for first, _ in chosen], [second for _, second in chosen]
+        if len(firsts) < most and first not in firsts and second not in seconds:
+            firsts[first], seconds[second] = None, None
+    return list(firsts), list(seconds)
 
 
-def draw(recalls: dict[str, float], pairs: int, output: Path) -> None:
-    """Draws the held-out recalls as bars; all encoders have the same candidates."""
-    from official_cmlm.evaluation.report import figures
+def load_encoders(sentences: list[str]) -> dict[str, Encode]:
+    """Returns name -> function from texts to vectors, of the encoders that are compared.
 
-    values = [100 * recall for recall in recalls.values()]
-    axis = f"next sentence found first, % of {pairs} held-out pairs"
-    series = figures.Series("recall at 1", values, figures.FIRST)
-    chart = figures.bars("Recall at 1", list(recalls), [series], axis)
-    output.write_bytes(figures.image(chart, "png", "white", 160))
+    Args:
+      sentences: what was trained on, for TF-IDF.
+    """
+    import tf_keras
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+    trained = SentenceEncoder.load(FLAGS.model_dir, backend="tensorflow")
+    tf_keras.utils.set_random_seed(0)
+    model = SentenceEncoderModel(trained.model.config)
+    untrained = SentenceEncoder(model, trained.vocabulary, trained.max_seq_length)
+    tfidf = TfidfVectorizer(sublinear_tf=True).fit(sentences)
+    encoders = {"this encoder": trained.encode}
+    if FLAGS.start:
+        start = SentenceEncoder.load(FLAGS.start, backend="tensorflow")
+        encoders[f"{Path(FLAGS.start).name}, its start"] = start.encode
+    encoders["the same encoder, untrained"] = untrained.encode
+    encoders["TF-IDF"] = lambda texts: tfidf.transform(texts).toarray()
+    return encoders
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     cli.quiet_tensorflow()
-    import tf_keras
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+    from official_cmlm.evaluation.report import figures
     from official_cmlm.training.curve import write_curve
 
     check_extra("report", "matplotlib")
@@ -113,34 +123,30 @@ def main(argv: list[str]) -> None:
             f"{FLAGS.held_out_records}: fewer than two pairs of adjacent sentences are held out; "
             "give more text"
         )
-    trained = SentenceEncoder.load(FLAGS.model_dir, backend="tensorflow")
-    tf_keras.utils.set_random_seed(0)
-    untrained = SentenceEncoder(
-        SentenceEncoderModel(trained.model.config), trained.vocabulary, trained.max_seq_length
-    )
-    tfidf = TfidfVectorizer(sublinear_tf=True)
-    tfidf.fit([s for sentences in read_sentences(Path(FLAGS.training_records)) for s in sentences])
-    encoders = {"this encoder": trained.encode}
-    if FLAGS.start:
-        start = SentenceEncoder.load(FLAGS.start, backend="tensorflow")
-        encoders[f"{Path(FLAGS.start).name}, its start"] = start.encode
-    encoders["the same encoder, untrained"] = untrained.encode
-    encoders["TF-IDF"] = lambda texts: tfidf.transform(texts).toarray()
+    sentences = itertools.chain.from_iterable(read_sentences(Path(FLAGS.training_records)))
     recalls = {
-        name: next_sentence_recall(encode, first, second) for name, encode in encoders.items()
+        name: next_sentence_recall(encode, first, second)
+        for name, encode in load_encoders(list(sentences)).items()
     }
     output = Path(FLAGS.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     print(f"the sentence that really follows, found first among {len(first)} held-out candidates:")
     for name, recall in recalls.items():
         print(f"  {100 * recall:5.1f} %  {name}")
-    draw(recalls, len(first), output / "recall.png")
+    axis = f"next sentence found first, % of {len(first)} held-out pairs"
+    values = [100 * recall for recall in recalls.values()]
+    series = figures.Series("recall at 1", values, figures.FIRST)
+    chart = figures.bars("Recall at 1", list(recalls), [series], axis)
+    (output / "recall.png").write_bytes(figures.image(chart, "png", "white", 160))
     # The curve has one panel a quantity: recall in a batch cannot be compared with recall here.
     curve = write_curve(FLAGS.model_dir)
-    sentences = dict.fromkeys(s for document in held_out for s in document)
-    (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
     queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
-    (output / "queries.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
+    texts = {
+        "held_out_sentences.txt": dict.fromkeys(itertools.chain.from_iterable(held_out)),
+        "queries.txt": queries,
+    }
+    for name, lines in texts.items():
+        (output / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_json(output / "results.json", {"pairs": len(first), "recall_at_1": recalls})
     print(f"figures: {', '.join(map(str, filter(None, [curve, output / 'recall.png'])))}")
 

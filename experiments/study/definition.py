@@ -127,8 +127,8 @@ class Column:
 
     def value(self, scores: dict[str, float]) -> float | None:
         """Returns the score in the column's unit, None where there is none."""
-        found = [scores[i] for i in self.id.split("|") if i in scores]
-        return found[0] * self.scale if found else None
+        values = [scores[i] for i in self.id.split("|") if i in scores]
+        return values[0] * self.scale if values else None
 
     def text(self, value: float | None, sign: str = "") -> str:
         """Returns a value as the tables show it; with `sign` "+" as a difference."""
@@ -189,7 +189,9 @@ class Study:
 
         The overrides are those of `common` that concern the arm, and its own, which win.
         """
-        overrides = chains.merged(chains.concerning(arm.stage, self.common), arm.params_override)
+        overrides = chains.merge(
+            chains.select_overrides(arm.stage, self.common), arm.params_override
+        )
         training = {name: getattr(arm, name) for name in ("experiment", "starts_from", "train")}
         scoring = {name: getattr(self.scores, name) for name in ("suites", "set", "validation")}
         return {
@@ -224,14 +226,18 @@ def read_study(name: str) -> Study:
 
 def _check_names(study: Study) -> None:
     arms = [arm.name for arm in study.arms]
-    named = {"seeds": study.seeds, "arms": arms}
-    named["columns"] = [column.id for column in study.scores.columns]
-    for what, names in {**named, "steps of data": [step.name for step in study.data]}.items():
-        if what in named and not names:
+    lists = {
+        "seeds": study.seeds,
+        "arms": arms,
+        "columns": [column.id for column in study.scores.columns],
+        "steps of data": [step.name for step in study.data],
+    }
+    for what, names in lists.items():
+        if not names and what != "steps of data":
             raise UserError(f"there are no {what}; name at least one")
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise UserError(f"two {what} are called {twice[0]}")
-    known = {"data": "", "start": ""}
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"two {what} are called {repeated[0]}")
+    places = {"data": "", "start": ""}
     for step in study.data:
         with within(f"data {step.name}"):
             for flag in step.flags:
@@ -239,31 +245,31 @@ def _check_names(study: Study) -> None:
                     raise UserError(f"{flag} is set by the study; leave it out")
                 if flag in _absl_flags() or not str(flag).isidentifier():
                     raise UserError(f"{flag!r:.80} is no flag of {step.run} itself; leave it out")
-            expand(step.flags, known)
-        known[step.name] = ""
+            expand(step.flags, places)
+        places[step.name] = ""
     with within("common"):
-        expand(study.common, known)
+        expand(study.common, places)
     for number, arm in enumerate(study.arms):
         with within(f"arm {arm.name}"):
-            expand([arm.params_override, arm.starts_from], known)
+            expand([arm.params_override, arm.starts_from], places)
             if arm.starts_from and not set("/$") & set(arm.starts_from):
                 where = " above it (an encoder directory is written with a slash)"
-                _known("starts_from", arm.starts_from, arms[:number], where)
+                _check_name("starts_from", arm.starts_from, arms[:number], where)
             if arm.compared_with:
-                _known("compared_with", arm.compared_with, arms)
+                _check_name("compared_with", arm.compared_with, arms)
             for row in arm.paper:
                 row_values(row.paper, row.table, row.row)
-    _known("baseline", study.baseline, arms)
+    _check_name("baseline", study.baseline, arms)
 
 
 def _absl_flags() -> set[str]:
     """Returns the flags of every binary; a `flagfile` could name other outputs than the study's."""
-    modules = flags.FLAGS.flags_by_module_dict()
-    found = {f.name for name in modules if name.startswith("absl.") for f in modules[name]}
-    return found | {"flagfile", "undefok"}
+    modules = flags.FLAGS.flags_by_module_dict().items()
+    names = {flag.name for module, own in modules if module.startswith("absl.") for flag in own}
+    return names | {"flagfile", "undefok"}
 
 
-def _known(what: str, name: str, names: list[str], where: str = "") -> None:
+def _check_name(what: str, name: str, names: list[str], where: str = "") -> None:
     """Raises `UserError` unless `name` is one of `names`."""
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
@@ -275,14 +281,14 @@ def _check_scores(scores: Scores) -> None:
     from official_cmlm.evaluation.report.driver import parse_options
 
     parse_options(scores.suites, scores.set)
-    for one in [one for column in scores.columns for one in column.id.split("|")]:
-        suite, _, rest = one.partition("/")
+    for score in [score for column in scores.columns for score in column.id.split("|")]:
+        suite, _, rest = score.partition("/")
         if suite == VALIDATION and not scores.validation:
-            raise UserError(f"column {one}: needs validation: true in scores")
+            raise UserError(f"column {score}: needs validation: true in scores")
         if suite != VALIDATION and suite not in scores.suites:
-            raise UserError(f"column {one}: {suite!r} is none of the suites of scores")
+            raise UserError(f"column {score}: {suite!r} is none of the suites of scores")
         if suite != VALIDATION and "/" not in rest:
-            raise UserError(f"column {one}: must be suite/task/metric, or validation/metric")
+            raise UserError(f"column {score}: must be suite/task/metric, or validation/metric")
 
 
 def identifiers(value: Any) -> list[str]:
@@ -297,9 +303,9 @@ def expand(value: Any, names: dict[str, str]) -> Any:
       UserError: for an unknown name; or a value that is neither text nor number, as a date.
     """
     if isinstance(value, dict):
-        return {key: expand(one, names) for key, one in value.items()}
+        return {key: expand(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [expand(one, names) for one in value]
+        return [expand(item, names) for item in value]
     if value is None or isinstance(value, bool | int | float):
         return value
     if not isinstance(value, str):

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ def _rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) ->
     """Returns the rows of a column: the arms that have results, and the baseline."""
 
     def scores(arm: Arm) -> dict[int, float]:
-        found = {seed: column.value(result.scores) for seed, result in by_arm[arm.name].items()}
-        return {seed: value for seed, value in found.items() if value is not None}
+        values = {seed: column.value(result.scores) for seed, result in by_arm[arm.name].items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def paper(arm: Arm) -> tuple[str, float] | None:
         for row in arm.paper:
@@ -122,12 +122,12 @@ def _score_table(column: Column, rows: list[_Row], baseline: str) -> str:
             mean = column.text(row.scores.mean)
             if row.scores.deviation is not None:
                 mean += f" ± {column.text(row.scores.deviation)}"
-        if found := row.difference:
-            pairs = f"n = {len(found.values)}"
-            if found.half is not None:
-                ends = (found.mean - found.half, found.mean + found.half)
+        if estimated := row.difference:
+            pairs = f"n = {len(estimated.values)}"
+            if estimated.half is not None:
+                ends = (estimated.mean - estimated.half, estimated.mean + estimated.half)
                 pairs = f"{' to '.join(column.text(end, '+') for end in ends)}, {pairs}"
-            difference = f"{column.text(found.mean, '+')} ({pairs})"
+            difference = f"{column.text(estimated.mean, '+')} ({pairs})"
             if row.arm.compared_with:
                 difference += f" from {escape(row.other.title)}"
         seeds = ", ".join(map(column.text, row.scores.values.values())) if row.scores else MISSING
@@ -138,7 +138,7 @@ def _score_table(column: Column, rows: list[_Row], baseline: str) -> str:
     return _table([*header, "by seed", "a paper's row", "difference of the rows"], lines)
 
 
-def _compared(row: _Row) -> str:
+def _title(row: _Row) -> str:
     """Returns an arm's title, with the arm that it is compared with if that is not the baseline."""
     other = f" (difference from {row.other.title})" if row.arm.compared_with else ""
     return row.arm.title + other
@@ -148,27 +148,28 @@ def _cost_table(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
     """Returns the table of every arm's costs, as means over its seeds."""
     rows = []
     for arm in study.arms:
-        if not (found := list(by_arm[arm.name].values())):
+        results = list(by_arm[arm.name].values())
+        if not results:
             continue
         # TensorFlow's long names end in, for example, "device:CPU:0".
-        devices = {name.rpartition("device:")[2]: None for one in found for name in one.devices}
-        counts = [_mean(found, key, "{:,.0f}".format) for key in ("steps", "examples", "tokens")]
-        times = [_mean(found, key, duration) for key in ("seconds", "wall_seconds")]
+        names = [name.rpartition("device:")[2] for one in results for name in one.devices]
+        counts = [_mean(results, key, "{:,.0f}".format) for key in ("steps", "examples", "tokens")]
+        times = [_mean(results, key, duration) for key in ("seconds", "wall_seconds")]
         start = escape(arm.starts_from) or "random weights"
-        place = ", ".join(devices) or MISSING
+        place = ", ".join(dict.fromkeys(names)) or MISSING
         rows.append([escape(arm.title), f"`{arm.experiment}`", start, *counts, place, *times])
     header = ["arm", "experiment", "starts from", "steps", "examples", "tokens", "device"]
-    results = [result for found in by_arm.values() for result in found.values()]
-    used = ", ".join(f"{name} {version}" for name, version in results[0].versions.items())
+    results = [result for by_seed in by_arm.values() for result in by_seed.values()]
+    packages = ", ".join(f"{name} {version}" for name, version in results[0].versions.items())
     total = duration(sum(result.wall_seconds for result in results))
     count = f"{len(results)} trainings and scorings took {total} together"
     table = _table([*header, "training", "with start-up and scoring"], rows)
-    return f"{table}\n\nMeans over seeds; {count}. {used}."
+    return f"{table}\n\nMeans over seeds; {count}. {packages}."
 
 
-def _mean(results: Sequence[Result], key: str, shown: Any) -> str:
-    known = [value for one in results if (value := getattr(one, key)) is not None]
-    return shown(statistics.fmean(known)) if known else MISSING
+def _mean(results: Sequence[Result], key: str, show: Callable[[float], str]) -> str:
+    values = [value for one in results if (value := getattr(one, key)) is not None]
+    return show(statistics.fmean(values)) if values else MISSING
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:
@@ -180,10 +181,10 @@ def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
     count = max(map(len, columns.values()))
     height = len(columns) * (0.85 + _ROW_HEIGHT * count) + 0.55
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    baseline, drawn = study.arm(study.baseline).title, {}
+    baseline, legend = study.arm(study.baseline).title, {}
     panels = figure.subplots(len(columns), 2, squeeze=False)
     for (column, rows), (left, right) in zip(columns.items(), panels):
-        names = [textwrap.fill(_compared(row), _LABEL_WIDTH) for row in rows]
+        names = [textwrap.fill(_title(row), _LABEL_WIDTH) for row in rows]
         for axes, label in ((left, column.label), (right, f"difference from {baseline}")):
             axes.set_yticks(range(len(rows)), names if axes is left else [""] * len(rows))
             axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -196,23 +197,32 @@ def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
             axes.margins(x=0.12)
         right.axvline(0, color="black", lw=0.8)
         for y, row in enumerate(rows):
-            for axes, found in ((left, row.scores), (right, row.difference)):
-                if found is None:
-                    continue
-                if axes is right and found.half is not None:
-                    style = {"color": _BLUE, "lw": 1.6, "capsize": 3}
-                    bars = axes.errorbar([found.mean], [y], xerr=[found.half], **style)
-                    drawn[f"{CONFIDENCE:.0%} interval of the mean"] = bars
-                heights = [y] * len(found.values)
-                style = {"mec": _GREY, "mfc": "white", "mew": 0.6, "ms": 4, "zorder": 5}
-                drawn["a seed"] = axes.plot(list(found.values.values()), heights, "o", **style)[0]
-                style = {"color": _BLUE, "ms": 13, "mew": 2.2, "zorder": 4}
-                drawn["mean"] = axes.plot([found.mean], [y], "|", **style)[0]
+            legend |= _draw_estimate(left, row.scores, y)
+            legend |= _draw_estimate(right, row.difference, y, with_interval=True)
             if row.paper_difference is not None:
                 style = {"color": _ORANGE, "mfc": "white", "ms": 5, "zorder": 4}
                 marks = right.plot([row.paper_difference], [y], "D", **style)
-                drawn["difference of the papers' rows"] = marks[0]
+                legend["difference of the papers' rows"] = marks[0]
     figure.legend(
-        drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8, frameon=False
+        legend.values(), legend.keys(), loc="outside upper left", ncols=2, fontsize=8, frameon=False
     )
     figure.savefig(path, dpi=_RESOLUTION, facecolor="white")
+
+
+def _draw_estimate(
+    axes: Any, estimated: Estimate | None, y: int, with_interval: bool = False
+) -> dict[str, Any]:
+    """Draws the seeds and their mean in a line; returns entries of the legend."""
+    legend = {}
+    if estimated is None:
+        return legend
+    if with_interval and estimated.half is not None:
+        style = {"color": _BLUE, "lw": 1.6, "capsize": 3}
+        bars = axes.errorbar([estimated.mean], [y], xerr=[estimated.half], **style)
+        legend[f"{CONFIDENCE:.0%} interval of the mean"] = bars
+    style = {"mec": _GREY, "mfc": "white", "mew": 0.6, "ms": 4, "zorder": 5}
+    values = list(estimated.values.values())
+    legend["a seed"] = axes.plot(values, [y] * len(values), "o", **style)[0]
+    style = {"color": _BLUE, "ms": 13, "mew": 2.2, "zorder": 4}
+    legend["mean"] = axes.plot([estimated.mean], [y], "|", **style)[0]
+    return legend

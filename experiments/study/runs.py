@@ -11,7 +11,7 @@ from typing import Any
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError, within
-from official_cmlm.common.files import read_object
+from official_cmlm.common.files import digest, read_object
 from official_cmlm.common.job import part_path
 from official_cmlm.evaluation.report.tables import duration
 from official_cmlm.training import signals
@@ -113,11 +113,11 @@ class StudyRunner(Runner):
         for suite, options in parse_options(scores.suites, scores.set).items():
             missing = check_data(suite, self.data_dir, options)
             for column in scores.columns:
-                ids = [one.split("/") for one in column.id.split("|")]
+                ids = [score.split("/") for score in column.id.split("|")]
                 tasks = tuple(f"{task}: " for name, task, *_ in ids if name == suite)
-                found = [line for line in missing if line.startswith(tasks)]
-                if tasks and len(found) == len(ids):
-                    raise UserError(f"column {column.id}: cannot be scored: {found[0]}")
+                lines = [line for line in missing if line.startswith(tasks)]
+                if tasks and len(lines) == len(ids):
+                    raise UserError(f"column {column.id}: cannot be scored: {lines[0]}")
 
     def make_data(self) -> None:
         """Runs the steps of `data` that have not been run.
@@ -172,14 +172,14 @@ class StudyRunner(Runner):
           UserError: if an arm cannot work, or if results or trainings are there that another
             version of the study has made.
         """
-        chosen = set(arms or [arm.name for arm in self.study.arms])
+        names = set(arms or [arm.name for arm in self.study.arms])
         for arm in reversed(self.study.arms):
-            if arm.name in chosen:
-                chosen.add(arm.starts_from)
+            if arm.name in names:
+                names.add(arm.starts_from)
         trials: dict[tuple[str, int], Trial] = {}
         checked: dict[str, tuple[str, Any, str]] = {}
         for seed, arm in itertools.product(self.study.seeds, self.study.arms):
-            if arm.name not in chosen:
+            if arm.name not in names:
                 continue
             with within(f"arm {arm.name}"):
                 trial = self._plan_trial(arm, seed, trials.get((arm.starts_from, seed)))
@@ -225,13 +225,13 @@ class StudyRunner(Runner):
 
         values = expand(self.study.settings(arm)["training"]["params_override"], self.names)
         data = {"train_data": {"seed": seed}}
-        values = chains.merged(values, {"task": data})
+        values = chains.merge(values, {"task": data})
         config = registry.load(arm.experiment, [], values, start and str(start))
-        chosen = chosen_objectives(config.task.objectives)
         # Objectives with records of their own follow the seed too.
-        own = {name: data for name, one in chosen.items() if one.train_data is not None}
+        objectives = chosen_objectives(config.task.objectives).items()
+        own = {name: data for name, objective in objectives if objective.train_data is not None}
         if own:
-            values = chains.merged(values, {"task": {"objectives": own}})
+            values = chains.merge(values, {"task": {"objectives": own}})
             config = registry.load(arm.experiment, [], values, start and str(start))
         return values, config
 
@@ -269,7 +269,11 @@ class StudyRunner(Runner):
 
     def _run(self, trial: Trial, title: str) -> Result:
         training, scores = f"{trial.name}.training", f"{trial.name}.scores"
-        length = chains.length(trial.config.trainer) if trial.arm.train else "scored as it starts"
+        length = (
+            chains.describe_length(trial.config.trainer)
+            if trial.arm.train
+            else "scored as it starts"
+        )
 
         def train() -> dict[str, Any]:
             # Scores of earlier weights would be wrong.
@@ -357,7 +361,7 @@ class StudyRunner(Runner):
             "scores": scores | {f"{VALIDATION}/{key}": v for key, v in validation.items()},
             "protocols": {name: suite["protocol"] for name, suite in suites.items()},
             "evaluation_files": {
-                path: digest for suite in suites.values() for path, digest in suite["files"].items()
+                k: v for suite in suites.values() for k, v in suite["files"].items()
             },
         }
 
@@ -394,10 +398,8 @@ def write_untrained(trial: Trial) -> dict[str, Any]:
 
 def _content(folder: Path) -> str:
     """Returns a digest of a data step's output; the manifest of records has their checksums."""
-    manifest, digest = folder / "dataset.json", hashlib.sha256()
-    for path in [manifest] if manifest.is_file() else sorted(folder.rglob("*")):
-        if path.is_file():
-            digest.update(f"{path.relative_to(folder)}\n".encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()[:16]
+    manifest = folder / "dataset.json"
+    if manifest.is_file():
+        return digest([manifest])
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return digest(paths, str([path.relative_to(folder) for path in paths]))

@@ -119,7 +119,7 @@ def test_rates_of_chains(name):
     for number, stage in enumerate(chains.read_stages(name)):
         steps, formula = (1_500_000, cmlm()) if number == 0 else PUBLISHED[stage.experiment]
         for common, total in (({}, steps), ({"trainer": {"train_steps": 40}}, 40)):
-            overrides = chains.merged(stage.params_override, common)
+            overrides = chains.merge(stage.params_override, common)
             config = registry.load(stage.experiment, params_override=overrides)
             _same(config.trainer, formula, total)
 

@@ -54,7 +54,7 @@ def tiny(module: str, arguments: list[str]) -> list[str]:
     name = _flag(arguments, "experiment") or _flag(arguments, "stages")
     if module not in ("experiments.train", "experiments.train_stages") or name in (None, "?"):
         return arguments
-    from experiments.chains import merged
+    from experiments.chains import merge
     from official_cmlm.configs.yaml_loading import parse_override
 
     given = _flag(arguments, "params_override")
@@ -72,9 +72,9 @@ def tiny(module: str, arguments: list[str]) -> list[str]:
     sizes["task"]["objectives"] = nested
     prefix = max((p for p in _OBJECTIVES if name.startswith(p)), key=len, default=None)
     if prefix:
-        sizes["task"]["objectives"] = merged(_OBJECTIVES[prefix], nested)
+        sizes["task"]["objectives"] = merge(_OBJECTIVES[prefix], nested)
     rest = [a for a in arguments if not a.startswith("--params_override=")]
-    return [*rest, f"--params_override={json.dumps(merged(override, sizes))}"]
+    return [*rest, f"--params_override={json.dumps(merge(override, sizes))}"]
 
 
 def main() -> None:

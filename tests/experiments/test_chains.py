@@ -11,7 +11,7 @@ import tensorflow as tf
 import yaml
 
 from experiments import chains, registry
-from experiments.chains import merged
+from experiments.chains import merge
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
@@ -197,7 +197,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
 )
 def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, mode, message):
     """A mistake in the second stage stops the chain before the first one, by the stage's name."""
-    own = merged(common, values)
+    own = merge(common, values)
     second = {"name": "second", "experiment": "demo", "mode": mode, "params_override": own}
     chain = _chain(tmp_path, {**FIRST, "params_override": common}, second)
     if message is None:
@@ -245,7 +245,7 @@ def _configs(chain, common):
         registry.load(
             stage.experiment,
             [*stage.config_files],
-            merged(stage.params_override, chains.concerning(stage, values)),
+            merge(stage.params_override, chains.select_overrides(stage, values)),
         )
         for stage in chain
     ]

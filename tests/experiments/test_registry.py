@@ -8,12 +8,12 @@ from official_cmlm.common.errors import UserError
 
 def test_every_experiment_has_a_summary_and_cites_its_paper():
     for name, path in registry.experiment_files().items():
-        assert registry.summary(path), name
+        assert registry.read_summary(path), name
         text = path.read_text(encoding="utf-8")
         assert any(source in text for source in ("§", "Table", "Figure", "footnote", "appendix")), (
             name
         )
-        assert f"  {name} " in registry.listing()
+        assert f"  {name} " in registry.list_experiments()
 
 
 def test_every_published_setting_names_its_accelerator():

@@ -131,7 +131,7 @@ def test_a_chain_knows_the_steps_of_a_finished_stage(folder, tmp_path):
     step.assign_add(1)
     checkpoint.save(str(tmp_path / "ckpt"))
     assert chains.is_finished(tmp_path, config.trainer)
-    assert chains.length(config.trainer) == "2 epochs"
+    assert chains.describe_length(config.trainer) == "2 epochs"
     other = _load(folder, batches, "trainer.train_epochs=1").trainer
     assert not chains.is_finished(tmp_path, other)
 
