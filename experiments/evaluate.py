@@ -8,6 +8,7 @@ interrupted run resumes. `--suites=?` lists the suites, `--suites=sts,?` the opt
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -96,20 +97,19 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     cli.import_modules()
     from official_cmlm.encoding.encoders import by_language, open_encoder
-    from official_cmlm.evaluation.report import driver, tables
+    from official_cmlm.evaluation.report import driver
     from official_cmlm.evaluation.report.results import read_compared
 
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
     compare = read_compared(FLAGS.compare)
-    paths = by_language(FLAGS.encoder)
-    given = ("precision", "pooling", "sentence_vector", "layer", "backend", "device", "revision")
-    chosen = {name: FLAGS[name].value for name in given}
+    computation = ("precision", "pooling", "sentence_vector", "layer", "backend", "device")
+    flags_of_encoder = {name: FLAGS[name].value for name in (*computation, "revision")}
     encoders = {
-        language: open_encoder(path, FLAGS.max_seq_length, FLAGS.workers, **chosen)
-        for language, path in paths.items()
+        language: open_encoder(path, FLAGS.max_seq_length, FLAGS.workers, **flags_of_encoder)
+        for language, path in by_language(FLAGS.encoder).items()
     }
-    own_name = ", ".join(f"{key} {one.name}".strip() for key, one in encoders.items())
+    own_name = ", ".join(f"{key} {encoder.name}".strip() for key, encoder in encoders.items())
     override = dataclasses.replace(cli.vector_override(), layer=FLAGS.layer)
     results = driver.run(
         encoders.get("", encoders),
@@ -122,30 +122,39 @@ def main(argv: list[str]) -> int:
         compare,
         FLAGS.save_predictions,
     )
-    found = {name: results["suites"][name] for name in names}
-    failures = [f"{name}: {line}" for name in names for line in found[name]["failures"]]
-    for line in failures:
-        print(f"failed: {line}")
-    for name, suite in found.items():
-        for line in tables.missing_lines(suite["missing"]):
-            print(f"no data: {name}: {line}")
-    summary = tables.summary(results | {"suites": found})
+    return report(results | {"suites": {name: results["suites"][name] for name in names}})
+
+
+def report(results: dict[str, Any]) -> int:
+    """Prints failures, missing data and the main scores of the suites; returns the exit status."""
+    from official_cmlm.evaluation.report import tables
+
+    failures = [
+        f"failed: {name}: {line}"
+        for name, suite in results["suites"].items()
+        for line in suite["failures"]
+    ]
+    missing = [
+        f"no data: {name}: {line}"
+        for name, suite in results["suites"].items()
+        for line in tables.missing_lines(suite["missing"])
+    ]
+    print("".join(f"{line}\n" for line in (*failures, *missing)), end="")
+    summary = tables.summary(results)
     for suite, task, metric, value, _ in summary.rows[:_MOST_PRINTED] if summary else ():
         print(f"{suite:16s} {task:24s} {value:>8s}  {metric}")
     if summary and len(summary.rows) > _MOST_PRINTED:
         print(f"… {len(summary.rows) - _MOST_PRINTED} more")
     print(f"results: {FLAGS.output_dir}/results.md, report.html, results.json")
-    lacking = [name for name in names if _is_lacking(name, found[name])]
+    lacking = [name for name, suite in results["suites"].items() if _is_lacking(name, suite)]
     return cli.EXIT_USER_ERROR if failures or lacking else 0
 
 
 def _is_lacking(name: str, suite: dict) -> bool:
     """Returns whether a suite has no score, or no data for a task, language or pair named."""
-    chosen = FLAGS.strict or any(
-        setting.startswith(tuple(f"{name}.{option}=" for option in ("tasks", "languages", "pairs")))
-        for setting in FLAGS.set
-    )
-    return not suite["scores"] or bool(chosen and suite["missing"])
+    choices = tuple(f"{name}.{option}=" for option in ("tasks", "languages", "pairs"))
+    is_chosen = FLAGS.strict or any(setting.startswith(choices) for setting in FLAGS.set)
+    return not suite["scores"] or bool(is_chosen and suite["missing"])
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def _run(**values):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["text", "table"])
-def test_an_encoder_is_trained_on(kind, tmp_path, vocabulary, capsys):
+def test_an_encoder_is_trained_further(kind, tmp_path, vocabulary, capsys):
     """Its vectors change, its length and normalisation do not; a second run does nothing."""
     start = write_encoder(tmp_path / "start", vocabulary, pooling="max", normalize=True)
     rng = np.random.default_rng(0)
@@ -107,7 +107,7 @@ def test_held_out_rows_are_not_trained_on(tmp_path):
     assert not held_out and len(path.read_text().splitlines()) == 100
 
 
-def test_of_a_large_table_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
+def test_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
     """Rows from everywhere, in their order; the same ones in a second call."""
     rows = tmp_path / "train.jsonl"
     lines = [f'{{"a": "text {i}", "b": "other"}}\n' for i in range(1000)]
@@ -143,8 +143,8 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
     }
     assert _run(**values) == 0
     assert "held-out texts: " in capsys.readouterr().out
-    found = Classifier.load(tmp_path / "out")
-    right = [found.predict_names([text])[0] == label for text, label in rows[::20]]
+    classifier = Classifier.load(tmp_path / "out")
+    right = [classifier.predict_names([text])[0] == label for text, label in rows[::20]]
     assert np.mean(right) > 0.8
     assert _run(**values) == 1
     assert "exists; name another --output_dir" in capsys.readouterr().err

@@ -30,14 +30,14 @@ BY_STS = {
 
 
 @functools.cache
-def loaded(name):
+def load(name):
     """Returns an experiment as its file says, locked."""
     return registry.load(name)
 
 
-def _reduced(name, folders):
+def _reduce(name, folders):
     """Returns the experiment with a tiny encoder and tiny batches of the records that it reads."""
-    config = loaded(name)
+    config = load(name)
     positions = SEQ_LENGTH + 22 + config.task.encoder.position_offset
     task = {"init_checkpoint": "", "objectives": {}}
     task["encoder"] = {**SIZES, "max_position_embeddings": positions}
@@ -70,7 +70,7 @@ def _reduced(name, folders):
         for name in registry.experiment_files()
     ],
 )
-def test_experiment(name, folders):
+def test_an_experiment_can_be_built(name, folders):
     """The file is valid and locked, and all is built that the first step needs.
 
     The best checkpoint is not the worst, by the file's metric and by STS as its comments say. Where
@@ -79,7 +79,7 @@ def test_experiment(name, folders):
     from official_cmlm.training.run import check_best_metric, check_trainer
     from official_cmlm.training.task import SentenceEncoderTask
 
-    config = loaded(name)
+    config = load(name)
     config.task.check()
     for objective in chosen_objectives(config.task.objectives).values():
         for is_training in (True, False):
@@ -91,7 +91,7 @@ def test_experiment(name, folders):
     assert config.trainer.optimizer_config.optimizer.type in ("lamb", "adamw")
     with pytest.raises(ValueError, match="locked"):
         config.task = config.task
-    config = _reduced(name, folders)
+    config = _reduce(name, folders)
     task = SentenceEncoderTask(config.task)
     task.check_batch_sizes(1)
     assert task.create_optimizer(config.trainer.optimization()) is not None
@@ -101,11 +101,11 @@ def test_experiment(name, folders):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", registry.experiment_files())
-def test_experiment_takes_steps(name, folders):
+def test_an_experiment_takes_steps(name, folders):
     """Its objectives train together, and their weights move."""
     from official_cmlm.training.task import SentenceEncoderTask
 
-    config = _reduced(name, folders)
+    config = _reduce(name, folders)
     task = SentenceEncoderTask(config.task)
     model = task.build_model()
     task.initialize(model)
@@ -125,17 +125,19 @@ def test_mirror_bert_does_not_clip_gradients():
     """The reference code does not; SimCSE's, whose file these take over, does."""
     names = [name for name in registry.experiment_files() if name.startswith("mirror_bert/")]
     norms = {
-        name: loaded(name).trainer.optimizer_config.optimizer.get().gradient_clip_norm
+        name: load(name).trainer.optimizer_config.optimizer.get().gradient_clip_norm
         for name in [*names, "simcse/bert_base"]
     }
     assert norms.pop("simcse/bert_base") == 1.0
     assert set(norms.values()) == {0.0}
 
 
-def _flat(values, prefix=""):
+def _flatten(values, prefix=""):
     for key, value in values.items():
         yield from (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+            _flatten(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else [(prefix + key, value)]
         )
 
 
@@ -195,6 +197,6 @@ _ONE_ANCHOR = {
 )
 def test_an_arm_changes_what_its_paper_names(name, base, changed):
     """Nothing else differs from the experiment that its row or curve is compared with."""
-    arm, before = (dict(_flat(loaded(one).as_dict())) for one in (name, base))
+    arm, before = (dict(_flatten(load(one).as_dict())) for one in (name, base))
     assert {key: value for key, value in arm.items() if value != before.get(key)} == changed
     assert arm.keys() == before.keys()

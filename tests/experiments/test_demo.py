@@ -52,7 +52,7 @@ def test_sentences_of_documents_are_those_of_their_text(tmp_path, vocabulary):
 
 @pytest.mark.long
 @pytest.mark.parametrize("start", ["random", "folder"])
-def test_the_whole_way_on_own_text(start, tmp_path, vocabulary, capfd):
+def test_the_demo_runs_on_own_text(start, tmp_path, vocabulary, capfd):
     """With the vocabulary of the start, or one of the text."""
     lines = ["".join(d.paragraphs) for d in make_documents(200)]
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
@@ -70,7 +70,7 @@ def test_the_whole_way_on_own_text(start, tmp_path, vocabulary, capfd):
     assert list((tmp_path / "build").glob("*/report/recall.png"))
 
 
-def test_the_report_compares_three(tmp_path, vocabulary, capsys):
+def test_the_report_compares_three_encoders(tmp_path, vocabulary, capsys):
     """The trained encoder, the same one with other weights, and TF-IDF; and the figure."""
     write_encoder(tmp_path / "model", vocabulary)
     write_records(tmp_path / "records", make_documents(20), vocabulary, keep_text=True)

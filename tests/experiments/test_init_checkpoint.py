@@ -117,7 +117,7 @@ def encoders(tmp_path_factory, vocabulary):
     return folder
 
 
-def _changed(start, tmp_path, change):
+def _change_description(start, tmp_path, change):
     """Copies an encoder directory and changes its description."""
     folder = shutil.copytree(start, tmp_path / "changed")
     path = folder / "encoder_config.json"
@@ -127,7 +127,7 @@ def _changed(start, tmp_path, change):
     return folder
 
 
-def _loaded(name, start, override=None):
+def _load_encoder(name, start, override=None):
     """Returns the config of the encoder that would be trained, and the notes about it."""
     notes: list[str] = []
     config = registry.load(name, None, override, str(start), notes)
@@ -137,7 +137,7 @@ def _loaded(name, start, override=None):
 def test_a_sentence_encoder_stays_what_it_is(encoders):
     """SimCSE has [CLS] without normalisation at 32 tokens; its loss needs none of these."""
     start = encoders / "sentences"
-    encoder, notes = _loaded("simcse/bert_base", start)
+    encoder, notes = _load_encoder("simcse/bert_base", start)
     assert (encoder.pooling, encoder.normalize, encoder.hidden_size) == ("mean", True, 16)
     assert notes == [
         f"task.encoder.pooling: mean, kept from {start}, not cls",
@@ -149,7 +149,7 @@ def test_a_sentence_encoder_stays_what_it_is(encoders):
 def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
     """SimCSE from BERT has the published pooling, since a language model has none of its own."""
     start = encoders / "language_model"
-    encoder, notes = _loaded("simcse/bert_base", start)
+    encoder, notes = _load_encoder("simcse/bert_base", start)
     assert (encoder.pooling, encoder.normalize) == ("cls", False)
     assert notes == [
         f"task.encoder.pooling: cls, the experiment's, as that is not a sentence encoder; {start} "
@@ -174,8 +174,8 @@ def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
         ("mirror_bert/sentence_drophead", None, "mean", "dropout_rate: 0.0, the experiment's; "),
     ],
 )
-def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, line):
-    encoder, notes = _loaded(name, encoders / "sentences", override)
+def test_a_need_of_the_method_or_the_user_wins(encoders, name, override, pooling, line):
+    encoder, notes = _load_encoder(name, encoders / "sentences", override)
     assert encoder.pooling == pooling
     assert [note for note in notes if note.startswith(f"task.encoder.{line}")], notes
 
@@ -184,9 +184,11 @@ def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, li
     ("objectives", "is_one"),
     [({"mlm": {}, "cmlm": None}, False), ({"mlm": {}, "cmlm": {}}, True), (None, False)],
 )
-def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one):
+def test_the_kind_of_an_older_directory_follows_from_its_objectives(
+    encoders, tmp_path, objectives, is_one
+):
     """The kind follows from their objectives; that of an import from whether it has a head."""
-    folder = _changed(
+    folder = _change_description(
         encoders / "language_model", tmp_path, lambda values: values.pop("for_sentences")
     )
     if objectives is not None:
@@ -197,24 +199,24 @@ def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one)
 def test_another_pooling_drops_the_starts_padded_length(encoders, tmp_path):
     """`padded_length` goes with the pooling that needs it."""
     padded = {"pooling": "mean_padded", "padded_length": 30}
-    folder = _changed(
+    folder = _change_description(
         encoders / "sentences", tmp_path, lambda values: values["encoder"].update(padded)
     )
-    assert _loaded("simcse/bert_base", folder)[0].padded_length == 30
-    encoder, _ = _loaded("simcse/bert_base", folder, "task.encoder.pooling=cls")
+    assert _load_encoder("simcse/bert_base", folder)[0].padded_length == 30
+    encoder, _ = _load_encoder("simcse/bert_base", folder, "task.encoder.pooling=cls")
     encoder.check()
     assert (encoder.pooling, encoder.padded_length) == ("cls", 0)
 
 
-def test_what_a_users_own_file_names_is_meant(encoders, tmp_path):
+def test_fields_of_a_users_own_file_win(encoders, tmp_path):
     """But not what the shipped file says that it is based on."""
     own = tmp_path / "own.yaml"
     own.write_text("base: simcse/bert_base\ntask: {encoder: {pooling: max}}\n")
-    assert _loaded(str(own), encoders / "sentences")[0].pooling == "max"
+    assert _load_encoder(str(own), encoders / "sentences")[0].pooling == "max"
     own.write_text("base: simcse/bert_base\ntrainer: {train_steps: 7}\n")
-    assert _loaded(str(own), encoders / "sentences")[0].pooling == "mean"
+    assert _load_encoder(str(own), encoders / "sentences")[0].pooling == "mean"
     own.write_text("base: simcse/bert_base\nneeds: [pooling]\n")
-    assert _loaded(str(own), encoders / "sentences")[0].pooling == "cls"
+    assert _load_encoder(str(own), encoders / "sentences")[0].pooling == "cls"
     for wrong in ("pooling", "[hidden_size]", "[[pooling]]"):
         own.write_text(f"base: simcse/bert_base\nneeds: {wrong}\n")
         with pytest.raises(UserError, match="own.yaml: needs must be a list of pooling, padd"):
@@ -223,18 +225,18 @@ def test_what_a_users_own_file_names_is_meant(encoders, tmp_path):
 
 def test_an_import_that_names_its_pooling_is_one_of_sentences(tmp_path):
     import_checkpoint(str(REFERENCES / "bert"), str(tmp_path / "in"), ImportOptions("max"), False)
-    assert _loaded("simcse/bert_base", tmp_path / "in")[0].pooling == "max"
+    assert _load_encoder("simcse/bert_base", tmp_path / "in")[0].pooling == "max"
 
 
-def test_needs_are_what_the_file_itself_sets():
+def test_needs_are_fields_that_the_file_sets():
     """A need of something that the file leaves open would mean the default."""
-    found = {}
+    needs = {}
     for name, path in registry.experiment_files().items():
         values = read_yaml(path)
         for field in values.get("needs", ()):
             assert field in values["task"]["encoder"], name
-            found[name] = values["needs"]
-    assert found == {"mirror_bert/sentence_bert_padded": ["pooling", "padded_length"]}
+            needs[name] = values["needs"]
+    assert needs == {"mirror_bert/sentence_bert_padded": ["pooling", "padded_length"]}
 
 
 @pytest.mark.long
@@ -256,12 +258,12 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
         assert read_starting_encoder(str(model)).for_sentences == (name == "sentences")
 
 
-def test_a_damaged_description(encoders, tmp_path):
-    folder = _changed(
+def test_a_damaged_description_is_named(encoders, tmp_path):
+    folder = _change_description(
         encoders / "language_model", tmp_path, lambda values: values.update(for_sentences="no")
     )
     with pytest.raises(UserError, match="for_sentences must be true or false, got 'no'"):
-        _loaded("simcse/bert_base", folder)
+        _load_encoder("simcse/bert_base", folder)
 
 
 @pytest.mark.parametrize("imported", ["bert"], indirect=True)

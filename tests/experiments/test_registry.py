@@ -26,7 +26,7 @@ def test_every_published_setting_names_its_accelerator():
         assert any("\n# Sized for: " in file.read_text(encoding="utf-8") for file in bases), name
 
 
-def test_the_papers_setting():
+def test_an_experiment_has_the_papers_setting():
     config = registry.load("cmlm/english_base")
     data, encoder, cmlm = config.task.train_data, config.task.encoder, config.task.objectives.cmlm
     assert (data.global_batch_size, data.seq_length, data.swap_probability) == (2048, 256, 0.5)
@@ -52,27 +52,21 @@ def test_later_sources_win(tmp_path):
     assert config.trainer.steps_per_loop == 3
 
 
-def test_a_short_training_has_a_curve():
+@pytest.mark.parametrize(
+    ("override", "loop", "interval"),
+    [
+        ("trainer.train_steps=300", 15, 15),
+        ("trainer.train_steps=7", 1, 1),
+        ("trainer.train_steps=50000", 100, 100),
+        ("trainer.train_steps=300,trainer.summary_interval=100", 100, 100),
+        ("trainer.train_steps=300,trainer.steps_per_loop=4", 4, 12),
+        ("trainer.train_steps=300,trainer.steps_per_loop=50", 50, 50),
+    ],
+)
+def test_a_short_training_has_a_curve(override, loop, interval):
     """20 reports at least, unless the interval is chosen; a chosen loop is kept."""
-    found = {}
-    for override in (
-        "trainer.train_steps=300",
-        "trainer.train_steps=7",
-        "trainer.train_steps=50000",
-        "trainer.train_steps=300,trainer.summary_interval=100",
-        "trainer.train_steps=300,trainer.steps_per_loop=4",
-        "trainer.train_steps=300,trainer.steps_per_loop=50",
-    ):
-        trainer = registry.load("cmlm/tiny", params_override=override).trainer
-        found[override.replace("trainer.", "")] = trainer.steps_per_loop, trainer.summary_interval
-    assert found == {
-        "train_steps=300": (15, 15),
-        "train_steps=7": (1, 1),
-        "train_steps=50000": (100, 100),
-        "train_steps=300,summary_interval=100": (100, 100),
-        "train_steps=300,steps_per_loop=4": (4, 12),
-        "train_steps=300,steps_per_loop=50": (50, 50),
-    }
+    trainer = registry.load("cmlm/tiny", params_override=override).trainer
+    assert (trainer.steps_per_loop, trainer.summary_interval) == (loop, interval)
 
 
 def test_buckets_end_with_a_sequence_length_that_is_set_alone(tmp_path, capsys):
@@ -116,12 +110,12 @@ def test_mistakes_are_named(override, message):
         registry.load("demo", params_override=override).task.check()
 
 
-def test_a_missing_config_file():
+def test_a_missing_config_file_is_named():
     with pytest.raises(UserError, match=r"nowhere\.yaml: no such file"):
         registry.load("demo", ["nowhere.yaml"])
 
 
-def test_an_experiment_of_ones_own(tmp_path):
+def test_a_users_own_file_is_an_experiment(tmp_path):
     """A path that ends in .yaml is an experiment; its base is a shipped one or a file beside it."""
     (tmp_path / "first.yaml").write_text("base: cmlm/tiny\ntrainer: {train_steps: 7}\n")
     (tmp_path / "second.yaml").write_text("base: first.yaml\ntask: {train_data: {seed: 3}}\n")
@@ -147,7 +141,7 @@ def test_a_file_wins_over_a_shipped_name(tmp_path, monkeypatch):
         ("base: own.yaml\n", "its bases lead back"),
     ],
 )
-def test_mistakes_of_ones_own_experiment(tmp_path, text, message):
+def test_mistakes_of_a_users_own_file_are_named(tmp_path, text, message):
     (tmp_path / "own.yaml").write_text(text)
     with pytest.raises(UserError, match=message):
         registry.load(str(tmp_path / "own.yaml"))
@@ -167,7 +161,7 @@ def test_an_unknown_experiment_is_a_short_line(name, message):
     assert len(str(caught.value)) < 300
 
 
-def test_the_sizes_of_the_ladder():
+def test_sizes_of_small_experiments_are_those_of_turc():
     """Layers and widths of Turc et al. 2019, heads of 64, and the vocabulary of the records."""
     sizes = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512)}
     files = registry.experiment_files()

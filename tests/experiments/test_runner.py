@@ -103,5 +103,7 @@ def test_an_output_that_no_part_has_made_stays(tmp_path):
 
 def test_a_folder_holds_one_kind_of_job(tmp_path):
     run_all(tmp_path)
-    with pytest.raises(UserError, match='was begun with job "test", now it is "other"'):
+    with pytest.raises(
+        UserError, match='plan.json: is of another program or release .format "test 1", here'
+    ):
         Runner(tmp_path / "job", "other").__enter__()

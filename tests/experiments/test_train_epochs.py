@@ -32,13 +32,13 @@ def _load(folder, *overrides, experiment="simcse/tiny"):
     return registry.load(experiment, params_override=",".join(values))
 
 
-def _counted_steps(config, num_replicas=1):
+def _count_steps(config, num_replicas=1):
     """Returns the steps as a training has them."""
     task = SentenceEncoderTask(config.task)
     return with_counted_steps(config, task, num_replicas).trainer.train_steps
 
 
-def _counted(folder) -> int:
+def _count(folder) -> int:
     """Counts sentences record by record, without those that repeat the end of the record before."""
     return sum(len(sentences) - repeats for sentences, repeats in read_by_hand(folder))
 
@@ -50,10 +50,10 @@ def test_steps_are_the_batches_of_the_epochs(folder, size, drops):
     overrides = [f"task.train_data.global_batch_size={size}"]
     overrides += [f"task.train_data.drop_remainder={drops}", "trainer.train_epochs=3"]
     config = _load(folder, *overrides)
-    count = _counted(folder)
+    count = _count(folder)
     assert count < sum(len(sentences) for sentences, _ in read_by_hand(folder))
     batches = [len(range(count)[start : start + size]) for start in range(0, count, size)]
-    assert _counted_steps(config) == 3 * sum(n == size or drops == "false" for n in batches)
+    assert _count_steps(config) == 3 * sum(n == size or drops == "false" for n in batches)
 
 
 @pytest.mark.long
@@ -63,15 +63,15 @@ def test_the_pipeline_has_as_many_batches(folder):
     task = SentenceEncoderTask(config.task)
     batches = iter(task.build_inputs(config.task.train_data))
     sizes = []
-    while sum(sizes) < _counted(folder):
+    while sum(sizes) < _count(folder):
         sizes.append(len(next(batches)["contrastive"]["key"]))
-    assert len(sizes) == _counted_steps(config) and sizes[-1] < 7
+    assert len(sizes) == _count_steps(config) and sizes[-1] < 7
 
 
-def test_replicas_and_streams(folder):
+def test_replicas_and_streams_change_the_steps(folder):
     """A rest smaller than the replicas is left out; batches of streams go on in the next epoch."""
     config = _load(folder, "task.train_data.global_batch_size=8", "trainer.train_epochs=5")
-    assert _counted_steps(config, 8) == 5 * (_counted(folder) // 8)
+    assert _count_steps(config, 8) == 5 * (_count(folder) // 8)
     data = DataConfig(input_path="records", global_batch_size=12, streams=2)
     view = Segments("sentence", 32, SpecialIds(0, 1, 2, 3, 4, 9))
     plan = Plan.of(data, manifest_of([("en", 10)] * 8), view)
@@ -87,7 +87,7 @@ def test_the_later_source_wins(folder, tmp_path):
     (tmp_path / "own.yaml").write_text("base: simcse/tiny\ntrainer: {train_epochs: 2}\n")
     batches = "task.train_data.global_batch_size=2"
     config = _load(folder, batches, experiment=str(tmp_path / "own.yaml"))
-    assert config.trainer.train_steps == 0 and _counted_steps(config) > 5
+    assert config.trainer.train_steps == 0 and _count_steps(config) > 5
 
 
 @pytest.mark.parametrize(
@@ -99,15 +99,15 @@ def test_the_later_source_wins(folder, tmp_path):
         ("simcse/tiny", "task.train_data.language_exponent=0.5", "several times or in part"),
     ],
 )
-def test_epochs_that_have_no_count(folder, experiment, override, message):
+def test_epochs_without_a_count_are_refused(folder, experiment, override, message):
     config = _load(folder, override, "trainer.train_epochs=1", experiment=experiment)
     with pytest.raises(UserError, match=f"train_epochs cannot be .*{message}.*train_steps instead"):
-        _counted_steps(config)
+        _count_steps(config)
 
 
 def test_a_training_counts_with_its_own_replicas(folder, tmp_path, monkeypatch):
     """As many as the strategy has, whatever the configuration tells."""
-    size = _counted(folder) - 1
+    size = _count(folder) - 1
     assert size % 2 == 0, "an epoch must end with one sentence, which two replicas leave out"
     config = _load(folder, f"task.train_data.global_batch_size={size}", "trainer.train_epochs=3")
     config = config.replace(task=config.task.replace(init_checkpoint=""))
@@ -115,7 +115,7 @@ def test_a_training_counts_with_its_own_replicas(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "create_strategy", lambda *_: two)
     monkeypatch.setattr(training, "check_run", lambda *_: None)
     assert training.prepare(config, "train", str(tmp_path)).params.trainer.train_steps == 3
-    assert _counted_steps(config) == 6
+    assert _count_steps(config) == 6
 
 
 def test_a_chain_knows_the_steps_of_a_finished_stage(folder, tmp_path):

@@ -105,21 +105,20 @@ def run(
         raise UserError("no suite to run; --suites=? lists them")
     DataFolder(data_dir)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
-    fingerprint = _fingerprint(encoders)
-    with Job(output_dir, {"job": "evaluation"}, remedy="set another --output_dir") as job:
-        known = _earlier_suites(job, fingerprint)
+    fingerprint = _digest_encoders(encoders)
+    with Job(output_dir, {"format": "evaluation 1"}, remedy="set another --output_dir") as job:
         results: dict[str, Any] = {
             "encoder": {
                 "name": name,
                 "path": path,
-                "kind": ", ".join(dict.fromkeys(one.kind for one in encoders.values())),
+                "kind": ", ".join(dict.fromkeys(encoder.kind for encoder in encoders.values())),
                 "fingerprint": fingerprint,
                 "dimension": None,
             },
             "data_dir": str(data_dir),
             "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": 0.0,
-            "suites": known,
+            "suites": _earlier_suites(job, fingerprint),
         }
         encoders_of_suites = (encoders.get(""), () if "" in encoders else tuple(encoders))
         runs = {
@@ -137,49 +136,66 @@ def run(
                 print(f"{suite}: unchanged, the earlier results are kept", file=sys.stderr)
         # A faulty encoder fails again in the suites, which report it.
         with contextlib.suppress(UserError):
-            prepare(encode, _texts_of(runs.values()))
-        unscored = {}
+            prepare(encode, _collect_texts(runs.values()))
         try:
-            for suite, suite_run in runs.items():
-                if not suite_run.is_done:
-                    scored = suite_run.score(encode)
-                    if scored["scores"] or not known.get(suite, {}).get("scores"):
-                        known[suite] = scored
-                        suite_run.store(scored)
-                    else:
-                        unscored[suite] = scored
-                results["encoder"]["dimension"] = next(iter(stores)).dimension
-                # This is the duration of all scores, except for embedding in earlier runs.
-                embedding = sum(store.seconds for store in stores)
-                suites_took = sum(one["seconds"] for one in known.values())
-                results["embedding_seconds"] = round(embedding, 1)
-                results["seconds"] = round(suites_took + embedding, 1)
-                # Results are written before the comparison, whose faults must not lose the suite.
-                write_json(output_dir / "results.json", results)
-                for other in compare if suite in known else ():
-                    predictions.add_differences(suite, known[suite], output_dir, other)
-                    suite_run.store(known[suite])
-                    write_json(output_dir / "results.json", results)
+            unscored = _score_suites(runs, encode, stores, results, compare, output_dir)
         finally:
             _write_reports(results, output_dir, compare)
-    return results | {"suites": known | unscored}
+    return results | {"suites": results["suites"] | unscored}
 
 
-def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
+def _score_suites(
+    runs: Mapping[str, "SuiteRun"],
+    encode: Encode,
+    stores: Sequence[CachedEncoder],
+    results: dict[str, Any],
+    compare: Sequence[dict[str, Any]],
+    output_dir: Path,
+) -> dict[str, Any]:
+    """Scores the suites that are not done, and writes `results.json` after each.
+
+    Returns:
+      The results of suites that have no score now and had scores before, which stay.
+    """
+    scored, unscored = results["suites"], {}
+    for name, suite_run in runs.items():
+        if not suite_run.is_done:
+            suite = suite_run.score(encode)
+            if suite["scores"] or not scored.get(name, {}).get("scores"):
+                scored[name] = suite
+                suite_run.store(suite)
+            else:
+                unscored[name] = suite
+        results["encoder"]["dimension"] = stores[0].dimension
+        # This is the duration of all scores, except for embedding in earlier runs.
+        embedding = sum(store.seconds for store in stores)
+        results["embedding_seconds"] = round(embedding, 1)
+        seconds = sum(suite["seconds"] for suite in scored.values())
+        results["seconds"] = round(seconds + embedding, 1)
+        # Results are written before the comparison, whose faults must not lose the suite.
+        write_json(output_dir / "results.json", results)
+        for other in compare if name in scored else ():
+            predictions.add_differences(name, scored[name], output_dir, other)
+            suite_run.store(scored[name])
+            write_json(output_dir / "results.json", results)
+    return unscored
+
+
+def _collect_texts(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
     """Returns the texts of suites that were read, by role."""
-    found: dict[str, list[str]] = {}
+    by_role: dict[str, list[str]] = {}
     for task in (task for run in runs for task in run.tasks if task.error is None):
         for role, texts in task.texts().items():
-            found.setdefault(role, []).extend(texts)
-    return found
+            by_role.setdefault(role, []).extend(texts)
+    return by_role
 
 
-def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
+def _digest_encoders(encoders: Mapping[str, OpenedEncoder]) -> str:
     """Returns an encoder's own fingerprint, or a common one of all languages' encoders."""
     if "" in encoders:
         return encoders[""].fingerprint
-    each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
-    return hashlib.sha256(each.encode()).hexdigest()[:16]
+    fingerprints = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
+    return hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
 
 
 def _earlier_suites(job: Job, fingerprint: str) -> dict[str, Any]:
@@ -260,7 +276,7 @@ class SuiteRun:
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._code = f"{_code()} strict={strict}"
+        self._code = f"{_digest_code()} strict={strict}"
         self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 
@@ -327,7 +343,7 @@ class SuiteRun:
             "configuration": report.configuration,
             "scores": [dataclasses.asdict(score) for score in report.scores],
             "notes": [*report.notes, *data.warnings, *lengths.notes()],
-            "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
+            "cut": {task: dataclasses.asdict(counts) for task, counts in lengths.tasks.items()},
             "missing": [dataclasses.asdict(one) for one in report.missing],
             "failures": report.failures,
             "files": data.files,
@@ -357,7 +373,7 @@ class SuiteRun:
     def _task_key(self, task: Task) -> dict[str, Any]:
         """Returns all that the scores of a trained task depend on."""
         options = {name: getattr(self._options, name) for name in task.trained_by}
-        key = {"encoder": self._fingerprint, "code": _code()}
+        key = {"encoder": self._fingerprint, "code": _digest_code()}
         return key | {"options": options, "files": task.files}
 
 
@@ -374,7 +390,7 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
 
 
 @functools.cache
-def _code(package: Path = Path(__file__).parents[1]) -> str:
+def _digest_code(package: Path = Path(__file__).parents[1]) -> str:
     """Digests the code that computes scores."""
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

@@ -62,7 +62,7 @@ def _run(
 FAST = ("senteval.tasks=[MR, SST2]", "sts.subsets=false")
 
 
-def test_writes_results(data, tmp_path):
+def test_all_files_are_written(data, tmp_path):
     """All files; each number with protocol, checksums, seed and time."""
     results = _run(Counting(), data, tmp_path / "out", FAST, with_reports=True)
     assert json.loads((tmp_path / "out/results.json").read_text()) == results
@@ -82,7 +82,7 @@ def test_writes_results(data, tmp_path):
     assert "<img" in (tmp_path / "out/report.html").read_text()
 
 
-def test_goes_on_where_it_was(data, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_where_it_was(data, tmp_path, monkeypatch):
     """A killed run's embeddings and finished suites are not computed again; numbers are equal."""
     monkeypatch.setattr(embedding_cache, "_CHUNK", 100)
     whole = Counting()
@@ -91,13 +91,13 @@ def test_goes_on_where_it_was(data, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         _run(killed, data, tmp_path / "out", FAST)
     again = Counting()
-    found = _run(again, data, tmp_path / "out", FAST)
+    resumed = _run(again, data, tmp_path / "out", FAST)["suites"]
     assert again.count < whole.count
     third = Counting()
-    assert _run(third, data, tmp_path / "out", FAST)["suites"] == found["suites"]
+    assert _run(third, data, tmp_path / "out", FAST)["suites"] == resumed
     assert third.count == 0
-    for name, one in expected["suites"].items():
-        assert found["suites"][name]["scores"] == one["scores"]
+    for name in expected["suites"]:
+        assert resumed[name]["scores"] == expected["suites"][name]["scores"]
 
 
 def test_all_texts_are_embedded_first(data, tmp_path):
@@ -113,7 +113,7 @@ def test_all_texts_are_embedded_first(data, tmp_path):
     assert [len(text) for text in calls[0]] == sorted(map(len, calls[0]), reverse=True)
 
 
-def test_what_failed_is_told_again(data, tmp_path):
+def test_failures_are_reported_again(data, tmp_path):
     """Its notes once, a file that `strict` refuses in each run, lengths of all tasks."""
     path = data / "senteval/downstream/SST/binary/sentiment-train"
     path.write_text(path.read_text() + "no tab\n")
@@ -126,8 +126,8 @@ def test_what_failed_is_told_again(data, tmp_path):
 
     def run(**kwargs):
         settings = ("senteval.tasks=[SST2, TREC]",)
-        found = _run(encoder, data, tmp_path / "out", settings, ("senteval",), **kwargs)
-        return found["suites"]["senteval"]
+        suites = _run(encoder, data, tmp_path / "out", settings, ("senteval",), **kwargs)["suites"]
+        return suites["senteval"]
 
     first, second = run(), run()
     assert sum("malformed" in note for note in second["notes"]) == 1
@@ -137,7 +137,7 @@ def test_what_failed_is_told_again(data, tmp_path):
     assert len(refused[0]) == 2 and refused[0] == refused[1]
 
 
-def test_encoders_of_languages(tmp_path):
+def test_each_language_may_have_an_encoder(tmp_path):
     """Exchanged ones are other encoders; one may have two languages."""
     for kind in ("train.freq.500", "test.freq.2k"):
         path = tmp_path / f"data/bli/en-fr/x.{kind}.en-fr.tsv"
@@ -152,13 +152,13 @@ def test_encoders_of_languages(tmp_path):
 
     def run(english, french, output):
         languages = {"en": encoder(english), "fr": encoder(french)}
-        found = _run(languages, tmp_path / "data", tmp_path / output, suites=("bli",))
-        assert not found["suites"]["bli"]["failures"]
-        return found["suites"]["bli"]["scores"]
+        suites = _run(languages, tmp_path / "data", tmp_path / output, suites=("bli",))["suites"]
+        assert not suites["bli"]["failures"]
+        return suites["bli"]["scores"]
 
-    one = run(0, 1, "out")
+    scores = run(0, 1, "out")
     exchanged = run(1, 0, "out")
-    assert exchanged == run(1, 0, "fresh") and exchanged != one
+    assert exchanged == run(1, 0, "fresh") and exchanged != scores
     assert run(0, 0, "out")
 
 
@@ -189,21 +189,21 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
     """Neither for an unrelated file nor for a choice of other tasks, nor after a stop."""
     trained, stop, score = [], ["SST2"], senteval_suite._TextTask._score
 
-    def counted(task, *args):
+    def count(task, *args):
         trained.append(task.name)
         if task.name in stop:
             stop.clear()
             raise KeyboardInterrupt
         return score(task, *args)
 
-    monkeypatch.setattr(senteval_suite._TextTask, "_score", counted)
+    monkeypatch.setattr(senteval_suite._TextTask, "_score", count)
 
     def run(tasks, *settings, output="out"):
         trained.clear()
         settings = (f"senteval.tasks={tasks}", *settings)
-        found = _run(toy.encode, data, tmp_path / output, settings, ("senteval",))["suites"]
-        assert not found["senteval"]["failures"]
-        return list(trained), found["senteval"]
+        suites = _run(toy.encode, data, tmp_path / output, settings, ("senteval",))["suites"]
+        assert not suites["senteval"]["failures"]
+        return list(trained), suites["senteval"]
 
     with pytest.raises(KeyboardInterrupt):
         run("MR,SST2")
@@ -215,9 +215,9 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
     assert run("SST2")[0] == [] and run("SICK-R,SST2,MR")[0] == ["SICK-R"]
     path = data / "senteval/downstream/SST/binary/sentiment-test"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:30]))
-    again, found = run("SST2,MR")
+    again, results = run("SST2,MR")
     assert again == ["SST2"]
-    counts = {s["task"]: s["count"] for s in found["scores"] if s["metric"] == "accuracy"}
+    counts = {s["task"]: s["count"] for s in results["scores"] if s["metric"] == "accuracy"}
     assert counts == {"SST2": 30, "MR": 120}
     assert run("SST2", "senteval.seeds=2")[0] == ["SST2", "SST2"]
     assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
@@ -254,7 +254,7 @@ def test_results_of_another_origin_stay(data, tmp_path):
     assert path.read_text() == "{}\n"
 
 
-def test_results_grow(data, tmp_path):
+def test_later_suites_are_added_to_the_results(data, tmp_path):
     """A later command adds its suites; one without any score replaces nothing."""
     out = tmp_path / "out"
     settings = ("sts.subsets=false",)
@@ -281,9 +281,9 @@ def test_scores_depend_on_the_code_but_not_on_the_report(tmp_path):
     def changed(name):
         with (tmp_path / "code" / name).open("a") as file:
             file.write("# changed\n")
-        return driver._code.__wrapped__(tmp_path / "code")
+        return driver._digest_code.__wrapped__(tmp_path / "code")
 
-    before = driver._code.__wrapped__(tmp_path / "code")
+    before = driver._digest_code.__wrapped__(tmp_path / "code")
     assert changed("report/tables.py") == before
     after = changed("metrics/similarity.py")
     assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
@@ -305,7 +305,7 @@ def _refuse(texts):
         (_refuse, ": no such text", ["MR"]),
     ],
 )
-def test_faulty_encoders(data, tmp_path, encode, message, scored):
+def test_a_faulty_encoder_is_one_line_a_suite(data, tmp_path, encode, message, scored):
     """One line a suite, and the run ends in order; equal vectors are a failure, not a score."""
     suites = _run(encode, data, tmp_path / "out", FAST)["suites"]
     assert list(suites) == ["senteval", "sts"]
@@ -348,7 +348,7 @@ def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsy
         (["sts.tasks=STS-B.de"], "chosen by tasks=STS-B and languages"),
     ],
 )
-def test_bad_settings(settings, message):
+def test_mistakes_in_settings_are_named(settings, message):
     """Each is named with what is possible."""
     with pytest.raises(UserError, match=message):
         driver.parse_options(["senteval", "sts"], settings)
@@ -356,20 +356,20 @@ def test_bad_settings(settings, message):
         driver.parse_options(["senteva"], settings)
 
 
-def test_compared_results(data, tmp_path):
+def test_results_are_compared_with_four_others(data, tmp_path):
     """Up to four others, by repeated flags or commas; one more is too many."""
     settings = ("sts.subsets=false",)
     path = {name: str(tmp_path / name / "results.json") for name in ("a", "b,c", "d", "e")}
     for name in path:
         _run(toy.encode, data, tmp_path / name, settings, suites=("sts",))
-    found = read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
-    assert len(found) == 4
+    others = read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
+    assert len(others) == 4
     assert read_compared([]) == read_compared([""]) == []
     with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
         read_compared([path["a"]] * 5)
     with pytest.raises(UserError, match="name a results.json"):
         read_compared([str(tmp_path / "none.json")])
-    _run(toy.encode, data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=found)
+    _run(toy.encode, data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=others)
     table = (tmp_path / "out/results.md").read_text().split("### All scores")[1]
     header = table.strip().splitlines()[0]
     assert header.count("toy (01234567)") == 5 and "toy (01234567), 5" in header
@@ -381,7 +381,7 @@ def _binary(*arguments, **kwargs):
 
 
 @pytest.mark.long
-def test_binary(data, tmp_path):
+def test_the_binary_reports_failures_by_its_status(data, tmp_path):
     """A Python object by name; status 1 and the lines where something failed, 0 otherwise."""
     toy.write_year(data / "senteval/downstream/STS/STS12-en-test", ["5", "4"])
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}"]
@@ -430,7 +430,9 @@ def binary(capsys):
         (["--set=sts.languages=de"], 1, ["STS-B.de"]),
     ],
 )
-def test_missing_data(binary, data, tmp_path, settings, status, missing):
+def test_missing_data_is_an_error_where_it_was_named(
+    binary, data, tmp_path, settings, status, missing
+):
     """Status 1 for what was named and has no data; 0 where nobody asked for it."""
     toy.write(data / "stsb_multi_mt/stsb-pt-test.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
@@ -439,7 +441,7 @@ def test_missing_data(binary, data, tmp_path, settings, status, missing):
     assert (ended, [line.split(":")[2].strip() for line in lacking]) == (status, missing), output
 
 
-def test_lists_suites(binary):
+def test_suites_are_listed(binary):
     """`?` answers without an encoder; with a suite's name its options are explained."""
     _, output = binary("--suites=?")
     assert "tatoeba: retrieval of translations" in output
