@@ -139,8 +139,6 @@ def run(
         if target is not None:
             _gather(folder, manifest, target, overwrite)
             job.discard()
-    if target is not None:
-        folder.rmdir()
     new = [result for result in results if result["seconds"][0] >= began]
     first = min((result["seconds"][0] for result in new), default=0.0)
     last = max((result["seconds"][1] for result in new), default=0.0)

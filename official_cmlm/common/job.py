@@ -54,6 +54,9 @@ class Part(NamedTuple):
 class Job:
     """A folder that one process at a time fills, part by part; a context manager.
 
+    A job that fails before a part of it is done leaves nothing; a folder that is empty in the end
+    is removed.
+
     >>> parts = [Part("00000", "a b"), Part("00001", "c")]
     >>> with Job(Path("words"), {"input": "a.txt"}) as job:            # doctest: +SKIP
     ...     if job.manifest is None:
@@ -83,8 +86,8 @@ class Job:
 
         Args:
           folder: see the class.
-          plan: all that decides the output; JSON values. Another plan in the folder is refused. A
-            folder whose plan has another `format` is never overwritten.
+          plan: all that decides the output; JSON values. Another plan in the folder is refused if a
+            part was begun. A folder whose plan has another `format` is never overwritten.
           own: regular expression of the other names that the job writes into the folder. Only
             these are ever removed.
           overwrite: whether what another plan has left in the folder is removed.
@@ -113,6 +116,7 @@ class Job:
         """
         with contextlib.ExitStack() as stack:
             with report_write_errors(self.folder, _REMEDY):
+                stack.callback(self._remove_empty)
                 self._lock.parent.mkdir(parents=True, exist_ok=True)
                 refusal = f"{self.folder}: another run writes there"
                 stack.enter_context(hold_lock(self._lock, refusal))
@@ -121,8 +125,17 @@ class Job:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *exception: Any) -> None:
-        self._stack.__exit__(*exception)
+    def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
+        if kind is not None and not (self.resumed or self.is_begun):
+            # If there are files of others, all stays.
+            with contextlib.suppress(UserError, OSError):
+                self.discard()
+        self._stack.__exit__(kind, *exception)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a part was begun or done, or the whole job is complete."""
+        return self._manifest_path.exists() or any((self.folder / PARTS).glob("*.json"))
 
     @property
     def manifest(self) -> dict[str, Any] | None:
@@ -252,12 +265,20 @@ class Job:
         for path in sorted(paths, key=lambda path: places.get(path, 1)):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    def _remove_empty(self) -> None:
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
     def _is_own(self, path: Path) -> bool:
         return not path.is_symlink() and self._own.fullmatch(path.name) is not None
 
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        # A process may have been killed while it wrote the plan.
+        unfinished = re.compile(re.escape(self._plan_path.name) + _UNFINISHED)
         others = sorted(path.name for path in self.folder.iterdir() if path != self._lock)
+        if not self._plan_path.exists():
+            others = [name for name in others if not unfinished.fullmatch(name)]
         if others and not self._plan_path.exists():
             raise UserError(
                 f"{self.folder}: holds other files ({list_names(others, 5)}); name another output"
@@ -274,7 +295,7 @@ class Job:
             change for change in differences(before, self.plan) if not self._may_change(*change)
         ]
         if changes:
-            if not self._overwrite:
+            if self.is_begun and not self._overwrite:
                 name, then, now = changes[0]
                 raise UserError(
                     f"{self.folder}: was begun with {name} {_brief(then)}, now it is {_brief(now)};"

@@ -48,6 +48,24 @@ def names_in(folder):
     return sorted(path.name for path in folder.rglob("*"))
 
 
+def test_a_job_that_fails_at_its_first_part_leaves_nothing(tmp_path):
+    """Another plan may follow, also after a process that was killed before its first part."""
+    with pytest.raises(UserError, match="0 is not a number to square"):
+        run(tmp_path / "out", fails_at=0)
+    assert names_in(tmp_path) == ["out.log"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json").write_text('{"input": "b"}')
+    (tmp_path / "out" / "plan.json.7-0123abcd.tmp").write_text("{")
+    assert run(tmp_path / "out")[0] == {"squares": [0, 1, 4, 9, 16]}
+    assert names_in(tmp_path / "out") == ["manifest.json", "plan.json"]
+
+
+def test_a_process_killed_while_it_wrote_the_plan_is_not_in_the_way(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "plan.json.7-0123abcd.tmp").write_text("{")
+    assert run(tmp_path / "out")[0] == {"squares": [0, 1, 4, 9, 16]}
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_parts_that_are_done_are_not_computed_again(tmp_path, workers):
     """A job that has failed goes on; one that is complete computes nothing."""
