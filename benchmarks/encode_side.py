@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.encode_peers import PEERS, open_peer
 from official_cmlm import cli
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 if TYPE_CHECKING:
     import numpy as np

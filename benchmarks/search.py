@@ -25,7 +25,7 @@ from absl import flags
 
 from benchmarks import shared
 from official_cmlm import cli
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.shared import run_module
 from official_cmlm import cli
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 SEQ_LENGTH = 256
 # Threads of each side.

@@ -14,7 +14,7 @@ from benchmarks.train_step_examples import (
     prediction_slots,
 )
 from official_cmlm import cli
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 
 def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:

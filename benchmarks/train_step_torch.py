@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.train_step_examples import SEQUENCES, THREADS, Examples, measure
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from pathlib import Path
 from official_cmlm import cli
 from official_cmlm.common.errors import one_line
 from official_cmlm.common.files import atomic_write_text
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 from official_cmlm.records.manifest import Manifest
 
 from ..counts import Counts, is_removal, unit

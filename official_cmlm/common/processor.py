@@ -1,7 +1,10 @@
-"""The processor: how many of its cores this process may use, and whether it has bfloat16."""
+"""This process and its processor: cores that it may use, memory that it took, bfloat16."""
 
 import contextlib
 import os
+import re
+import resource
+import sys
 from pathlib import Path
 
 # Flags of processors that multiply bfloat16, as Linux names them.
@@ -28,7 +31,7 @@ def usable_cores() -> int:
 
 def cgroup_cores(root: Path = Path("/")) -> int:
     """Returns the cores that the cgroup's quotas are worth, rounded up; 0 without a quota."""
-    found = []
+    quotas = []
     with contextlib.suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, kinds, path = line.split(":", 2)
@@ -40,8 +43,8 @@ def cgroup_cores(root: Path = Path("/")) -> int:
                     values = [(folder / n).read_text() for n in names if (folder / n).exists()]
                     quota, _, period = " ".join(values).partition(" ")
                     if quota.strip().isdecimal():
-                        found.append(max(1, -(-int(quota) // int(period))))
-    return min(found, default=0)
+                        quotas.append(max(1, -(-int(quota) // int(period))))
+    return min(quotas, default=0)
 
 
 def multiplies_bfloat16(information: Path = Path("/proc/cpuinfo")) -> bool:
@@ -58,3 +61,18 @@ def hides_bfloat16() -> str:
     """Returns the setting that keeps oneDNN from instructions for bfloat16, or an empty text."""
     value = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     return f"ONEDNN_MAX_CPU_ISA={value}" if value.upper() in _WITHOUT_BFLOAT16 else ""
+
+
+def peak_mib() -> float:
+    """Returns the largest memory of this process so far, in MiB."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        status = ""
+    # On Linux `ru_maxrss` is inherited from the parent process, so `VmHWM` is read instead.
+    match = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    if match:
+        return int(match[1]) / 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts KiB, macOS bytes.
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from official_cmlm.common import progress
 from official_cmlm.common.errors import Stopped
 from official_cmlm.common.files import read_object, write_json
-from official_cmlm.common.process_memory import peak_mib
+from official_cmlm.common.processor import peak_mib
 
 HISTORY_NAME = "history.jsonl"
 # Metrics shown after the bar, which itself shows steps, steps per second and the time left.

@@ -142,7 +142,7 @@ def test_sentences_are_tokenised_in_parts_that_fit_in_the_memory(encoder, senten
 @pytest.mark.long
 def test_long_and_many_strings_take_time_and_memory_in_proportion(encoder):
     """10 MB of one text, and a million texts: a vector each, in little more memory than theirs."""
-    from official_cmlm.common.process_memory import peak_mib
+    from official_cmlm.common.processor import peak_mib
 
     for text in ("cat " * 2_500_000, "a" * 10_000_000, "\0" * 10_000_000, "\ud800" * 3_000_000):
         assert np.isfinite(encoder.encode([text])).all()
