@@ -232,15 +232,14 @@ def tiny_encoder_config(**overrides):
 
 def write_encoder(folder: Path, vocabulary, max_seq_length: int = 24, model=None, **overrides):
     """Writes an encoder directory, of a tiny encoder with random weights or of `model`."""
-    import tensorflow as tf
-
     from official_cmlm.checkpoints.encoder_directory import describe
+    from official_cmlm.checkpoints.weights import save_weights
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
     overrides = {"vocab_size": len(vocabulary)} | overrides
     model = model or SentenceEncoderModel(tiny_encoder_config(**overrides))
     describe(folder, model.config, vocabulary, max_seq_length)
-    tf.train.Checkpoint(encoder=model).save(str(folder / "ckpt"))
+    save_weights(folder, model)
     return folder
 
 

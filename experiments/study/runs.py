@@ -382,6 +382,7 @@ def write_untrained(trial: Trial) -> dict[str, Any]:
     import tensorflow as tf
     import tf_keras
 
+    from official_cmlm.checkpoints.weights import save_weights
     from official_cmlm.training.run import describe_run
     from official_cmlm.training.task import SentenceEncoderTask
 
@@ -391,7 +392,9 @@ def write_untrained(trial: Trial) -> dict[str, Any]:
     task.initialize(model)
     describe_run(trial.config, task, "train", str(trial.folder))
     # The objectives are saved too, because CMLM's projection gives another sentence vector.
-    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(trial.folder / "ckpt"))
+    checkpoint = tf.train.Checkpoint(model=model, **model.checkpoint_items)
+    prefix = checkpoint.save(str(trial.folder / "ckpt"))
+    save_weights(trial.folder, model.encoder, model.head, model.projections, prefix)
     counts = {"steps": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
     return {**counts, "devices": [], "versions": versions(), "validation": {}}
 

@@ -7,13 +7,19 @@
     vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings, or
     sentencepiece.model      a SentencePiece vocabulary
     params.yaml              the experiment that trained it, where there was one
-    checkpoint, ckpt-…       TensorFlow checkpoints of a training with an item `encoder` and, where
-                             there is a language-model head, `language_model_head`, or
-    weights.safetensors      the weights of an import; names of the head's weights begin with
-                             `language_model_head/`
+    weights.safetensors      the weights of the encoder, of its language-model head and of CMLM's
+                             projections, see `encoder_weights`
+    checkpoint, ckpt-…       TensorFlow checkpoints, from which a training is resumed
 
 The model directory of a training is an encoder directory from its first checkpoint on. Everything
 but the weights is read here; `encoder_weights` reads the weights. Neither module needs TensorFlow.
+
+A training writes `weights.safetensors` after each checkpoint, by one rename, with the name and a
+digest of that checkpoint in it. Readers take the file as it is: while a checkpoint is being saved,
+or if the training was killed then, they get the encoder of the checkpoint before, and the next
+start of the training writes the file again. If the file is missing, as in folders of earlier
+versions, or if somebody went back to an earlier checkpoint, the weights are read from the newest
+checkpoint.
 """
 
 import dataclasses
@@ -24,6 +30,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.checkpoints.formats.published_files import read_metadata
 from official_cmlm.common import files
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
@@ -38,6 +45,8 @@ from official_cmlm.vectors.embeddings import (
 
 CONFIG_NAME = "encoder_config.json"
 WEIGHTS = "weights.safetensors"
+# The entry of the metadata of `weights.safetensors` that names the checkpoint of these weights.
+CHECKPOINT_ENTRY = "checkpoint"
 DEFAULT_SEQ_LENGTH = 128
 # Regular expression of the files of an encoder directory that was imported or fine-tuned.
 OWN_FILES = "|".join(
@@ -237,27 +246,62 @@ class EncoderDirectory:
         return next(map(Path, checkpoints_among(str(self.path), names, text)), None)
 
     @property
+    def weights_file(self) -> Path | None:
+        """`weights.safetensors`; None if there is none, or if the checkpoint is to be read instead.
+
+        Raises:
+          UserError: if the file is damaged.
+        """
+        path = self.path / WEIGHTS
+        if not path.exists():
+            return None
+        return path if self.checkpoint is None or self._is_of_checkpoint(path) else None
+
+    def _is_of_checkpoint(self, path: Path) -> bool:
+        """Returns whether weights are of the newest checkpoint, or of one before it."""
+        origin = read_metadata(path).get(CHECKPOINT_ENTRY, "")
+        names = [origin.partition(" ")[0], self.checkpoint.name]
+        if names[0] == names[1]:
+            return origin == checkpoint_id(self.checkpoint)
+        steps = [name.rpartition("-")[2] for name in names]
+        return all(step.isdecimal() for step in steps) and int(steps[0]) < int(steps[1])
+
+    def remove_older_weights(self) -> None:
+        """Removes `weights.safetensors` if it is not of the newest checkpoint."""
+        if self.checkpoint is not None and (path := self.weights_file) is not None:
+            if read_metadata(path)[CHECKPOINT_ENTRY] != checkpoint_id(self.checkpoint):
+                path.unlink()
+
+    @property
     def weights_digest(self) -> str | None:
         """Sixteen hexadecimal digits that change with the weights; None without weights.
 
-        They are computed from the checkpoint's index, which has a checksum of each tensor
-        (TensorFlow's `BundleEntryProto.crc32c`), or from the file of an import.
+        They are computed from the index of the weights' checkpoint, which has a checksum of each
+        tensor (TensorFlow's `BundleEntryProto.crc32c`), or without one from `weights.safetensors`.
         """
-        return files.digest(self._weight_files[:1]) if self._weight_files else None
+        path, origin = self.weights_file, None
+        if path is not None:
+            origin = read_metadata(path).get(CHECKPOINT_ENTRY)
+        elif self.checkpoint is not None:
+            origin = checkpoint_id(self.checkpoint)
+        if origin is not None:
+            return origin.partition(" ")[2]
+        return files.digest([path]) if path is not None else None
 
     @property
     def _weight_files(self) -> list[Path]:
-        """The files of the weights, a checkpoint's index first; empty if there are none."""
-        if self.checkpoint is None:
-            return [path for path in [self.path / WEIGHTS] if path.exists()]
-        index = Path(f"{self.checkpoint}.index")
-        data = sorted(self.path.glob(f"{self.checkpoint.name}.data-*"))
-        return [index, *data] if index.exists() else []
+        """The files of the weights; empty if there are none."""
+        if self.weights_file is not None:
+            return [self.weights_file]
+        if self.checkpoint is None or checkpoint_id(self.checkpoint) is None:
+            return []
+        data = self.path.glob(f"{self.checkpoint.name}.data-*")
+        return [Path(f"{self.checkpoint}.index"), *sorted(data)]
 
     def digest(self, settings: str = "", with_ranges: bool = False) -> str:
         """Returns sixteen hexadecimal digits that change with the embeddings.
 
-        They are computed from config, vocabulary and newest checkpoint; other files of a model
+        They are computed from config, vocabulary and weights; other files of a model
         directory change while it trains.
 
         Args:
@@ -303,6 +347,12 @@ def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) 
     if EncoderDirectory.is_at(folder):
         return EncoderDirectory.open(folder).digest(settings, with_ranges)
     return files.digest(sorted(path for path in folder.rglob("*") if path.is_file()), settings)
+
+
+def checkpoint_id(checkpoint: Path) -> str | None:
+    """Returns the name of a checkpoint and a digest of its index; None if it has no index."""
+    index = Path(f"{checkpoint}.index")
+    return f"{checkpoint.name} {files.digest([index])}" if index.exists() else None
 
 
 def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str]:
@@ -409,6 +459,14 @@ def check_same(
             f"{vocabulary.hash} ({len(vocabulary)} entries); make the records with "
             "--vocab_file= the encoder's folder"
         )
+
+
+def other_architecture(source: str | os.PathLike, wrong: str) -> UserError:
+    """Returns the error for weights that do not fit an encoder."""
+    return UserError(
+        f"{source}: cannot be read into this encoder ({wrong}); it was written for another "
+        "architecture"
+    )
 
 
 def describe(

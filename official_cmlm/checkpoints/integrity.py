@@ -16,10 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import checkpoints_among
-from official_cmlm.checkpoints.tensor_bundle import VALUE, damaged
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import refuse_special, unfinished_path
 
+# Keys of variables in a checkpoint end so.
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # The names of TensorFlow's unfinished checkpoints, and of the files of finished ones.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
 _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
@@ -164,3 +165,11 @@ def refuse_damage(prefix: str) -> None:
     wrong = damage(prefix)
     if wrong is not None:
         raise damaged(prefix, wrong)
+
+
+def damaged(prefix: str, why: str | Exception) -> UserError:
+    """Returns the error for a checkpoint that is damaged and was to be used."""
+    return UserError(
+        f"{prefix}: damaged ({' '.join(str(why).split())[:120]}); copy it again, or resume the "
+        f"training in {os.path.dirname(prefix)}, which starts from the checkpoint before it"
+    )

@@ -1,8 +1,9 @@
-"""Reads the weights of encoder directories into Keras models."""
+"""Reads the weights of encoder directories into Keras models, and writes those of Keras models."""
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
@@ -10,21 +11,27 @@ import tf_keras
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, check_same
 from official_cmlm.checkpoints.encoder_weights import (
     EncoderWeights,
+    check_finite,
     has_head,
     read_head,
     read_weights,
+    write_weights,
 )
 from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, Tensors
 from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
+from official_cmlm.checkpoints.training_checkpoint import (
+    OBJECTIVES,
+    arrays_of,
+    layers_of,
+    read_checkpoint,
+)
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
+from official_cmlm.modeling.pooling import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.tokenization import Vocabulary
-
-# Prefix of the weights of objectives in a training's checkpoint.
-_OBJECTIVES = "model/objectives/"
 
 
 def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection[str]) -> bool:
@@ -58,10 +65,10 @@ def checkpoint_of(path: str | os.PathLike) -> str:
       UserError: without a checkpoint, or if files of the folder's newest one are missing.
     """
     path = os.fspath(path)
-    known = checkpoints_of(path)
-    if known and not tf.io.gfile.exists(f"{known[0]}.index"):
-        refuse_damage(known[0])
-    prefix = known[0] if known else path
+    prefixes = checkpoints_of(path)
+    prefix = prefixes[0] if prefixes else path
+    if prefixes and not tf.io.gfile.exists(f"{prefix}.index"):
+        refuse_damage(prefix)
     if not tf.io.gfile.exists(f"{prefix}.index"):
         raise UserError(f"{path}: no checkpoint there; train first, or name another folder")
     return prefix
@@ -71,7 +78,7 @@ def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
     """Returns the names of variables with a NaN or an infinity; each is checked on its device."""
     floating = [variable for variable in variables if variable.dtype.is_floating]
     # They are read together, so that the host waits for a device only once.
-    finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
+    finite = [tf.reduce_all(tf.math.is_finite(v.read_value())) for v in floating]
     flags = tf.stack(finite).numpy() if finite else ()
     return [variable.name for variable, good in zip(floating, flags) if not good]
 
@@ -103,12 +110,34 @@ def model_of(weights: EncoderWeights) -> SentenceEncoderModel:
 
 def weights_of(model: SentenceEncoderModel) -> EncoderWeights:
     """Returns the weights of a Keras encoder, the inverse of `model_of`."""
-    encoder = {name: variable.numpy() for name, variable in encoder_variables(model).items()}
-    layers = []
-    if model.projection is not None:
-        pairs = zip(model.projection.kernels, model.projection.biases)
-        layers = [(kernel.numpy(), bias.numpy()) for kernel, bias in pairs]
-    return EncoderWeights(model.config, encoder, layers)
+    layers = [] if model.projection is None else layers_of(model.projection)
+    return EncoderWeights(model.config, arrays_of(encoder_variables(model)), layers)
+
+
+def save_weights(
+    folder: str | os.PathLike,
+    encoder: SentenceEncoderModel,
+    head: tf_keras.layers.Layer | None = None,
+    projections: Mapping[str, Projection] | None = None,
+    checkpoint: str | None = None,
+) -> None:
+    """Writes `weights.safetensors` of Keras models.
+
+    Args:
+      folder: the encoder directory.
+      encoder, head: the models.
+      projections: the P of each objective that has one, by name.
+      checkpoint: see `write_weights`.
+    """
+    weights = weights_of(encoder)
+    layers = {name: layers_of(projection) for name, projection in (projections or {}).items()}
+    write_weights(
+        Path(folder),
+        weights.encoder,
+        None if head is None else arrays_of(head_variables(head)),
+        projections={None: weights.projection, **layers},
+        checkpoint=checkpoint,
+    )
 
 
 def _assign_encoder(model: SentenceEncoderModel, weights: EncoderWeights) -> None:
@@ -153,12 +182,19 @@ def restore_pretrained(
     inside = os.path.exists(f"{prefix}.index")
     directory = EncoderDirectory.open(os.path.dirname(prefix) if inside else prefix)
     check_same(f"init_checkpoint {path} holds", directory, encoder.config, vocabulary)
-    chosen = prefix if inside else None
-    _assign_encoder(encoder, read_weights(directory, prefix=chosen))
-    tensors = read_head(directory, chosen) if head is not None else None
-    if tensors is not None:
-        _assign(head_variables(head), tensors)
-    return tensors is not None
+    if inside:
+        weights, tensors, projections = read_checkpoint(directory.config, prefix)
+        check_finite(prefix, weights | (tensors or {}))
+        _assign_encoder(
+            encoder, EncoderWeights(directory.config, weights, projections.get(None, []))
+        )
+    else:
+        _assign_encoder(encoder, read_weights(directory))
+        tensors = read_head(directory)
+    if head is None or tensors is None:
+        return False
+    _assign(head_variables(head), tensors)
+    return True
 
 
 def restore_objectives(
@@ -179,8 +215,8 @@ def restore_objectives(
     prefix = checkpoint_of(path)
     stored: dict[str, Counter] = {name: Counter() for name in objectives}
     for key, shape in tf.train.list_variables(prefix):
-        name = key.removeprefix(_OBJECTIVES).partition("/")[0]
-        if key.startswith(_OBJECTIVES) and name in stored and "OPTIMIZER_SLOT" not in key:
+        name = key.removeprefix(OBJECTIVES).partition("/")[0]
+        if key.startswith(OBJECTIVES) and name in stored and "OPTIMIZER_SLOT" not in key:
             stored[name][tuple(shape)] += 1
     same = {
         name: objective

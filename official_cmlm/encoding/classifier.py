@@ -67,7 +67,7 @@ class Classifier:
             and `overwrite` is false; if the encoder's vector is computed by weights outside of the
             encoder, or its backend has no Keras model.
         """
-        import tensorflow as tf
+        from official_cmlm.checkpoints.weights import save_weights
 
         model = self.encoder.model
         if model.projection is not None:
@@ -79,7 +79,7 @@ class Classifier:
         output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "")
         with files.stage_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
-            tf.train.Checkpoint(encoder=model).save(str(partial / "ckpt"))
+            save_weights(partial, model)
             with files.atomic_write(partial / CLASSIFIER_NAME) as file:
                 files.write_array(file, np.vstack([self.kernel, self.bias]).astype(np.float32))
             if self.label_names:

@@ -12,6 +12,7 @@ from official_cmlm.inputs.data_position import CHECKPOINT_NAME, DataPositions
 from official_cmlm.inputs.hashing import fold
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.language_model_head import build_language_model_head
+from official_cmlm.modeling.pooling import Projection
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
 from official_cmlm.objectives.base import Encode, Prediction, Vectors, combine
@@ -136,6 +137,16 @@ class MultiObjectiveModel(tf_keras.Model):
         if self.head is not None:
             items["language_model_head"] = self.head
         return items
+
+    @property
+    def projections(self) -> dict[str, Projection]:
+        """The projection P of each objective that has one besides the encoder, by name."""
+        own = {name: getattr(each, "projection", None) for name, each in self.objectives.items()}
+        return {
+            name: projection
+            for name, projection in own.items()
+            if isinstance(projection, Projection) and projection is not self.encoder.projection
+        }
 
 
 def own_first_row(batch: dict) -> tf.Tensor:

@@ -59,11 +59,13 @@ from official_cmlm.training.runtime import create_strategy, devices, is_chief, i
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import (
+    BestCheckpoint,
     Controller,
     StepFailed,
     StopRequested,
     Trainer,
     WeightsFailed,
+    write_encoder,
 )
 
 
@@ -193,6 +195,9 @@ class Run:
         history = self.model_dir if self.chief else None
         with TrainingProgress(total, history, trainer.global_step, started) as reports:
             runner = self._runner(trainer, reports, checkpoint)
+            if checkpoint and self.chief:
+                # A training that was killed after a checkpoint has not written its weights.
+                write_encoder(runner.checkpoint_manager)
             with self._step_errors():
                 stopped = _run_until_stop(runner, trainer)
         checkpoint = runner.checkpoint_manager.latest_checkpoint
@@ -230,9 +235,7 @@ class Run:
                     self.task,
                     train="train" in self.mode,
                     evaluate="eval" in self.mode,
-                    checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(
-                        params, self.model_dir
-                    ),
+                    checkpoint_exporter=self._best_checkpoint(),
                     trainer_cls=functools.partial(Trainer, stop=stop, reached=reached),
                 )
             except UserError as error:
@@ -242,6 +245,17 @@ class Run:
             _ = trainer.optimizer.iterations
         _check_checkpoint(checkpoint, trainer)
         return trainer
+
+    def _best_checkpoint(self) -> BestCheckpoint | None:
+        """Returns what exports the best checkpoint; None if none is asked for."""
+        trainer = self.params.trainer
+        if not (self.model_dir and trainer.best_checkpoint_export_subdir):
+            return None
+        return BestCheckpoint(
+            os.path.join(self.model_dir, trainer.best_checkpoint_export_subdir),
+            trainer.best_checkpoint_eval_metric,
+            trainer.best_checkpoint_metric_comp,
+        )
 
     def _runner(
         self,
@@ -270,6 +284,7 @@ class Run:
                     chief and step not in evaluated_steps(model_dir)
                 ),
                 before_saving=trainer.check_weights,
+                after_saving=write_encoder if chief else lambda manager: None,
             ),
         )
         if not chief:
@@ -403,6 +418,7 @@ def describe_run(
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
         describe(best, config, task.vocabulary, *kept)
+        EncoderDirectory.open(best).remove_older_weights()
     train_utils.serialize_config(params, model_dir)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
-from official.core import base_trainer
+from official.core import base_trainer, train_utils
 from official.modeling.optimization import ema_optimizer
 
-from official_cmlm.checkpoints.weights import non_finite
+from official_cmlm.checkpoints.weights import non_finite, save_weights
 from official_cmlm.common.errors import list_names
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.jax_loop import JaxLoop
@@ -428,6 +428,7 @@ class Controller(orbit.Controller):
         *,
         unevaluated: Callable[[int], bool],
         before_saving: Callable[[], None] = lambda: None,
+        after_saving: Callable[[tf.train.CheckpointManager], None] = lambda manager: None,
         **kwargs: Any,
     ) -> None:
         """Wraps Orbit's controller.
@@ -435,10 +436,11 @@ class Controller(orbit.Controller):
         Args:
           unevaluated: returns whether the evaluation of a step, a run's first one, is missing.
           before_saving: called before each checkpoint.
+          after_saving: called after each checkpoint with the manager that saved it.
           **kwargs: see `orbit.Controller`.
         """
         self._unevaluated = unevaluated
-        self._before_saving = before_saving
+        self._before_saving, self._after_saving = before_saving, after_saving
         super().__init__(**kwargs)
 
     @property
@@ -471,4 +473,26 @@ class Controller(orbit.Controller):
         last = manager and manager._last_checkpoint_step
         if not check_interval or last is None or step >= last + manager.checkpoint_interval:
             self._before_saving()
-        return super()._maybe_save_checkpoint(check_interval)
+        saved = super()._maybe_save_checkpoint(check_interval)
+        if saved:
+            self._after_saving(manager)
+        return saved
+
+
+class BestCheckpoint(train_utils.BestCheckpointExporter):
+    """Model Garden's exporter of the best checkpoint, with `weights.safetensors` beside it."""
+
+    def maybe_export_checkpoint(self, checkpoint: tf.train.Checkpoint, *others: Any) -> bool:
+        saved = super().maybe_export_checkpoint(checkpoint, *others)
+        if saved:
+            write_encoder(self._get_checkpoint_manager(checkpoint))
+        return saved
+
+
+def write_encoder(manager: tf.train.CheckpointManager) -> None:
+    """Writes the weights of the newest checkpoint, which is also the model's state, beside it."""
+    model, folder = manager.checkpoint.model, manager.directory
+    # Encoders are read from local folders only.
+    if "://" not in folder:
+        last = manager.latest_checkpoint
+        save_weights(folder, model.encoder, model.head, model.projections, last)

@@ -22,6 +22,7 @@ from official_cmlm.evaluation.metrics.principal_components import PrincipalCompo
 from official_cmlm.search import Index
 from official_cmlm.tokenization import load_vocabulary
 from tests.search.toy_encoder import Words
+from tests.unchanged.values import DATA
 
 # A name, and what reads the file of that name in a folder.
 READERS = {
@@ -74,19 +75,13 @@ def test_a_reader_refuses_a_pipe(tmp_path, name):
     refused(path, lambda: READERS[name](path))
 
 
-@pytest.mark.parametrize(
-    "name", ["checkpoint", "ckpt-1.index", "ckpt-1.data-00000-of-00001", "weights.safetensors"]
-)
-def test_pipes_of_an_encoder_directory(exported, tmp_path, name):
-    folder = shutil.copytree(exported[0], tmp_path / "model")
-    if name == "weights.safetensors":
-        for path in [folder / "checkpoint", *folder.glob("ckpt-*")]:
-            path.unlink()
+@pytest.mark.parametrize("name", ["checkpoint", "ckpt-1.index", "weights.safetensors"])
+def test_pipes_of_an_encoder_directory(tmp_path, name):
+    folder = shutil.copytree(DATA / "imported", tmp_path / "model")
     path = pipe(folder / name)
     refused(path, lambda: SentenceEncoder.load(folder, backend="onnx"))
-    if name == "weights.safetensors":
-        refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
-    elif "data" not in name:
+    refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
+    if name != "weights.safetensors":
         refused(path, lambda: latest_good_checkpoint(folder))
 
 

@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm import SentenceEncoder
-from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.common.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import make_documents, tiny_encoder_config, write_encoder
+from tests.unchanged.values import DATA
 
 
 @pytest.fixture(scope="module")
@@ -178,17 +179,20 @@ def test_loading_without_checkpoint(tmp_path, vocabulary):
         SentenceEncoder.load(tmp_path, max_seq_length=32)
 
 
-def test_a_directory_of_another_architecture_is_refused(encoder_dir, vocabulary):
-    other = tiny_encoder_config(vocab_size=len(vocabulary), num_layers=3)
-    with pytest.raises(UserError, match="another architecture: num_layers 2 .here 3."):
-        describe(encoder_dir, other, vocabulary)
+def test_directory_of_another_architecture_is_refused(tmp_path):
+    directory = EncoderDirectory.open(shutil.copytree(DATA / "trained", tmp_path / "trained"))
+    layers = directory.config.num_layers
+    other = directory.config.replace(num_layers=layers + 1)
+    says = f"another architecture: num_layers {layers} .here {layers + 1}."
+    with pytest.raises(UserError, match=says):
+        describe(directory.path, other, directory.vocabulary)
 
 
-def test_a_damaged_checkpoint_is_named(encoder_dir, tmp_path):
+def test_damaged_weights_are_named(encoder_dir, tmp_path):
     folder = shutil.copytree(encoder_dir, tmp_path / "encoder")
-    data = next(folder.glob("*.data-*"))
-    data.write_bytes(data.read_bytes()[:200])
-    with pytest.raises(UserError, match="damaged"):
+    weights = folder / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:200])
+    with pytest.raises(UserError, match="weights.safetensors: damaged"):
         SentenceEncoder.load(folder)
 
 

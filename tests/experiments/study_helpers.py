@@ -13,6 +13,7 @@ import yaml
 from experiments import registry
 from experiments.study.definition import read_study
 from experiments.study.runs import StudyRunner
+from official_cmlm.checkpoints.weights import save_weights
 from official_cmlm.common.errors import Stopped
 from official_cmlm.encoding.encoders import open_encoder
 from official_cmlm.evaluation.report import driver
@@ -127,7 +128,8 @@ def instead_of_training(params, folder):
     task.initialize(model)
     describe_run(params, task, "train", str(folder))
     step = tf.Variable(steps, dtype=tf.int64)
-    tf.train.Checkpoint(encoder=model.encoder, global_step=step).save(str(folder / "ckpt"))
+    checkpoint = tf.train.Checkpoint(encoder=model.encoder, global_step=step)
+    save_weights(folder, model.encoder, checkpoint=checkpoint.save(str(folder / "ckpt")))
     line = {"split": "validation", "step": steps, "seconds": 1.0, "mlm/masked_token_accuracy": 0.1}
     (folder / "history.jsonl").write_text(json.dumps(line) + "\n")
     counts = {"steps": steps, "examples": 8 * steps, "tokens": 80 * steps, "seconds": 1.5}

@@ -271,11 +271,11 @@ def test_the_backend_is_chosen_once(tmp_path, embed, monkeypatch):
 
 
 def test_another_encoder_has_another_digest(model_dir, tmp_path):
-    """The weights of a checkpoint and the graphs and settings of an export count, not a path."""
+    """The weights and the graphs and settings of an export count, not a path."""
     copied = shutil.copytree(model_dir, tmp_path / "copied")
     assert encoder_digest(copied) == encoder_digest(model_dir, with_ranges=True)
-    data = next(copied.glob("ckpt-1.data-*"))
-    data.write_bytes(data.read_bytes()[:-1] + b"\0\1")
+    weights = copied / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     seen = {encoder_digest(model_dir), encoder_digest(copied)}
     (tmp_path / "onnx").mkdir()
     (tmp_path / "vocab.txt").write_text("a")

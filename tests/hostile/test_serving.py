@@ -11,10 +11,9 @@ import tensorflow as tf
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
 from export.formats.serving import Serving
-from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import load_vocabulary
-from tests.conftest import tiny_encoder_config
+from tests.conftest import tiny_encoder_config, write_encoder
 from tests.hostile.serving_cases import EITHER, ERROR, LENGTH, POSITIONS, cases
 from tests.hostile.serving_worker import Modules, run
 
@@ -32,8 +31,7 @@ def both_exports(exported, tmp_path_factory):
     vocabulary = load_vocabulary(BYTE_PAIR)
     config = tiny_encoder_config(vocab_size=len(vocabulary), max_position_embeddings=POSITIONS)
     model = folder / "byte_pair" / "model"
-    describe(model, config, vocabulary, max_seq_length=LENGTH)
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(model / "ckpt"))
+    write_encoder(model, vocabulary, LENGTH, model=SentenceEncoderModel(config))
     tfhub.export(str(model), str(folder / "byte_pair" / "out"), None, overwrite=False)
     return folder
 

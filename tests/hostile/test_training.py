@@ -12,7 +12,7 @@ import tensorflow as tf
 from export.formats import tfhub
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.integrity import checkpoints_of
-from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.checkpoints.weights import load_encoder, save_weights
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import hold_lock
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
@@ -91,13 +91,13 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
     """Not by `load`, the export or a training that starts from them; the weight is named."""
     encoder = load_encoder(EncoderDirectory.open(model_dir))
     encoder.bert.weights[0][0, 0].assign(np.nan)
-    tf.train.Checkpoint(encoder=encoder).write(str(model_dir / "ckpt-6"))
+    save_weights(model_dir, encoder, checkpoint=str(model_dir / "ckpt-6"))
     named = "word_embeddings/embeddings"
     for call in (
         lambda: SentenceEncoder.load(model_dir),
         lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False),
     ):
-        _refused(call, model_dir / "ckpt-6", "holds non-finite weights", named)
+        _refused(call, model_dir / "weights.safetensors", "holds non-finite weights", named)
     assert not (tmp_path / "hub").exists()
 
 

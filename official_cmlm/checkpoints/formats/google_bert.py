@@ -30,7 +30,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
     head_shapes,
 )
 from official_cmlm.checkpoints.formats.published_files import read_json
-from official_cmlm.checkpoints.tensor_bundle import VALUE
+from official_cmlm.checkpoints.integrity import VALUE
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig

