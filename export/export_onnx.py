@@ -12,7 +12,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
-from official_cmlm.checkpoints.formats.huggingface_config import ROBERTAS, config_json
+from official_cmlm.checkpoints.formats.huggingface_config import ROBERTAS, model_type_of
 from official_cmlm.common.files import output_folder, read_object, stage_folder, write_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.encoding.backends.onnx import is_exported
@@ -85,22 +85,22 @@ def export(
     warn_of_classifier(directory.path)
     config, vocabulary = encoder.config, directory.vocabulary
     weights = weights_of(encoder)
-    values = config_json(config, vocabulary)
+    model_type = model_type_of(config, vocabulary)
     known = config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
-    # ALBERT's own SentencePiece tokenizer gives no token types.
-    without_types = values["model_type"] in _WITHOUT_TYPES or (
-        values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
-    )
+    # PyTorch's libraries have no such network.
+    known = known and not config.embedding_width
     with stage_folder(output) as partial:
         if known:
             write_sentence_transformers(partial, directory, encoder, length)
         else:
-            write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
+            write_tokenizer(partial, vocabulary, model_type, config.max_seq_length)
             settings = directory.settings.exported(config.pooling, config.sentence_vector)
             write_published_settings(partial, settings)
         (partial / SUBFOLDER).mkdir()
         for precision in precisions:
-            graph = graph_of(weights, vocabulary, length, precision, not without_types)
+            graph = graph_of(
+                weights, vocabulary, length, precision, model_type not in _WITHOUT_TYPES
+            )
             (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
         # Programs that do not read sentence-transformers' settings cut and pad to this length.
         path = partial / "tokenizer_config.json"

@@ -22,7 +22,6 @@ from official_cmlm.checkpoints.formats.huggingface import DENSE_ACTIVATIONS, MOD
 from official_cmlm.checkpoints.formats.huggingface_config import CLASSES, config_json
 from official_cmlm.checkpoints.formats.huggingface_tensors import (
     ARCHITECTURES,
-    different_blocks,
     encoder_names,
     head_names,
     to_huggingface,
@@ -189,9 +188,8 @@ def write(
             "not support; export it with export.export_tfhub"
         )
     ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
-    groups = different_blocks(ours, config)
-    values = config_json(config, vocabulary, groups)
-    tensors = _tensors(ours, config, values["model_type"], groups)
+    values = config_json(config, vocabulary)
+    tensors = _tensors(ours, config, values["model_type"])
     if with_head:
         head = load_head(directory, encoder)
         if head is None:
@@ -220,9 +218,8 @@ def write(
         (folder / "params.yaml").write_text(training.params, encoding="utf-8")
 
 
-def _tensors(ours: Tensors, config: EncoderConfig, model_type: str, groups: int) -> Tensors:
-    # Only ALBERT writes equal blocks once.
-    names = encoder_names(config, model_type, groups if model_type == "albert" else None)
+def _tensors(ours: Tensors, config: EncoderConfig, model_type: str) -> Tensors:
+    names = encoder_names(config, model_type)
     # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
     if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
         names = {n: t for n, t in names.items() if not n.startswith("pooler_transform/")}

@@ -84,9 +84,9 @@ def _around(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
     from tokenizers import processors
 
     cls, sep = (vocabulary.special_tokens[role] for role in ("cls", "sep"))
-    pair = f"{cls} $A {sep} $B:1 {sep}:1"
-    if vocabulary.markers in ("mpnet", "roberta"):
-        pair = f"{cls} $A {sep} {sep} $B {sep}"
+    pair = f"{cls} $A {sep} {sep} $B {sep}"
+    if isinstance(vocabulary, WordPieceVocabulary) and vocabulary.markers == "bert":
+        pair = f"{cls} $A {sep} $B:1 {sep}:1"
     ids = [(token, vocabulary.tokens.index(token)) for token in (cls, sep)]
     return processors.TemplateProcessing(f"{cls} $A {sep}", pair, ids)
 

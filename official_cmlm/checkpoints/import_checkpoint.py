@@ -24,7 +24,7 @@ def define_flags() -> None:
         "source",
         None,
         "Local checkpoint: a Hugging Face or sentence-transformers folder with safetensors"
-        " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet, albert), a folder or prefix of"
+        " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet), a folder or prefix of"
         " a TF1 or Model Garden BERT checkpoint, a TF-Hub or Keras SavedModel of BERT, or a TF-Hub"
         " export of this project; or an installed package of weights, or a name org/model of the"
         " Hugging Face hub. Required.",

@@ -68,7 +68,7 @@ class EncoderConfig:
       hidden_size: width of every layer and of the embedding.
       embedding_width: width of the tables of words, positions and types and of the normalisation of
         their sum, from which a linear layer leads to `hidden_size`. 0 (default): `hidden_size`,
-        without such a layer; ALBERT's releases have 128 (Lan et al. 2020, §3.1).
+        without such a layer; ALBERT has 128 (Lan et al. 2020, §3.1).
       num_layers: transformer blocks. 0: none, the vector is pooled from the embeddings of tokens.
       num_attention_heads: heads of a block; must divide `hidden_size`.
       intermediate_size: width inside the feed-forward layer, normally 4 · `hidden_size`.

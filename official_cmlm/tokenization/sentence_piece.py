@@ -1,4 +1,4 @@
-"""SentencePiece with a unigram model, the tokenizer of XLM-R, CamemBERT and ALBERT."""
+"""SentencePiece with a unigram model, the tokenizer of XLM-R and CamemBERT."""
 
 import dataclasses
 import functools
@@ -30,14 +30,7 @@ _ADVICE = "take a whole copy of the vocabulary"
 _UNUSED = "<unused:{}>"
 # U+2581, SentencePiece's spelling of a space.
 _SPACE = "▁"
-# The model family that the special tokens are named after -> their names by role.
-MARKERS = {
-    "roberta": dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"))),
-    "albert": dict(zip(ROLES, ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"))),
-}
-# Steps before SentencePiece's rules: `` and '' become "; NFKD separates letters and marks, and
-# marks are removed; letters become lower-case.
-STEPS = ("quotes", "accents", "lower_case")
+_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 # A letter with several marks, such as Vietnamese in Unicode's decomposed form. Other marks, such as
 # Arabic ones, are left out, because composition would change their order.
 _SEVERAL_MARKS = re.compile(r"[^\u0300-\u036F][\u0300-\u036F]{2,}")
@@ -56,33 +49,19 @@ class SentencePieceVocabulary(Vocabulary):
       scores: logarithm of each entry's probability, float32; 0 for the entries of `controls`.
       controls: ids of entries that no text is tokenised to: special tokens except the unknown one,
         entries with a space after their first character, and unused entries.
-      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none. With
-        the step `accents` all of its keys are single characters.
-      steps: steps of `STEPS` before the normalisation, in order, separated by spaces. Empty
-        (default) except for ALBERT's tokenizer, which has all of them.
+      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none.
     """
 
     scores: tuple[float, ...]
     controls: tuple[int, ...]
     charsmap: bytes
-    steps: str = ""
 
     kind: ClassVar[str] = "sentencepiece"
-
-    @functools.cached_property
-    def markers(self) -> str:
-        """The key of `MARKERS` with the names of the special tokens."""
-        return _markers(self.tokens)
 
     @property
     def special_tokens(self) -> dict[str, str]:
         """Role -> entry."""
-        return MARKERS[self.markers]
-
-    @property
-    def lower_case(self) -> bool:
-        """Whether a step lower-cases texts; the normalisation may do so too."""
-        return "lower_case" in self.steps.split()
+        return _SPECIAL_TOKENS
 
     def continues_word(self, token: str) -> bool:
         return not token.startswith(_SPACE)
@@ -94,12 +73,10 @@ class SentencePieceVocabulary(Vocabulary):
         digest = hashlib.sha256("\n".join(self.tokens).encode())
         digest.update(np.array(self.scores, "<f4").tobytes())
         digest.update(f"\n{self.controls}\n".encode() + self.charsmap)
-        if self.steps:
-            digest.update(f"\n{self.steps}".encode())
         return digest.hexdigest()[:16]
 
     def settings(self) -> dict[str, bool | int | str]:
-        return {"steps": self.steps} if self.steps else {}
+        return {}
 
     def save(self, folder: str | os.PathLike) -> list[str]:
         with atomic_write(Path(folder) / MODEL_NAME) as file:
@@ -120,8 +97,6 @@ class SentencePieceVocabulary(Vocabulary):
             setattr(trained, f"{theirs}_id", special[role])
             setattr(trained, f"{theirs}_piece", self.special_tokens[role])
         model.normalizer_spec.precompiled_charsmap = self.charsmap
-        if self.steps:
-            model.normalizer_spec.steps = self.steps
         # These are written out because readers differ in their defaults.
         model.normalizer_spec.add_dummy_prefix = True
         model.normalizer_spec.remove_extra_whitespaces = True
@@ -158,7 +133,7 @@ class SentencePieceVocabulary(Vocabulary):
         """Builds tensorflow-text's fast SentencePiece, which needs no assets in a SavedModel."""
         from official_cmlm.tokenization.sentence_piece_graph import GraphSentencePiece
 
-        return GraphSentencePiece(self.serialized(), self.steps.split())
+        return GraphSentencePiece(self.serialized())
 
 
 def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
@@ -168,29 +143,24 @@ def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {_ADVICE}") from None
-    pieces, charsmap, steps = parse(path, content)
+    pieces, charsmap = parse(path, content)
     return sentence_piece_vocabulary(
         path,
         [(piece, score) for piece, score, _ in pieces],
         {piece for piece, _, kind in pieces if kind in (format_.CONTROL, format_.UNUSED)},
         charsmap,
-        steps,
     )
 
 
-def parse(
-    path: Path, content: bytes, user_defined: bool = False
-) -> tuple[list[tuple[str, float, int]], bytes, str]:
+def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], bytes]:
     """Reads a SentencePiece model.
 
     Args:
       path: its file, for messages.
       content: its bytes.
-      user_defined: accept pieces at which texts are split; the caller checks them.
 
     Returns:
-      Each piece with score and kind, the compiled normalisation, and the steps before it, which
-      only files of this project have.
+      Each piece with score and kind, and the compiled normalisation.
 
     Raises:
       UserError: if it is damaged, or of a kind that cannot be represented.
@@ -209,15 +179,14 @@ def parse(
         "add_dummy_prefix is off": not normalizer.add_dummy_prefix,
         "remove_extra_whitespaces is off": not normalizer.remove_extra_whitespaces,
         "escape_whitespaces is off": not normalizer.escape_whitespaces,
-        "user-defined pieces": not user_defined
-        and any(p.type == format_.USER_DEFINED for p in model.pieces),
-        f"normalisation by {normalizer.steps!r:.60}": not {*normalizer.steps.split()} <= {*STEPS},
+        "user-defined pieces": any(p.type == format_.USER_DEFINED for p in model.pieces),
+        "ALBERT's normalisation": bool(normalizer.steps),
     }
     for what, is_so in wrong.items():
         if is_so:
             raise UserError(f"{path}: {what}, which cannot be represented; take another model")
     pieces = [(piece.piece, piece.score, piece.type) for piece in model.pieces]
-    return pieces, normalizer.precompiled_charsmap, normalizer.steps
+    return pieces, normalizer.precompiled_charsmap
 
 
 def sentence_piece_vocabulary(
@@ -225,7 +194,6 @@ def sentence_piece_vocabulary(
     entries: Sequence[tuple[str, float]],
     unmatched: set[str],
     charsmap: bytes,
-    steps: str = "",
 ) -> SentencePieceVocabulary:
     """Builds a vocabulary after a check of its entries and scores.
 
@@ -233,7 +201,7 @@ def sentence_piece_vocabulary(
       where: file that they come from, for messages.
       entries: token and score, in the order of ids.
       unmatched: entries that no text is tokenised to, besides the special tokens.
-      charsmap, steps: see `SentencePieceVocabulary`.
+      charsmap: see `SentencePieceVocabulary`.
 
     Raises:
       UserError: if an entry is listed twice, if a special token is missing, or if a score is not
@@ -244,8 +212,7 @@ def sentence_piece_vocabulary(
     known = set(tokens)
     if len(known) < len(tokens):
         raise UserError(f"{where}: an entry stands there twice; {_ADVICE}")
-    special = MARKERS[_markers(tokens)]
-    missing = [token for token in special.values() if token not in known]
+    missing = [token for token in _SPECIAL_TOKENS.values() if token not in known]
     if missing:
         raise UserError(
             f"{where}: {len(tokens)} entries but no {' '.join(missing)}; take the tokenizer of an "
@@ -253,19 +220,12 @@ def sentence_piece_vocabulary(
         )
     # Hugging Face splits texts at spaces first, so that no entry continues over a space.
     unmatched = unmatched | {token for token in tokens if _SPACE in token[1:]}
-    unmatched = (unmatched | set(special.values())) - {special["unknown"]}
+    unmatched = (unmatched | set(_SPECIAL_TOKENS.values())) - {_SPECIAL_TOKENS["unknown"]}
     controls = tuple(i for i, token in enumerate(tokens) if token in unmatched)
     scores = [0.0 if token in unmatched else score for token, score in entries]
     if any(not -1e9 < score <= 1e9 for score in scores):
         raise UserError(f"{where}: a score is not finite; {_ADVICE}")
-    return SentencePieceVocabulary(tokens, tuple(scores), controls, charsmap, steps)
-
-
-def _markers(tokens: Sequence[str]) -> str:
-    """Finds the key of `MARKERS` whose special tokens are all entries; by default the first."""
-    known = set(tokens)
-    found = (name for name, special in MARKERS.items() if known.issuperset(special.values()))
-    return next(found, next(iter(MARKERS)))
+    return SentencePieceVocabulary(tokens, tuple(scores), controls, charsmap)
 
 
 class RustSentencePiece(Tokenizer):
@@ -316,16 +276,13 @@ def bare_sentence_piece(vocabulary: SentencePieceVocabulary, entries: Sequence[s
     tokenizer = tokenizers.Tokenizer(models.Unigram(scored, unknown, byte_fallback=False))
     space = {"replacement": "▁", "prepend_scheme": "always"}
     split = pre_tokenizers.Metaspace(**space)
-    steps = [each for step in vocabulary.steps.split() for each in _step(step)]
     if vocabulary.charsmap:
-        rules = normalizers.Precompiled(vocabulary.charsmap)
-        tokenizer.normalizer = normalizers.Sequence([*steps, rules]) if steps else rules
+        tokenizer.normalizer = normalizers.Precompiled(vocabulary.charsmap)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
     else:
         # Only U+0020 is a space, as no rule replaces other white space.
         tokenizer.normalizer = normalizers.Sequence(
             [
-                *steps,
                 normalizers.Strip(left=False, right=True),
                 normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
             ]
@@ -333,14 +290,3 @@ def bare_sentence_piece(vocabulary: SentencePieceVocabulary, entries: Sequence[s
         tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.Metaspace(**space)
     return tokenizer
-
-
-def _step(name: str) -> list[Any]:
-    """Returns a step of `SentencePieceVocabulary.steps` as transformers writes it for ALBERT."""
-    from tokenizers import normalizers
-
-    if name == "quotes":
-        return [normalizers.Replace(pair, '"') for pair in ("``", "''")]
-    if name == "accents":
-        return [normalizers.NFKD(), normalizers.StripAccents()]
-    return [normalizers.Lowercase()]

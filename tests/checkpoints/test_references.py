@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.relative_positions import buckets_of_distances
-from official_cmlm.tokenization.sentence_piece import RustSentencePiece
 from tests.checkpoints.helpers import (
     REFERENCES,
     TEXTS,
@@ -25,11 +23,9 @@ from tests.checkpoints.helpers import (
     inputs,
 )
 
-SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm", "albert")
-WITHOUT_HEAD = ("minilm", "multilingual_minilm", "albert_groups")
-ALBERTS = ("albert", "albert_groups")
+SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm")
+WITHOUT_HEAD = ("minilm", "multilingual_minilm")
 NAMES = ("bert", "bert_tanh", "minilm", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE)
-NAMES += ("albert_groups",)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +55,7 @@ def test_a_model_without_head_or_with_drop_head_has_none(sources):
     assert read_source(str(REFERENCES / "bert"), ImportOptions(drop_head=True)).head is None
 
 
-@pytest.mark.parametrize(
-    "name", ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, "albert_groups"]
-)
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE])
 def test_text_in_ids_and_embedding_out(tmp_path, name):
     """From text on: the reference tokenizer's ids, then the mean over its real tokens."""
     import_checkpoint(str(REFERENCES / name), str(tmp_path / "out"), ImportOptions(), False)
@@ -78,7 +72,7 @@ def test_text_in_ids_and_embedding_out(tmp_path, name):
 def test_settings_follow_the_source(sources):
     """Dropout, lengths, and the settings of vocabularies, which outputs do not show."""
     rates = {name: source.config.dropout_rate for name, source in sources.items()}
-    assert rates == dict.fromkeys(NAMES, 0.1) | dict.fromkeys(ALBERTS, 0.0)
+    assert rates == dict.fromkeys(NAMES, 0.1)
     assert {source.max_seq_length for source in sources.values()} == {40}
     assert sources["roberta"].config.max_seq_length == 40
     assert sources["bert"].vocabulary.settings() == {
@@ -104,18 +98,6 @@ def test_distances_are_in_the_references_buckets():
     ours = buckets_of_distances(32)
     assert len(ours) == 257 and len(theirs) == 601
     np.testing.assert_array_equal(ours[np.clip(np.arange(-300, 301), -128, 128) + 128], theirs)
-
-
-def test_alberts_tokenizer(sources):
-    """Quotes, marks, case, white space and the parts of Hangul: the reference's ids."""
-    vocabulary = sources["albert"].vocabulary
-    assert vocabulary.steps == "quotes accents lower_case" and vocabulary.lower_case
-    special = vocabulary.special_ids
-    assert [special[r] for r in ("pad", "unknown", "cls", "sep", "mask")] == [0, 1, 2, 3, 4]
-    expected = json.loads((REFERENCES / "albert" / "ids.json").read_text())
-    for tokenizer in (vocabulary.tokenizer(), RustSentencePiece(vocabulary)):
-        rows = tokenizer.tokenize(expected["texts"]).to_list()
-        assert [[special["cls"], *row, special["sep"]] for row in rows] == expected["ids"]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

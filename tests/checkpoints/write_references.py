@@ -7,10 +7,9 @@ seed; every tensor is random, so that no bias is zero and no mix-up goes unseen.
 
 The vocabularies are not written again, as among equally frequent pieces their trainers choose by
 chance. The library `tokenizers` learnt `bert/vocab.txt` (90 entries) and `roberta/vocab.json` with
-`merges.txt` (300), SentencePiece learnt `sentencepiece.model` (80) and `albert/spiece.model` (140),
-from `TEXTS`, `ALBERT_TEXTS` and three times the line "small birds walk slowly under the large red
-tree; the river was green.", with few rules of normalisation instead of all of NFKC, for small
-files. A rule of ALBERT's puts three parts of Hangul together.
+`merges.txt` (300), SentencePiece learnt `sentencepiece.model` (80) from `TEXTS` and three times the
+line "small birds walk slowly under the large red tree; the river was green.", with few rules of
+normalisation instead of all of NFKC, for small files.
 """
 
 import importlib.util
@@ -46,15 +45,6 @@ REAL_TEXTS = [
     "Yes.",
     "",
     "supercalifragilisticexpialidocious @user #tag https://example.org/a_b?c=d",
-]
-# Quotes, marks, case, white space and parts of Hangul, some of which ALBERT's tokenizer changes.
-ALBERT_TEXTS = [
-    "``Straße'' and ''ΣΊΣΥΦΟΣ'' `a' — İstanbul, ẞ Ǆ",
-    "한국어  naïve\u00a0ﬁ\u2028कि 5,000 … ½ e\u0301\u0302 ´x\u0085y ",
-    "Où est la bibliothèque? Ein schöner Tag; 1,000 Katzen, 12, 34.",
-    "Кошка сидит. سَلَامٌ عَلَيْكُم 猫が好き。 ไทย Kedi AĞAÇTA.",
-    "\tone\u3000two\u200bthree\ufeff \x07 four▁five ｆｕｌｌ ㎏ ﷺ",
-    "",
 ]
 SHAPE = {
     "vocab_size": 0,
@@ -218,22 +208,6 @@ def write_mpnet() -> None:
     np.savez(folder / "expected.npz", **expected, buckets=buckets.astype(np.int32))
 
 
-def write_albert() -> None:
-    """Writes ALBERTs: with ALBERT's tokenizer, and with BERT's and two groups of blocks."""
-    folder = FOLDER / "albert"
-    tokenizer = transformers.AlbertTokenizer.from_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    ids = tokenizer(ALBERT_TEXTS)["input_ids"]
-    (folder / "ids.json").write_text(json.dumps({"texts": ALBERT_TEXTS, "ids": ids}) + "\n")
-    shape = SHAPE | {"embedding_size": 8, "max_position_embeddings": 40}
-    config = transformers.AlbertConfig(**shape | {"vocab_size": len(tokenizer)})
-    write("albert", config, transformers.AlbertForMaskedLM)
-    folder = FOLDER / "albert_groups"
-    folder.mkdir(exist_ok=True)
-    shape |= {"vocab_size": wordpiece(folder), "num_hidden_layers": 3, "num_hidden_groups": 2}
-    write("albert_groups", transformers.AlbertConfig(**shape), transformers.AlbertModel)
-
-
 def write_sentence_piece() -> None:
     """Writes XLM-R, CamemBERT and folders with modules of sentence-transformers."""
     for name in ("xlm_roberta", "camembert", "multilingual_minilm"):
@@ -252,7 +226,6 @@ def write_sentence_piece() -> None:
     shape = SHAPE | {"vocab_size": entries + 3, "max_position_embeddings": 40}
     write("multilingual_minilm", transformers.BertConfig(**shape), transformers.BertModel)
     write_mpnet()
-    write_albert()
     write_modules("labse", "minilm", pooling="cls", out_features=16)
     write_modules("distiluse", "distilbert", out_features=8)
 

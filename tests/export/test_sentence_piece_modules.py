@@ -23,13 +23,13 @@ from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
 
 _TEXTS = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
 _TEXTS += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
-_NAMES = ("mpnet", "albert", "distiluse", "xlm_roberta", "multilingual_minilm", "roberta")
+_NAMES = ("mpnet", "distiluse", "xlm_roberta", "multilingual_minilm", "roberta")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", _NAMES)
 def test_serving_gives_what_encode_gives(tmp_path, name):
-    """All vocabularies, MPNet's bias, a module Dense, ALBERT's narrow embeddings, from strings on.
+    """All vocabularies, MPNet's bias, a module Dense, from strings on.
 
     TensorFlow Serving has the ops. The modules preprocess and encoder give the same, and an import
     makes the encoder of them again.

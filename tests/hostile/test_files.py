@@ -71,7 +71,7 @@ def _read_index(folder, name):
 
 
 def _write_tokenizers(folder):
-    for name in ("bert", "roberta", "albert"):
+    for name in ("bert", "roberta", "xlm_roberta"):
         shutil.copytree(REFERENCES / name, folder / name)
 
 
@@ -97,7 +97,7 @@ def _write_encoders(folder):
         "sentence_bert_config.json": {"max_seq_length": 12, "do_lower_case": False},
         "config_sentence_transformers.json": {"prompts": {"query": "a "}},
     }
-    for name in ("bert", "words", "albert", "roberta"):
+    for name in ("bert", "words", "xlm_roberta", "roberta"):
         shutil.copytree(REFERENCES / name.replace("words", "bert"), folder / name)
         (folder / name / "1_Pooling").mkdir()
         for path, values in others.items():
@@ -170,12 +170,12 @@ READERS = {
     "tokenizer": (
         _write_tokenizers,
         _read_tokenizers,
-        [f"{name}/tokenizer.json" for name in ("bert", "roberta", "albert")],
+        [f"{name}/tokenizer.json" for name in ("bert", "roberta", "xlm_roberta")],
     ),
     "importer": (
         _write_encoders,
         _read_encoder,
-        ["bert/config.json", "words/vocab.txt", "albert/config.json", "roberta/config.json"]
+        ["bert/config.json", "words/vocab.txt", "xlm_roberta/config.json", "roberta/config.json"]
         + [f"bert/{name}" for name in ("modules.json", POOLING, "model.safetensors")]
         + [f"bert/{name}" for name in ("sentence_bert_config.json", "tokenizer_config.json")]
         + ["bert/config_sentence_transformers.json"],

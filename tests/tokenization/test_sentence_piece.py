@@ -4,6 +4,7 @@ import dataclasses
 import re
 import unicodedata
 
+import numpy as np
 import pytest
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -18,6 +19,8 @@ from official_cmlm.tokenization.sentence_piece import (
     read_sentence_piece,
     sentence_piece_vocabulary,
 )
+from official_cmlm.tokenization.sentence_piece_model import parse_model
+from official_cmlm.tokenization.sentence_piece_rules import WHITE_SPACE, write_rules
 from tests.checkpoints.helpers import REFERENCES, read_changed
 from tests.tokenization.texts import HAND_MADE, LONG, check_graphs, check_joined, different, ids_of
 
@@ -41,7 +44,7 @@ def trained(news, train_sentence_piece, tmp_path_factory):
 
 def _entries(trained):
     """Returns them in XLM-R's order, with scores."""
-    pieces, charsmap, _ = parse(trained, trained.read_bytes())
+    pieces, charsmap = parse(trained, trained.read_bytes())
     first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     return [*first, *((p, score) for p, score, _ in pieces[3:]), ("<mask>", 0.0)], charsmap
 
@@ -194,6 +197,49 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
 def test_what_cannot_be_represented_is_refused(tmp_path, change, says):
     with pytest.raises(UserError, match=re.escape(says)):
         read_changed(tmp_path, "xlm_roberta", change)
+
+
+def test_white_space_is_where_the_library_splits():
+    """`WhitespaceSplit` splits at these characters and U+0020."""
+    split = pre_tokenizers.WhitespaceSplit()
+    characters = [c for c in map(chr, range(0x10000)) if not "\ud800" <= c <= "\udfff"]
+    spaces = [c for c in characters if len(split.pre_tokenize_str(f"a{c}b")) == 2]
+    assert sorted(spaces) == sorted(" " + WHITE_SPACE)
+
+
+def test_all_white_space_splits_without_rules(tmp_path):
+    """As in a `tokenizer.json` without a normalizer, whose split knows every space of Unicode."""
+    vocabulary = read_changed(tmp_path, "xlm_roberta", lambda values: values.pop("normalizer"))
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = [f"the{space}cat" for space in WHITE_SPACE] + ["a\u200bcat", " cat\u2028 "]
+    theirs = [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
+    assert ids_of(vocabulary, texts) == theirs
+    assert RustSentencePiece(vocabulary).tokenize(texts).to_list() == theirs
+
+
+def test_written_rules_are_applied_by_the_library():
+    rng = np.random.default_rng(0)
+    letters = [
+        chr(c) for c in (*range(97, 110), *range(0xE0, 0xF0), *range(0x4E00, 0x4E20), 0x1F600)
+    ]
+    rules = {
+        str(key): "".join(rng.choice(letters, rng.integers(0, 3)))
+        for key in rng.choice(letters, 40, replace=False)
+    }
+    written = write_rules(rules)
+    assert write_rules(dict(reversed(rules.items()))) == written
+    library = normalizers.Precompiled(written)
+    for letter in letters:
+        assert library.normalize_str(letter) == rules.get(letter, letter)
+
+
+def test_vocabulary_of_albert_is_refused(vocabulary, tmp_path):
+    """Earlier versions stored the steps of its tokenizer in a field of the model."""
+    model = parse_model(vocabulary.serialized())
+    model.normalizer_spec.steps = "quotes accents lower_case"
+    (tmp_path / "sentencepiece.model").write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match="ALBERT's normalisation, which cannot be represented"):
+        load_vocabulary(tmp_path)
 
 
 def test_models_that_are_none_are_refused(tmp_path, trained):

@@ -15,7 +15,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
     check_vocabulary_size,
 )
-from official_cmlm.checkpoints.formats.huggingface_config import block_groups, encoder_config
+from official_cmlm.checkpoints.formats.huggingface_config import encoder_config
 from official_cmlm.checkpoints.formats.huggingface_tensors import (
     ARCHITECTURES,
     encoder_names,
@@ -112,7 +112,6 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     weights = weight_files(transformer) if path.is_dir() else {path: None}
     values = read_json(transformer / "config.json", required=True)
     config, model_type = encoder_config(transformer / "config.json", values)
-    groups = block_groups(transformer / "config.json", values, config)
     config = config.replace(
         pooling=options.pooling or modules.pooling or config.pooling,
         normalize=modules.normalize,
@@ -133,7 +132,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
         )
     architecture = ARCHITECTURES[model_type]
     of_head = set(head_names(config, model_type).values()) | set(architecture.tied)
-    known = set(encoder_names(config, model_type, groups).values()) | of_head
+    known = set(encoder_names(config, model_type).values()) | of_head
     if options.drop_head:
         known -= of_head
     tensors, others = read_tensors(weights, lambda name: normal_name(name, architecture) in known)
@@ -147,7 +146,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
         raise UserError(f"{transformer}: holds two encoders; name one of them")
     if not renamed:
         raise UserError(f"{transformer}: the weight files hold no tensors; download them again")
-    encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus, groups)
+    encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus)
     notes = [] if says_pooling else [f"pooling not given: {config.pooling}"]
     if modules.word_weights is not None:
         if len(modules.word_weights) != config.vocab_size:

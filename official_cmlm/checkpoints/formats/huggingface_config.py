@@ -48,7 +48,6 @@ _MPNET_KEYS = {ours: t for ours, t in _BERT_KEYS.items() if ours != "type_vocab_
     "relative_position_buckets": "relative_attention_num_buckets",
 }
 _MPNET_BUCKETS = 32
-_ALBERT_KEYS = _BERT_KEYS | {"embedding_width": "embedding_size"}
 # These share a network; only their tokenizers differ.
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 _KEYS = {
@@ -56,7 +55,6 @@ _KEYS = {
     **dict.fromkeys(ROBERTAS, _BERT_KEYS),
     "distilbert": _DISTILBERT_KEYS,
     "mpnet": _MPNET_KEYS,
-    "albert": _ALBERT_KEYS,
 }
 # `model_type` -> prefix of the library's classes.
 CLASSES = {
@@ -66,7 +64,6 @@ CLASSES = {
     "camembert": "Camembert",
     "distilbert": "DistilBert",
     "mpnet": "MPNet",
-    "albert": "Albert",
 }
 # Hugging Face's defaults for keys that config.json lacks, and where an architecture has others.
 _COMMON_DEFAULTS = {
@@ -80,12 +77,6 @@ _COMMON_DEFAULTS = {
 _DEFAULTS = {
     "distilbert": {"type_vocab_size": 0},
     "mpnet": {"type_vocab_size": 0, "relative_position_buckets": _MPNET_BUCKETS},
-    "albert": {
-        "embedding_width": 128,
-        "hidden_activation": "gelu_new",
-        "dropout_rate": 0.0,
-        "attention_dropout_rate": 0.0,
-    },
 }
 # The first token's row in the position table: RoBERTa counts positions from the padding's id + 1.
 _ROBERTA_OFFSET = 2
@@ -122,21 +113,10 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
                 f"{path}: {key} is {values[key]!r}, only {allowed[0]!r} can be represented"
             )
     embedding, hidden = values.get("embedding_size"), values.get("hidden_size")
-    if model_type == "albert":
-        if embedding is not None and embedding == hidden:
-            raise UserError(
-                f"{path}: embedding_size equals hidden_size ({hidden}); ALBERT's layer between "
-                "equal widths cannot be represented"
-            )
-        if values.get("inner_group_num", 1) != 1:
-            raise UserError(
-                f"{path}: inner_group_num is {values['inner_group_num']!r}, only 1 can be "
-                "represented"
-            )
-    elif embedding not in (None, hidden):
+    if embedding not in (None, hidden):
         raise UserError(
             f"{path}: embedding_size {embedding} differs from hidden_size {hidden}; factorised "
-            "embeddings can be represented for albert only"
+            "embeddings cannot be imported"
         )
     fields: dict[str, Any] = _COMMON_DEFAULTS | _DEFAULTS.get(model_type, {})
     hints = typing.get_type_hints(EncoderConfig)
@@ -170,28 +150,8 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
     return EncoderConfig.read(fields, path), model_type
 
 
-def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
-    """Returns the number of blocks with different weights; in ALBERT, blocks share weights."""
-    if values.get("model_type") != "albert":
-        return config.num_layers
-    groups = typed(path, values, "num_hidden_groups", int, 1)
-    if not 1 <= groups <= config.num_layers:
-        raise UserError(
-            f"{path}: num_hidden_groups must be 1 to num_hidden_layers ({config.num_layers}), got "
-            f"{groups}; fetch it again"
-        )
-    return groups
-
-
 def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
-    """Returns the Hugging Face architecture that can represent an encoder."""
-    if config.embedding_width:
-        if config.position_offset or config.relative_position_buckets:
-            raise UserError(
-                "encoder.embedding_width has a counterpart in Hugging Face's library only with "
-                "position_offset 0 and relative_position_buckets 0 (ALBERT)"
-            )
-        return "albert"
+    """Returns the Hugging Face architecture of an encoder, but for its `embedding_width`."""
     if config.relative_position_buckets:
         shape = (config.relative_position_buckets, config.position_offset, config.type_vocab_size)
         if shape == (_MPNET_BUCKETS, _ROBERTA_OFFSET, 0):
@@ -215,16 +175,21 @@ def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
     return "bert"
 
 
-def config_json(
-    config: EncoderConfig, vocabulary: Vocabulary, groups: int | None = None
-) -> dict[str, Any]:
+def config_json(config: EncoderConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Builds the `config.json` of an encoder; its inverse is `encoder_config`.
 
     Args:
       config: the encoder's shape.
       vocabulary: its vocabulary, for the special tokens.
-      groups: see `block_groups`; used only for ALBERT. Default: no block shares its weights.
+
+    Raises:
+      UserError: if Hugging Face's library has no such network.
     """
+    if config.embedding_width:
+        raise UserError(
+            f"encoder.embedding_width {config.embedding_width} has no counterpart in Hugging "
+            "Face's library; export the encoder as ONNX graphs or TF-Hub modules"
+        )
     model_type, special_ids = model_type_of(config, vocabulary), vocabulary.special_ids
     fields = config.as_dict()
     spelled = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
@@ -236,12 +201,9 @@ def config_json(
         "pad_token_id": special_ids["pad"],
         "torch_dtype": "float32",
     }
-    if model_type in ("bert", "albert") and not config.type_vocab_size:
+    if model_type == "bert" and not config.type_vocab_size:
         # A DistilBERT with another epsilon is a BERT with one token type whose vector is zero.
         values["type_vocab_size"] = 1
-    if model_type == "albert":
-        values["num_hidden_groups"] = groups or config.num_layers
-        values["inner_group_num"] = 1
     if model_type != "distilbert":
         values["position_embedding_type"] = "absolute"
         values["bos_token_id"], values["eos_token_id"] = special_ids["cls"], special_ids["sep"]

@@ -66,10 +66,6 @@ _BERT_BLOCK = _block(
     " attention.output.dense attention.output.LayerNorm"
     " intermediate.dense output.dense output.LayerNorm"
 )
-_ALBERT_BLOCK = _block(
-    "attention.query attention.key attention.value attention.dense attention.LayerNorm"
-    " ffn ffn_output full_layer_layer_norm"
-)
 _DISTILBERT_BLOCK = _block(
     "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm"
     " ffn.lin1 ffn.lin2 output_layer_norm"
@@ -119,29 +115,11 @@ ARCHITECTURES = {
         },
         **_ROBERTA_HEAD,
     ),
-    "albert": Architecture(
-        prefix="albert.",
-        layers="encoder.albert_layer_groups.{}.albert_layers.0.",
-        modules={
-            **_EMBEDDINGS,
-            **_ALBERT_BLOCK,
-            "embedding_projection": "encoder.embedding_hidden_mapping_in",
-            "pooler_transform": "pooler",
-        },
-        head={
-            "transform/dense": "predictions.dense",
-            "transform/LayerNorm": "predictions.LayerNorm",
-        },
-        head_bias="predictions.bias",
-        tied={"predictions.decoder.weight": "table", "predictions.decoder.bias": "bias"},
-    ),
 }
 # The network of XLM-R and CamemBERT is RoBERTa's.
 ARCHITECTURES |= dict.fromkeys(("xlm-roberta", "camembert"), ARCHITECTURES["roberta"])
-# Buffers, and the heads that judge two segments; nothing here uses these tensors.
-_IGNORED = re.compile(
-    r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.|^sop_classifier\."
-)
+# Buffers, and the head that judges two segments; nothing here uses these tensors.
+_IGNORED = re.compile(r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.")
 _PARAMETERS = {
     "kernel": "weight",
     "bias": "bias",
@@ -163,9 +141,7 @@ def ignored(name: str) -> bool:
     return bool(_IGNORED.search(name))
 
 
-def encoder_names(
-    config: EncoderConfig, model_type: str, groups: int | None = None
-) -> dict[str, str]:
+def encoder_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
     """Maps this project's names of encoder weights, pooler included, to Hugging Face's.
 
     Hugging Face's names are without `Architecture.prefix`.
@@ -173,18 +149,13 @@ def encoder_names(
     Args:
       config: the encoder's shape.
       model_type: key of `ARCHITECTURES`.
-      groups: number of blocks with different weights; consecutive layers share a block. Default:
-        each layer has its own.
     """
-    architecture, layers = ARCHITECTURES[model_type], config.num_layers
-    names = {}
+    architecture, names = ARCHITECTURES[model_type], {}
     for name in encoder_shapes(config):
         module, _, parameter = name.rpartition("/")
         prefix = ""
         if block := re.match(r"transformer/layer_(\d+)/", module):
-            # The reference library computes the group in this way, rounding included.
-            group = int(int(block[1]) / (layers / (groups or layers)))
-            prefix = architecture.layers.format(group)
+            prefix = architecture.layers.format(block[1])
             module = module.removeprefix(block[0])
         # DistilBERT and MPNet have no token types.
         if module in architecture.modules:
@@ -209,7 +180,6 @@ def from_huggingface(
     config: EncoderConfig,
     model_type: str,
     surplus: set[str],
-    groups: int | None = None,
 ) -> tuple[Tensors, Tensors | None]:
     """Renames, transposes and checks tensors.
 
@@ -219,7 +189,6 @@ def from_huggingface(
       config: config of the encoder, from the folder's configuration.
       model_type: key of `ARCHITECTURES`.
       surplus: names of tensors that were not read because the encoder has no place for them.
-      groups: see `encoder_names`.
 
     Returns:
       The encoder's weights, and the head's or None. A missing pooler is zeros, and so is the table
@@ -228,7 +197,7 @@ def from_huggingface(
     Raises:
       UserError: for missing, surplus, misshapen or untied tensors.
     """
-    names, shapes = encoder_names(config, model_type, groups), encoder_shapes(config)
+    names, shapes = encoder_names(config, model_type), encoder_shapes(config)
     pooler = [name for name in names if name.startswith("pooler_transform/")]
     if not any(names[name] in tensors for name in pooler):
         names = {name: theirs for name, theirs in names.items() if name not in pooler}
@@ -290,18 +259,6 @@ def _take(
             f"{list(expected)}; weights and config.json belong to different models"
         )
     return (tensor.T if name.endswith("kernel") else tensor).reshape(shape)
-
-
-def different_blocks(tensors: Tensors, config: EncoderConfig) -> int:
-    """Returns 1 if all blocks have the same weights, bit for bit, else the number of blocks."""
-    first = "transformer/layer_0/"
-    own = {name.removeprefix(first): t for name, t in tensors.items() if name.startswith(first)}
-    same = all(
-        np.array_equal(tensors[f"transformer/layer_{layer}/{name}"], tensor)
-        for layer in range(1, config.num_layers)
-        for name, tensor in own.items()
-    )
-    return 1 if same else config.num_layers
 
 
 def to_huggingface(tensors: Tensors, names: dict[str, str]) -> Tensors:

@@ -9,7 +9,6 @@ from typing import Any
 
 from official_cmlm.checkpoints.formats.published_files import read_json, typed
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import refuse_special
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -18,50 +17,25 @@ from official_cmlm.tokenization import (
     load_vocabulary,
 )
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
-from official_cmlm.tokenization.sentence_piece import (
-    MODEL_NAME,
-    STEPS,
-    parse,
-    read_sentence_piece,
-    sentence_piece_vocabulary,
-)
-from official_cmlm.tokenization.sentence_piece_model import NORMAL, USER_DEFINED
-from official_cmlm.tokenization.sentence_piece_rules import read_rules, rules_for_single_characters
+from official_cmlm.tokenization.sentence_piece import MODEL_NAME, sentence_piece_vocabulary
+from official_cmlm.tokenization.sentence_piece_rules import rules_for_white_space
 from official_cmlm.tokenization.wordpiece import MARKERS, bare_wordpiece, check_wordpiece
 
 # Hugging Face limits the length of a word in characters, this project in bytes. Only scripts
 # without spaces between words have such long words; they need three bytes per character.
 BYTES_PER_CHARACTER = 3
 _MAX_CHARACTERS = 100
-# Names of SentencePiece files beside or instead of a `tokenizer.json`: XLM-R's and CamemBERT's,
-# ALBERT's, and this project's.
+# Names of SentencePiece's files, whose ids an encoder's `tokenizer.json` may change.
 _SENTENCE_PIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", MODEL_NAME)
-# Entries that XLM-R and CamemBERT put before those of the SentencePiece model, and the number of
-# the model's own first entries that they leave out.
-_FAIRSEQ_ENTRIES = {
-    "XLMRoberta": (["<s>", "<pad>", "</s>", "<unk>"], 3),
-    "Camembert": (["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"], 1),
-}
-# Tokenizers that are read without a `tokenizer.json` -> `model_type` of their networks.
-_PLAIN_MODELS = {"XLMRoberta": "xlm-roberta", "Camembert": "camembert", "Albert": "albert"}
-# The steps of a `SentencePieceVocabulary` as `tokenizer.json` spells them.
-_STEPS = {
-    "quotes": [
-        {"type": "Replace", "pattern": {"String": pair}, "content": '"'} for pair in ("``", "''")
-    ],
-    "accents": [{"type": "NFKD"}, {"type": "StripAccents"}],
-    "lower_case": [{"type": "Lowercase"}],
-}
 _SETTINGS = "tokenizer_config.json"
-_DAMAGED_RULES = "precompiled_charsmap is damaged; fetch it again"
 
 
 def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     """Reads `tokenizer.json`, else the older files of a folder.
 
     Args:
-      folder: holds `tokenizer.json`, or `vocab.txt`, or `vocab.json` and `merges.txt`, or a
-        SentencePiece model, and optionally `tokenizer_config.json`.
+      folder: holds `tokenizer.json`, or `vocab.txt`, or `vocab.json` and `merges.txt`, and
+        optionally `tokenizer_config.json`.
       lower_case: overrides the casing of a WordPiece vocabulary.
 
     Raises:
@@ -85,17 +59,19 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
         )
     for name in _SENTENCE_PIECE_FILES:
         if (folder / name).exists():
-            return _sentence_piece(folder / name, settings)
+            raise UserError(
+                f"{folder}: {name} needs tokenizer.json beside it; write that file once, where "
+                'transformers is installed: python -c "from transformers import AutoTokenizer; '
+                "AutoTokenizer."
+                f"from_pretrained('{folder}').save_pretrained('{folder}')\""
+            )
     if (folder / "merges.txt").exists():
         vocabulary = load_vocabulary(folder / "merges.txt")
         _refuse_added(folder, read_json(folder / "added_tokens.json"), set(vocabulary.tokens))
         prefix = typed(settings_path, settings, "add_prefix_space", bool, False)
         return BytePairVocabulary(vocabulary.tokens, vocabulary.merges, prefix)
     if not (folder / "vocab.txt").exists():
-        raise UserError(
-            f"{folder}: no tokenizer.json, vocab.txt, merges.txt or SentencePiece model; fetch one "
-            "of them"
-        )
+        raise UserError(f"{folder}: no tokenizer.json, vocab.txt or merges.txt; fetch one of them")
     tokens = load_vocabulary(folder / "vocab.txt", lower_case=True).tokens
     _refuse_added(folder, read_json(folder / "added_tokens.json"), set(tokens))
     if lower_case is None:
@@ -200,23 +176,20 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     added = {token["content"]: token for token in values.get("added_tokens") or []}
     split = sorted(content for content, token in added.items() if not token.get("special"))
     _refuse_added(path, split, ())
-    steps, charsmap = _normalization(path, typed(path, values, "normalizer", dict))
+    charsmap = _normalization(path, typed(path, values, "normalizer", dict))
     splits = _splits_at_white_space(path, typed(path, values, "pre_tokenizer", dict, {}))
-    if "accents" in steps or (splits and not charsmap):
-        try:
-            charsmap = rules_for_single_characters(charsmap, splits)
-        except ValueError:
-            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
+    if splits and not charsmap:
+        charsmap = rules_for_white_space()
     unmatched = {*added, *(entry for entry in known if entry.endswith("NOTUSED"))}
-    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap, " ".join(steps))
+    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap)
     _only(path, "model.unk_id", model.get("unk_id"), vocabulary.special_ids["unknown"])
     processor = typed(path, values, "post_processor", dict, {})
     _check_surroundings(path, processor, vocabulary)
     return vocabulary
 
 
-def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[str], bytes]:
-    """Returns the steps of `SentencePieceVocabulary` and SentencePiece's compiled rules."""
+def _normalization(path: Path, normalizer: dict[str, Any] | None) -> bytes:
+    """Returns SentencePiece's compiled rules; raises `UserError` for steps beside them."""
     steps = [] if normalizer is None else [normalizer]
     if normalizer is not None and normalizer.get("type") == "Sequence":
         steps = typed(path, normalizer, "normalizers", list, [])
@@ -241,17 +214,9 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[
                 typed(path, steps.pop(), "precompiled_charsmap", str, ""), validate=True
             )
         except (binascii.Error, ValueError):
-            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
-    names = []
-    while steps:
-        for name, spelled in _STEPS.items():
-            if steps[: len(spelled)] == spelled:
-                names.append(name)
-                steps = steps[len(spelled) :]
-                break
-        else:
-            _only(path, "normalizer", [step.get("type") for step in steps], [])
-    return names, charsmap
+            raise UserError(f"{path}: precompiled_charsmap is damaged; fetch it again") from None
+    _only(path, "normalizer", [step.get("type") for step in steps], [])
+    return charsmap
 
 
 def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
@@ -298,127 +263,6 @@ def _check_surroundings(
     for role, token in (("cls", cls), ("sep", sep)):
         found = typed(path, tokens, token, dict, {}).get("ids")
         _only(path, f"post_processor.special_tokens.{token}.ids", found, [ids[role]])
-
-
-def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabulary:
-    """Reads a SentencePiece model without `tokenizer.json` as transformers does."""
-    if path.name == MODEL_NAME:
-        return read_sentence_piece(path)
-    refuse_special(path)
-    name = _tokenizer_class(path, settings)
-    pieces, charsmap, _ = parse(path, path.read_bytes(), user_defined=name == "Albert")
-    steps: list[str] = []
-    if name == "Albert":
-        steps = _alberts_steps(path.with_name(_SETTINGS), settings)
-        _check_alberts_pieces(path, pieces, charsmap, steps)
-    if "accents" in steps or not charsmap:
-        # Texts are split at all white space, not at U+0020 alone.
-        try:
-            charsmap = rules_for_single_characters(charsmap, spaces=True)
-        except ValueError:
-            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
-    entries = [(piece, score) for piece, score, _ in pieces]
-    unmatched = {piece for piece, _, kind in pieces if kind not in (NORMAL, USER_DEFINED)}
-    if name in _FAIRSEQ_ENTRIES:
-        first, left_out = _FAIRSEQ_ENTRIES[name]
-        unmatched |= set(first)
-        entries = [*((e, 0.0) for e in first), *entries[left_out:], ("<mask>", 0.0)]
-    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap, " ".join(steps))
-    _check_settings(path.with_name(_SETTINGS), settings, vocabulary)
-    return vocabulary
-
-
-def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
-    """Finds a SentencePiece model's tokenizer, a key of `_PLAIN_MODELS`, in transformers' order."""
-    settings_path, config_path = path.with_name(_SETTINGS), path.with_name("config.json")
-    config = read_json(config_path)
-    name = typed(settings_path, settings, "tokenizer_class", str)
-    name = name or typed(config_path, config, "tokenizer_class", str)
-    if name is None:
-        kind = config.get("model_type")
-        name = next((name for name, of in _PLAIN_MODELS.items() if of == kind), "")
-    short = name.removesuffix("Fast").removesuffix("Tokenizer")
-    # The tokenizer determines the ids only of its own file; ALBERT's is called `spiece.model`.
-    if short not in _PLAIN_MODELS or (short == "Albert") != (path.name == "spiece.model"):
-        raise UserError(
-            f"{settings_path}: tokenizer_class {name!r} says nothing about the ids of {path.name}; "
-            f"{', '.join(_PLAIN_MODELS)} do, of their own files; fetch tokenizer.json"
-        )
-    return short
-
-
-def _alberts_steps(path: Path, settings: dict[str, Any]) -> list[str]:
-    """Returns the steps of ALBERT's tokenizer before SentencePiece."""
-    _only(path, "remove_space", settings.get("remove_space", True), True)
-    without = {
-        "accents": typed(path, settings, "keep_accents", bool, False),
-        "lower_case": not typed(path, settings, "do_lower_case", bool, True),
-    }
-    return [step for step in STEPS if not without.get(step)]
-
-
-def _check_alberts_pieces(
-    path: Path, pieces: list[tuple[str, float, int]], charsmap: bytes, steps: list[str]
-) -> None:
-    """Raises `UserError` for pieces that cannot be represented.
-
-    Some releases of transformers split an entry that ends with a digit and a comma, others do not.
-    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. Such a piece equals an
-    ordinary entry only if it is one character that no other entry has: then it is always a token
-    of its own, whatever its score.
-    """
-    for piece, _, kind in pieces:
-        if kind == NORMAL and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
-            raise UserError(
-                f"{path}: the entry {piece!r}, a digit and a comma, is split by some releases of "
-                "transformers and not by others; fetch tokenizer.json"
-            )
-    own = {piece for piece, _, kind in pieces if kind == USER_DEFINED}
-    if not own:
-        return
-    try:
-        changed = own & read_rules(charsmap).keys() if charsmap else set()
-    except ValueError:
-        raise UserError(f"{path}: {_DAMAGED_RULES}") from None
-    joined = {each for each in own if any(each in piece for piece, _, _ in pieces if piece != each)}
-    wrong = changed | joined | {piece for piece in own if len(piece) != 1}
-    # Without this step, rules for several characters are applied too.
-    wrong |= own if "accents" not in steps else set()
-    if wrong:
-        raise UserError(
-            f"{path}: the user-defined piece {min(wrong)!r} has more than one character, is part "
-            "of other entries, or may be normalised, which cannot be represented; fetch "
-            "tokenizer.json"
-        )
-
-
-def _check_settings(
-    path: Path, settings: dict[str, Any], vocabulary: SentencePieceVocabulary
-) -> None:
-    """Raises `UserError` if other JSON files add tokens to a SentencePiece model or change it."""
-    roles = {"unk": "unknown", "bos": "cls", "eos": "sep"}
-    for key in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
-        expected = vocabulary.special_tokens[roles.get(key, key)]
-        found = settings.get(f"{key}_token") or expected
-        found = found.get("content") if isinstance(found, dict) else found
-        _only(path, f"{key}_token", found, expected)
-    _only(path, "add_prefix_space", settings.get("add_prefix_space", True), True)
-    known = set(vocabulary.tokens)
-    own = path.with_name("added_tokens.json")
-    _refuse_added(own, read_json(own), known)
-    for key in ("additional_special_tokens", "extra_special_tokens"):
-        more = settings.get(key)
-        more = more.values() if isinstance(more, dict) else typed(path, settings, key, list, [])
-        _refuse_added(path, map(_content, more), known)
-    listed = typed(path, settings, "added_tokens_decoder", dict, {}).values()
-    _refuse_added(path, map(_content, listed), known)
-    split = [t for t in listed if isinstance(t, dict) and not t.get("special")]
-    _refuse_added(path, map(_content, split), ())
-
-
-def _content(token: Any) -> str:
-    """Returns the text of a token that is written as a string or as an object."""
-    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _ids(path: Path, vocab: Any) -> dict[str, int]:

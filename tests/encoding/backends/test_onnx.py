@@ -285,8 +285,13 @@ else:
 """
 
 
-IMPORTED = ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
-OWN = {"mean": ("mean", None), "first_last": ("first_last", None), "cut": (None, 9)}
+IMPORTED = ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse"]
+OWN = {
+    "mean": ("mean", None),
+    "first_last": ("first_last", None),
+    "cut": (None, 9),
+    "narrow": (None, None),
+}
 ODD = [*TEXTS, "", "Vie\u0302\u0323t", "a <mask> b </s> [MASK] [SEP]", "ß ﬁ Éa"]
 
 
@@ -300,8 +305,9 @@ def exports(tmp_path_factory, vocabulary):
     for name in IMPORTED:
         import_checkpoint(REFERENCES / name, root / name / "encoder")
     for name in OWN:
-        model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
-        write_encoder(root / name / "encoder", vocabulary, model=model)
+        width = 6 if name == "narrow" else 0
+        config = tiny_encoder_config(vocab_size=len(vocabulary), embedding_width=width)
+        write_encoder(root / name / "encoder", vocabulary, model=random_encoder(config))
     for name in (*IMPORTED, *OWN):
         pooling, length = OWN.get(name, (None, None))
         options = {"seq_length": length, "override": VectorOverride(pooling)}
@@ -325,9 +331,9 @@ def exports(tmp_path_factory, vocabulary):
     ],
 )
 def test_an_export_is_loaded_without_tensorflow(exports, name):
-    """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense, ALBERT.
+    """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense.
 
-    Also a vector that sentence-transformers has no module for; and by the export's plain files.
+    Also a vector and a network that sentence-transformers does not have, and the plain files.
     """
     output, (pooling, length) = exports / name / "out", OWN.get(name, (None, None))
     own = exports / name / "encoder"
@@ -336,7 +342,7 @@ def test_an_export_is_loaded_without_tensorflow(exports, name):
     exact, approximate = (np.load(output / f"{p}.npy") for p in ("float32", "int8"))
     np.testing.assert_allclose(exact, expected, atol=1e-5)
     assert 0 < np.abs(approximate - expected).max() < 1
-    assert (output / "modules.json").exists() == (name != "first_last")
+    assert (output / "modules.json").exists() == (name not in ("first_last", "narrow"))
     # The example's tokenizer takes letters with several marks otherwise.
     same = [i for i, text in enumerate(ODD) if "\u0302" not in text]
     got = example(output).encode([ODD[i] for i in same])
