@@ -186,7 +186,8 @@ def read(kind: type[T], **values: Any) -> T:
             value = flags.FLAGS[flag.name].value
             if flag.unit is not None:
                 value = max(1, int(value * flag.unit))
-            fields[field.name] = tuple(value) if hint in (list, tuple) else value
+            is_list = hint in (list, tuple) and value is not None
+            fields[field.name] = tuple(value) if is_list else value
     return kind(**fields)
 
 

@@ -11,6 +11,7 @@ import re
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
 from official_cmlm.common.files import check_writable
 
 FLAGS = flags.FLAGS
@@ -32,31 +33,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "output_dir", None, "Encoder directory to write; it appears when complete. Required."
     )
-    flags.DEFINE_enum(
-        "pooling",
-        "",
-        ["", "mean", "max", "cls"],
-        "How token outputs become the sentence vector. Default: as a sentence-transformers folder"
-        " says, else mean.",
-    )
-    flags.DEFINE_string(
-        "vocab_file", "", "Vocabulary for sources that carry none. Default: the source's own."
-    )
-    flags.DEFINE_bool(
-        "lower_case",
-        None,
-        "Whether a WordPiece vocabulary is uncased. Default: as the source says, else whether its"
-        " entries hold capitals.",
-    )
-    flags.DEFINE_bool(
-        "drop_head", False, "Whether to leave out the masked-language-model head. Default: keep it."
-    )
-    flags.DEFINE_bool(
-        "drop_surplus",
-        False,
-        "Whether to leave out tensors that the encoder has no place for, such as a classifier's."
-        " Default: refuse and list them.",
-    )
+    cli.define(ImportOptions)
     flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
     cli.required("source", "output_dir")
 
@@ -67,26 +44,19 @@ def main(argv: list[str]) -> None:
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.quiet_tensorflow()
     from official_cmlm.checkpoints.find_encoder import find_encoder
-    from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
     from official_cmlm.checkpoints.formats.importing import import_checkpoint
 
-    options = ImportOptions(
-        pooling=FLAGS.pooling,
-        vocab_file=FLAGS.vocab_file,
-        lower_case=FLAGS.lower_case,
-        drop_head=FLAGS.drop_head,
-        drop_surplus=FLAGS.drop_surplus,
-    )
     source = FLAGS.source
     if _PACKAGE_OR_HUB.fullmatch(source) and not glob.glob(f"{glob.escape(source)}*"):
         source = find_encoder(source)
-    imported = import_checkpoint(source, FLAGS.output_dir, options, FLAGS.overwrite)
+    imported = import_checkpoint(source, FLAGS.output_dir, cli.read(ImportOptions), FLAGS.overwrite)
     config, vocabulary = imported.config, imported.vocabulary
+    settings = vocabulary.settings().items()
     print(
         f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
         f"{config.num_attention_heads} heads, {config.hidden_activation}, "
-        f"{len(vocabulary)} entries ({vocabulary.kind}, "
-        f"{', '.join(f'{k} {v}' for k, v in vocabulary.settings().items())}), "
+        f"{len(vocabulary)} entries "
+        f"({', '.join([vocabulary.kind, *(f'{k} {v}' for k, v in settings)])}), "
         f"pooling {config.pooling}{', normalised' if config.normalize else ''}, "
         f"{imported.max_seq_length} tokens, "
         f"{'with' if imported.head else 'without'} language-model head"

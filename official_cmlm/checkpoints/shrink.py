@@ -9,12 +9,13 @@ import dataclasses
 import os
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import describe, output_directory
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
 from official_cmlm.checkpoints.encoder_weights import (
     WEIGHT_FORMS,
     read_head,
@@ -27,6 +28,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import check_writable, stage_folder
 from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.common.text_files import Reading, read_rows
+from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
 
@@ -39,68 +41,82 @@ _TEXTS_AT_ONCE = 10_000
 _WORDS, _TOKEN_WEIGHTS = "word_embeddings/embeddings", "token_weights/embeddings"
 
 
-def define_flags() -> None:
-    """Defines the source, the output folder, and the fields of `Shrinking`."""
-    cli.define_model_name()
-    flags.DEFINE_string(
-        "output_dir", None, "Encoder directory to write; it appears when complete. Required."
-    )
-    flags.DEFINE_list(
-        "layers",
-        None,
-        "Transformer blocks to keep, from 0, such as 0,2,4; none keeps the embeddings alone."
-        " Default: all.",
-    )
-    flags.DEFINE_integer(
-        "hidden_size",
-        0,
-        "Columns of the table of words, with --layers=none: its first principal components,"
-        f" centred, with a standard deviation of {_TABLE_DEVIATION}; positions and types begin at"
-        " zero. Default: as it is.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "embedding_width",
-        0,
-        "Columns of a table of words that a linear layer leads to the width of the blocks."
-        " Default: as it is.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "vocab_size",
-        0,
-        "Entries of a WordPiece vocabulary to keep: special tokens, single characters, and those"
-        " that are the most frequent in --input. Default: all.",
-        lower_bound=0,
-    )
-    flags.DEFINE_list("input", [], "Files of texts that --vocab_size counts entries in.")
-    flags.DEFINE_string(
-        "column", "", "Column of a table, or field of JSON objects, with the text. Default: text."
-    )
-    flags.DEFINE_integer(
-        "dense_size",
-        0,
-        "Width of a new dense layer on the sentence vector, without activation, such as that of the"
-        " teacher's vectors. Default: the encoder's own layer, if it fits.",
-        lower_bound=0,
-    )
-    flags.DEFINE_enum(
-        "pooling", "", ["", *POOLINGS], "How token outputs become the vector. Default: as it is."
-    )
-    flags.DEFINE_enum(
-        "weights",
-        "float32",
-        WEIGHT_FORMS,
-        "How weights are stored: int8 takes a quarter of the bytes, by a scale for each row.",
-    )
-    flags.DEFINE_bool(
-        "drop_head",
-        False,
-        "Whether to leave out the language-model head. Default: keep it where it fits.",
-    )
-    flags.DEFINE_integer("seed", 0, "Seed of the weights of the new dense layer.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
-    cli.required("model", "output_dir")
+@dataclasses.dataclass(frozen=True)
+class Shrinking:
+    """How the smaller encoder is made of the larger one.
+
+    Attributes:
+      layers: Transformer blocks to keep, from 0, such as 0,2,4; none keeps the embeddings alone.
+        Default: all.
+      hidden_size: columns of the table of words, with --layers=none: its first principal
+        components, centred, with a standard deviation of 0.5; positions and types begin at zero.
+        Default: as it is.
+      embedding_width: columns of a table of words that a linear layer leads to the width of the
+        blocks. Default: as it is.
+      vocab_size: entries of a WordPiece vocabulary to keep: special tokens, single characters, and
+        those that are the most frequent in --input. Default: all.
+      input: files of texts that --vocab_size counts entries in.
+      column: column of a table, or field of JSON objects, with the text. Default: text.
+      dense_size: width of a new dense layer on the sentence vector, without activation, such as
+        that of the teacher's vectors. Default: the encoder's own layer, if it fits.
+      pooling: how token outputs become the vector. Default: as it is.
+      weights: how weights are stored: int8 takes a quarter of the bytes, by a scale for each row.
+      drop_head: whether to leave out the language-model head. Default: keep it where it fits.
+      seed: seed of the weights of the new dense layer.
+    """
+
+    layers: tuple[str, ...] | None = None
+    hidden_size: Annotated[int, at_least(0)] = 0
+    embedding_width: Annotated[int, at_least(0)] = 0
+    vocab_size: Annotated[int, at_least(0)] = 0
+    input: tuple[str, ...] = ()
+    column: str = ""
+    dense_size: Annotated[int, at_least(0)] = 0
+    pooling: Annotated[str, OneOf(("", *POOLINGS))] = ""
+    weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
+    drop_head: bool = False
+    seed: int = 0
+
+    def blocks(self, number: int) -> list[int]:
+        """Returns the blocks to keep of an encoder with this number of them."""
+        if self.layers is None:
+            return list(range(number))
+        if self.layers == ("none",):
+            return []
+        blocks = [int(layer) if layer.isdecimal() else -1 for layer in self.layers]
+        if not blocks or not all(0 <= block < number for block in blocks):
+            raise UserError(
+                f"--layers={','.join(self.layers)}: give blocks of the encoder, 0 to {number - 1}, "
+                "or none"
+            )
+        return blocks
+
+    def check(self, model: str, config: EncoderConfig, vocabulary: Vocabulary) -> None:
+        """Raises `UserError` for settings that contradict each other or the encoder `model`."""
+        if config.num_projections:
+            raise UserError(
+                f"{model}: its vector is a mean of projections, which cannot be made smaller; name "
+                "another encoder"
+            )
+        width, narrow = config.token_width, self.embedding_width
+        if self.hidden_size > width or (self.hidden_size and self.blocks(config.num_layers)):
+            raise UserError(
+                f"--hidden_size={self.hidden_size}: give 1 to {width} (the table's columns), with "
+                "--layers=none"
+            )
+        if narrow and (self.hidden_size or config.embedding_width or not 2 <= narrow < width):
+            raise UserError(
+                f"--embedding_width={narrow}: give 2 to {width - 1}, without --hidden_size, for an "
+                "encoder whose table is as wide as its blocks"
+            )
+        if bool(self.vocab_size) != bool(self.input):
+            raise UserError(
+                "--vocab_size and --input: give both or none; entries are counted there"
+            )
+        if self.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
+            raise UserError(
+                f"{model}: has a {vocabulary.kind} vocabulary; --vocab_size cuts WordPiece alone"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,28 +135,30 @@ class Small:
     encoder: Tensors
     head: Tensors | None
 
-    def with_entries(self, kept: np.ndarray) -> "Small":
+    def with_entries(self, ids: np.ndarray) -> "Small":
         """Returns the encoder with only these entries, by old ids in the new order."""
-        tokens = tuple(self.vocabulary.tokens[i] for i in kept)
+        tokens = tuple(self.vocabulary.tokens[i] for i in ids)
         vocabulary = dataclasses.replace(self.vocabulary, tokens=tokens)
-        tables = {name: self.encoder[name][kept] for name in self._tables()}
+        tables = {name: self.encoder[name][ids] for name in self._tables()}
         head = self.head
         if head is not None:
-            head = head | {"output_bias/bias": head["output_bias/bias"][kept]}
-        config = self.config.for_vocabulary(len(kept), vocabulary.special_ids["pad"])
+            head = head | {"output_bias/bias": head["output_bias/bias"][ids]}
+        config = self.config.for_vocabulary(len(ids), vocabulary.special_ids["pad"])
         return Small(config, vocabulary, self.encoder | tables, head)
 
     def _tables(self) -> set[str]:
         return {_WORDS, _TOKEN_WEIGHTS} & self.encoder.keys()
 
-    def with_blocks(self, kept: Sequence[int]) -> "Small":
+    def with_blocks(self, blocks: Sequence[int]) -> "Small":
         """Returns the encoder with only these Transformer blocks, in this order."""
-        config = self.config.replace(num_layers=len(kept))
-        if not kept:
+        config = self.config.replace(num_layers=len(blocks))
+        if not blocks:
             config = config.replace(relative_position_buckets=0)
 
         def old_name(name: str) -> str:
-            return re.sub(r"(?<=^transformer/layer_)\d+", lambda new: str(kept[int(new[0])]), name)
+            return re.sub(
+                r"(?<=^transformer/layer_)\d+", lambda new: str(blocks[int(new[0])]), name
+            )
 
         encoder = {name: self.encoder[old_name(name)] for name in encoder_shapes(config)}
         return dataclasses.replace(self, config=config, encoder=encoder)
@@ -176,7 +194,7 @@ class Small:
         )
         gamma, beta = (old[f"embeddings/layer_norm/{name}"] for name in ("gamma", "beta"))
         average = positions[self.config.position_offset :].mean(axis=0)
-        words = _centred(old[_WORDS] + average + types[0])
+        words = _centre(old[_WORDS] + average + types[0])
         deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
         components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
         # The first column of Q is parallel to a vector of ones, so the others are orthogonal to it.
@@ -185,7 +203,7 @@ class Small:
         length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
 
         def narrow(rows: np.ndarray) -> np.ndarray:
-            return (gamma * _centred(rows) / deviations.mean()) @ basis.T @ turn
+            return (gamma * _centre(rows) / deviations.mean()) @ basis.T @ turn
 
         new = {
             _WORDS: components @ turn,
@@ -221,7 +239,7 @@ class Small:
         return dataclasses.replace(self, config=config, encoder=encoder)
 
 
-def _centred(rows: np.ndarray) -> np.ndarray:
+def _centre(rows: np.ndarray) -> np.ndarray:
     return rows - rows.mean(axis=-1, keepdims=True)
 
 
@@ -254,8 +272,8 @@ def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarr
     Raises:
       UserError: if `size` is too small, or not smaller than the vocabulary.
     """
-    known, special = set(vocabulary.tokens), set(vocabulary.special_tokens.values())
-    needed = np.array([token in special or _unspelt(token, known) for token in vocabulary.tokens])
+    tokens, special = set(vocabulary.tokens), set(vocabulary.special_tokens.values())
+    needed = np.array([token in special or _unspelt(token, tokens) for token in vocabulary.tokens])
     if not needed.sum() <= size < len(vocabulary):
         raise UserError(
             f"--vocab_size={size}: give {needed.sum()} (special tokens and single characters) to "
@@ -265,12 +283,12 @@ def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarr
     return np.sort(order[:size])
 
 
-def _unspelt(token: str, known: set[str]) -> bool:
+def _unspelt(token: str, tokens: set[str]) -> bool:
     """Returns whether an entry is one character, or one of its characters is not an entry."""
     word = token.removeprefix("##") or token
     first, *others = word
     pieces = [first if word == token else f"##{first}", *(f"##{other}" for other in others)]
-    return not others or not known.issuperset(pieces)
+    return not others or not tokens.issuperset(pieces)
 
 
 def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "") -> np.ndarray:
@@ -292,43 +310,15 @@ def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "")
     return counts
 
 
-def _layers(given: list[str] | None, blocks: int) -> list[int]:
-    if given is None:
-        return list(range(blocks))
-    if given == ["none"]:
-        return []
-    kept = [int(each) if each.isdecimal() else -1 for each in given]
-    if not kept or not all(0 <= each < blocks for each in kept):
-        raise UserError(
-            f"--layers={','.join(given)}: give blocks of the encoder, 0 to {blocks - 1}, or none"
-        )
-    return kept
-
-
-def _check(config: EncoderConfig, vocabulary: Vocabulary, layers: list[int]) -> None:
-    """Raises `UserError` for flags that contradict each other or the encoder."""
-    if config.num_projections:
-        raise UserError(
-            f"{FLAGS.model}: its vector is a mean of projections, which cannot be made smaller; "
-            "name another encoder"
-        )
-    width, narrow = config.token_width, FLAGS.embedding_width
-    if FLAGS.hidden_size > width or (FLAGS.hidden_size and layers):
-        raise UserError(
-            f"--hidden_size={FLAGS.hidden_size}: give 1 to {width} (the table's columns), with "
-            "--layers=none"
-        )
-    if narrow and (FLAGS.hidden_size or config.embedding_width or not 2 <= narrow < width):
-        raise UserError(
-            f"--embedding_width={narrow}: give 2 to {width - 1}, without --hidden_size, for an "
-            "encoder whose table is as wide as its blocks"
-        )
-    if bool(FLAGS.vocab_size) != bool(FLAGS.input):
-        raise UserError("--vocab_size and --input: give both or none; entries are counted there")
-    if FLAGS.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
-        raise UserError(
-            f"{FLAGS.model}: has a {vocabulary.kind} vocabulary; --vocab_size cuts WordPiece alone"
-        )
+def define_flags() -> None:
+    """Defines the source, the output folder, and the fields of `Shrinking`."""
+    cli.define_model_name()
+    flags.DEFINE_string(
+        "output_dir", None, "Encoder directory to write; it appears when complete. Required."
+    )
+    cli.define(Shrinking)
+    flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
+    cli.required("model", "output_dir")
 
 
 def main(argv: list[str]) -> None:
@@ -338,36 +328,42 @@ def main(argv: list[str]) -> None:
     cli.announce(f"reading {FLAGS.model} …")
     output = output_directory(FLAGS.output_dir, FLAGS.overwrite)
     directory = encoder_directory_of(find_encoder(FLAGS.model))
-    layers = _layers(FLAGS.layers, directory.config.num_layers)
-    _check(directory.config, directory.vocabulary, layers)
-    found = read_weights(directory)
-    head = None if FLAGS.drop_head else read_head(directory)
-    small = Small(found.config, directory.vocabulary, found.encoder, head)
-    if FLAGS.vocab_size:
-        counts = count_entries(small.vocabulary, FLAGS.input, FLAGS.column)
-        small = small.with_entries(entries_to_keep(small.vocabulary, FLAGS.vocab_size, counts))
-    small = small.with_blocks(layers)
-    if FLAGS.hidden_size:
-        small = small.with_components(FLAGS.hidden_size)
-    if FLAGS.embedding_width:
-        small = small.with_embedding_width(FLAGS.embedding_width)
-    if FLAGS.dense_size:
-        small = small.with_dense(FLAGS.dense_size, FLAGS.seed)
-    small = small.with_pooling(FLAGS.pooling or small.config.pooling)
+    shrinking = cli.read(Shrinking)
+    shrinking.check(FLAGS.model, directory.config, directory.vocabulary)
+    small = shrink(directory, shrinking)
     config = small.config
-    config.check()
     with stage_folder(output) as partial:
         for_sentences = directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
-        write_weights(partial, small.encoder, small.head, FLAGS.weights)
+        write_weights(partial, small.encoder, small.head, shrinking.weights)
     size = sum(path.stat().st_size for path in output.iterdir())
     print(
         f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
         f"{config.vocab_size} entries, pooling {config.pooling}, vectors of "
         f"{config.embedding_size}, {'with' if small.head else 'without'} language-model head, "
-        f"{size / 1e6:.1f} MB ({FLAGS.weights})"
+        f"{size / 1e6:.1f} MB ({shrinking.weights})"
     )
+
+
+def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> Small:
+    """Returns the smaller encoder; the settings are checked already."""
+    weights, layers = read_weights(directory), shrinking.blocks(directory.config.num_layers)
+    head = None if shrinking.drop_head else read_head(directory)
+    small = Small(weights.config, directory.vocabulary, weights.encoder, head)
+    if shrinking.vocab_size:
+        counts = count_entries(small.vocabulary, list(shrinking.input), shrinking.column)
+        small = small.with_entries(entries_to_keep(small.vocabulary, shrinking.vocab_size, counts))
+    small = small.with_blocks(layers)
+    if shrinking.hidden_size:
+        small = small.with_components(shrinking.hidden_size)
+    if shrinking.embedding_width:
+        small = small.with_embedding_width(shrinking.embedding_width)
+    if shrinking.dense_size:
+        small = small.with_dense(shrinking.dense_size, shrinking.seed)
+    small = small.with_pooling(shrinking.pooling or small.config.pooling)
+    small.config.check()
+    return small
 
 
 if __name__ == "__main__":

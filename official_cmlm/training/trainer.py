@@ -18,7 +18,7 @@ from official.core import base_trainer, train_utils
 from official.modeling.optimization import ema_optimizer
 
 from official_cmlm.checkpoints.weights import non_finite, save_weights
-from official_cmlm.common.errors import named
+from official_cmlm.common.errors import list_names
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.runtime import is_compiled

@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
+from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, EncodingSettings
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
@@ -28,14 +30,17 @@ class ImportOptions:
     """Settings that override the source's, or that the source lacks.
 
     Attributes:
-      pooling: `mean`, `max` or `cls`; empty takes the source's, else `mean`.
-      vocab_file: a vocabulary for sources without one; empty takes the source's.
-      lower_case: whether the vocabulary is uncased; None: as the source says, else by its entries.
-      drop_head: leave out the language-model head.
-      drop_surplus: leave out tensors that the encoder has no place for.
+      pooling: how token outputs become the sentence vector. Default: as a sentence-transformers
+        folder says, else mean.
+      vocab_file: vocabulary for sources that carry none. Default: the source's own.
+      lower_case: whether a WordPiece vocabulary is uncased. Default: as the source says, else
+        whether its entries hold capitals.
+      drop_head: whether to leave out the masked-language-model head. Default: keep it.
+      drop_surplus: whether to leave out tensors that the encoder has no place for, such as a
+        classifier's. Default: refuse and list them.
     """
 
-    pooling: str = ""
+    pooling: Annotated[str, OneOf(("", "mean", "max", "cls"))] = ""
     vocab_file: str = ""
     lower_case: bool | None = None
     drop_head: bool = False
