@@ -94,7 +94,7 @@ def export(
             write_sentence_transformers(partial, directory, encoder, length)
         else:
             write_tokenizer(partial, vocabulary, model_type, config.max_seq_length)
-            settings = directory.settings.exported(config.pooling, config.sentence_vector)
+            settings = directory.settings.for_export(config.pooling, config.sentence_vector)
             write_published_settings(partial, settings)
         (partial / SUBFOLDER).mkdir()
         for precision in precisions:

@@ -210,7 +210,7 @@ def write(
     )
     _write_weights(folder, tensors)
     write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
-    encoding = directory.settings.exported(config.pooling, config.sentence_vector)
+    encoding = directory.settings.for_export(config.pooling, config.sentence_vector)
     _write_modules(folder, config, ours, vocabulary, max_seq_length, encoding)
     write_json(folder / "config.json", values)
     (folder / README).write_text(f"{card.rstrip()}\n\n{GENERATED}\n", encoding="utf-8")

@@ -103,14 +103,14 @@ class EncodingSettings:
         name = self.default_prompt_name
         return "" if name is None else self.prompts[name]
 
-    def exported(self, pooling: str, sentence_vector: str) -> "EncodingSettings":
+    def for_export(self, pooling: str, sentence_vector: str) -> "EncodingSettings":
         """Returns the settings of an export; ranges of other vectors or weights are left out."""
         exported_id = EmbeddingId(pooling, sentence_vector, self.weights)
         ranges = self.ranges
         if ranges is not None:
             # The weights of an export do not change, so its ranges need not name them.
-            kept = dataclasses.replace(ranges, origin=EmbeddingId(pooling, sentence_vector))
-            ranges = None if ranges.origin.difference(exported_id) else kept
+            nameless = dataclasses.replace(ranges, origin=EmbeddingId(pooling, sentence_vector))
+            ranges = None if ranges.origin.difference(exported_id) else nameless
         return dataclasses.replace(self, ranges=ranges, weights=None)
 
     def check(self, source: str | os.PathLike) -> None:
@@ -368,14 +368,14 @@ def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str
       UserError: if `checkpoint` lists checkpoints of another folder; a training would read them,
         and remove them when they are old.
     """
-    listed = _listed_checkpoints(state)
+    listed = _list_checkpoints(state)
     if not listed:
-        found = [match for name in names if (match := _INDEX.fullmatch(name))]
-        found.sort(key=lambda match: int(match[2]), reverse=True)
-        return [os.path.join(folder, match[1]) for match in found]
+        matches = [match for name in names if (match := _INDEX.fullmatch(name))]
+        matches.sort(key=lambda match: int(match[2]), reverse=True)
+        return [os.path.join(folder, match[1]) for match in matches]
     prefixes = [os.path.join(folder, name) for name in listed]
     for prefix in prefixes:
-        if _resolved(os.path.dirname(prefix)) != _resolved(folder):
+        if _resolve(os.path.dirname(prefix)) != _resolve(folder):
             raise UserError(
                 f"{os.path.join(folder, 'checkpoint')}: names {prefix[:200]!r}, which is not in "
                 "this folder; delete that file, and the checkpoints are found by their names"
@@ -383,7 +383,7 @@ def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str
     return prefixes
 
 
-def _listed_checkpoints(state: str) -> list[str]:
+def _list_checkpoints(state: str) -> list[str]:
     """Returns the names that a file `checkpoint` lists, newest first; none if it is damaged."""
     newest, older, end = [], [], 0
     while end < len(state):
@@ -399,8 +399,8 @@ def _listed_checkpoints(state: str) -> list[str]:
     return listed if newest and all(listed) else []
 
 
-def _resolved(folder: str) -> str:
-    """Returns a name of the folder that is the same for all spellings of its path."""
+def _resolve(folder: str) -> str:
+    """Returns the canonical path of a folder."""
     return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
 
 
@@ -461,7 +461,7 @@ def check_same(
         )
 
 
-def other_architecture(source: str | os.PathLike, wrong: str) -> UserError:
+def architecture_error(source: str | os.PathLike, wrong: str) -> UserError:
     """Returns the error for weights that do not fit an encoder."""
     return UserError(
         f"{source}: cannot be read into this encoder ({wrong}); it was written for another "
@@ -519,8 +519,8 @@ def write_settings(folder: str | os.PathLike, settings: EncodingSettings) -> Non
     directory = EncoderDirectory.open(folder)
     path = directory.path / CONFIG_NAME
     settings.check(path)
-    kept = {name: value for name, value in directory.values.items() if name not in _SETTINGS}
-    files.write_json(path, kept | settings.values())
+    others = {name: value for name, value in directory.values.items() if name not in _SETTINGS}
+    files.write_json(path, others | settings.values())
     if settings.ranges is not None:
         settings.ranges.save(directory.path)
     else:

@@ -24,8 +24,8 @@ from official_cmlm.checkpoints.encoder_directory import (
     CHECKPOINT_ENTRY,
     WEIGHTS,
     EncoderDirectory,
+    architecture_error,
     checkpoint_id,
-    other_architecture,
 )
 from official_cmlm.checkpoints.formats.imported_encoder import (
     Layers,
@@ -203,7 +203,7 @@ class _WeightsFile:
             if name not in arrays or arrays[name].shape != tuple(shape)
         ]
         if wrong:
-            raise other_architecture(self.source, list_names(wrong))
+            raise architecture_error(self.source, list_names(wrong))
         return arrays
 
     def read_projection(self, owner: str | None) -> Layers:

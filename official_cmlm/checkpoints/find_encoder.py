@@ -54,17 +54,17 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
             f"{name}: a folder here and an encoder that is installed; write ./{name} for the "
             f"folder, {package} for the other"
         )
-    found = folder if folder.exists() else package
-    if found is None and _HUB_NAME.fullmatch(name):
+    place = folder if folder.exists() else package
+    if place is None and _HUB_NAME.fullmatch(name):
         return _from_hub(name, revision)
     if revision is not None:
         raise UserError(f"revision {revision}: only names org/model of the hub have one")
-    if found is None:
+    if place is None:
         raise UserError(
-            f"{name}: no folder, encoder that ships ({', '.join(shipped()) or 'none does'}), "
+            f"{name}: no folder, encoder that ships ({', '.join(list_shipped()) or 'none does'}), "
             "installed package of weights or name org/model of the Hugging Face hub; check the path"
         )
-    return found
+    return place
 
 
 def encoder_directory_of(folder: Path) -> EncoderDirectory:
@@ -135,7 +135,7 @@ def _state(folder: Path) -> str:
     return digest([], f"{_VERSION} {folder.resolve()} {facts}")
 
 
-def shipped() -> list[str]:
+def list_shipped() -> list[str]:
     """Returns the names of the encoders that come with this package."""
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG_NAME}"))
 
@@ -144,18 +144,18 @@ def _package(name: str) -> Path | None:
     """Returns the folder of an encoder that ships or is a package of weights; None without one."""
     if not re.fullmatch(r"[\w.-]+", name):
         return None
-    if name in shipped():
+    if name in list_shipped():
         return SHIPPED / name
     module = re.sub(r"[-.]", "_", name).lower()
     for prefix in _PACKAGES:
         try:
-            found = importlib.util.find_spec(f"{prefix}{module}")
+            spec = importlib.util.find_spec(f"{prefix}{module}")
         except (ImportError, ValueError):
             continue
-        if found is None or found.origin is None:
+        if spec is None or spec.origin is None:
             # Python finds any folder on its path as a namespace package, which has no file.
             continue
-        for place in found.submodule_search_locations or ():
+        for place in spec.submodule_search_locations or ():
             folder = Path(place) / _FOLDER
             if (folder / "config.json").exists() or EncoderDirectory.is_at(folder):
                 return folder

@@ -76,8 +76,10 @@ def _state(folder: str) -> str:
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
     """Returns a phrase for messages: the checkpoint that a training would resume from."""
-    known = checkpoints_of(folder)
-    return f"the last good checkpoint is {known[0]}" if known else "there is no checkpoint yet"
+    prefixes = checkpoints_of(folder)
+    return (
+        f"the last good checkpoint is {prefixes[0]}" if prefixes else "there is no checkpoint yet"
+    )
 
 
 def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
@@ -117,15 +119,15 @@ def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
 
 def _make_latest(prefix: str) -> None:
     folder = os.path.dirname(prefix)
-    known = checkpoints_of(folder)
+    prefixes = checkpoints_of(folder)
     # Without names of files, `checkpoints_among` returns only what the file `checkpoint` lists.
     if checkpoints_among(folder, [], _state(folder))[:1] != [prefix]:
-        kept = [p for p in reversed(known[known.index(prefix) :]) if _written(p)]
+        older = [p for p in reversed(prefixes[prefixes.index(prefix) :]) if _time_of(p)]
         lines = [f"model_checkpoint_path: {json.dumps(os.path.relpath(prefix, folder))}"]
-        for each in kept:
-            lines.append(f"all_model_checkpoint_paths: {json.dumps(os.path.relpath(each, folder))}")
+        for path in older:
+            lines.append(f"all_model_checkpoint_paths: {json.dumps(os.path.relpath(path, folder))}")
             # Without a timestamp TensorFlow's manager would never delete it.
-            lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
+            lines.append(f"all_model_checkpoint_timestamps: {_time_of(path)}")
         path = os.path.join(folder, "checkpoint")
         # `Path` would turn the two slashes of gs:// into one.
         unfinished = os.path.join(folder, unfinished_path(Path("checkpoint")).name)
@@ -134,7 +136,7 @@ def _make_latest(prefix: str) -> None:
         tf.io.gfile.rename(unfinished, path, overwrite=True)
 
 
-def _written(prefix: str) -> float:
+def _time_of(prefix: str) -> float:
     """Returns when a checkpoint was written, in seconds since 1970; 0 if it has no index."""
     path = f"{prefix}.index"
     return tf.io.gfile.stat(path).mtime_nsec / 1e9 if tf.io.gfile.exists(path) else 0.0
@@ -148,10 +150,10 @@ def remove_leftovers(folder: str | os.PathLike) -> None:
     writes checkpoints to the folder.
     """
     folder = os.fspath(folder)
-    known = checkpoints_of(folder)
+    prefixes = checkpoints_of(folder)
     # If the newest listed checkpoint is not here, the list may be another folder's: keep the files.
-    complete = all(tf.io.gfile.exists(f"{prefix}.index") for prefix in known[:1])
-    names = {os.path.basename(prefix) for prefix in known}
+    complete = all(tf.io.gfile.exists(f"{prefix}.index") for prefix in prefixes[:1])
+    names = {os.path.basename(prefix) for prefix in prefixes}
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
         path, file = os.path.join(folder, name), _FILE.fullmatch(name)
         if _LEFTOVER.fullmatch(name.rstrip("/")):
@@ -164,10 +166,10 @@ def refuse_damage(prefix: str) -> None:
     """Raises `UserError` if a checkpoint that is to be used is damaged."""
     wrong = damage(prefix)
     if wrong is not None:
-        raise damaged(prefix, wrong)
+        raise damage_error(prefix, wrong)
 
 
-def damaged(prefix: str, why: str | Exception) -> UserError:
+def damage_error(prefix: str, why: str | Exception) -> UserError:
     """Returns the error for a checkpoint that is damaged and was to be used."""
     return UserError(
         f"{prefix}: damaged ({' '.join(str(why).split())[:120]}); copy it again, or resume the "

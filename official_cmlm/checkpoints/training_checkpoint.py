@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_cmlm.checkpoints.encoder_directory import other_architecture
+from official_cmlm.checkpoints.encoder_directory import architecture_error
 from official_cmlm.checkpoints.formats.imported_encoder import Layers, Tensors
-from official_cmlm.checkpoints.integrity import VALUE, damaged
+from official_cmlm.checkpoints.integrity import VALUE, damage_error
 from official_cmlm.common.files import refuse_special
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
@@ -41,7 +41,7 @@ def read_checkpoint(
         keys = reader.get_variable_to_shape_map()
         projections = _read_projections(reader, keys)
     except (tf.errors.OpError, ValueError, IndexError) as error:
-        raise damaged(prefix, error) from None
+        raise damage_error(prefix, error) from None
     encoder = SentenceEncoderModel(config, random_weights=False)
     items, head = {"encoder": encoder}, None
     if any(key.startswith("language_model_head/") for key in keys):
@@ -50,9 +50,9 @@ def read_checkpoint(
         status = tf.train.Checkpoint(**items).read(prefix)
         status.assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError) as error:
-        raise other_architecture(prefix, " ".join(str(error).split())[:160]) from None
+        raise architecture_error(prefix, " ".join(str(error).split())[:160]) from None
     except (tf.errors.OpError, IndexError) as error:
-        raise damaged(prefix, error) from None
+        raise damage_error(prefix, error) from None
     if encoder.projection is not None:
         projections[None] = layers_of(encoder.projection)
     head_arrays = None if head is None else arrays_of(head_variables(head))

@@ -5,7 +5,6 @@ import functools
 import os
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -32,10 +31,10 @@ from official_cmlm.encoding.token_batches import (
     common_starts,
     cut_rows,
     in_threads,
-    joined,
+    join_rows,
     lengths_of,
     long_windows,
-    padded,
+    pad_rows,
 )
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 from official_cmlm.vectors.embeddings import Ranges, quantize, similarity, similarity_pairwise
@@ -128,7 +127,7 @@ class SentenceEncoder:
         self.similarity_fn_name = settings.similarity_fn_name
         self._id = dataclasses.replace(backend.embedding_id, weights=settings.weights)
         self.ranges = settings.ranges
-        # The arguments of `_opened` that make this encoder again.
+        # The arguments of `_open` that make this encoder again.
         self._loaded: dict[str, Any] | None = None
         self._other_ranges: tuple[Ranges, str] | None = None
         if self.ranges is not None and (why := self.ranges.origin.difference(self._id)):
@@ -189,12 +188,12 @@ class SentenceEncoder:
         if workload not in WORKLOADS:
             raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
-        asked = Computation(max_seq_length, precision, override, device, workload)
-        return cls._opened(backend, find_encoder(model, revision), asked)
+        computation = Computation(max_seq_length, precision, override, device, workload)
+        return cls._open(backend, find_encoder(model, revision), computation)
 
     @classmethod
-    def _opened(cls, backend: str, folder: Path, asked: Computation) -> "SentenceEncoder":
-        opened = open_folder(backend, folder, asked)
+    def _open(cls, backend: str, folder: Path, computation: Computation) -> "SentenceEncoder":
+        opened = open_folder(backend, folder, computation)
         encoder = cls(
             opened.backend,
             opened.vocabulary,
@@ -202,7 +201,8 @@ class SentenceEncoder:
             tokenizer=opened.tokenizer,
             settings=opened.settings,
         )
-        encoder._loaded = {"backend": opened.backend.name, "folder": folder, "asked": asked}
+        names = {"backend": opened.backend.name, "folder": folder}
+        encoder._loaded = names | {"computation": computation}
         return encoder
 
     def save_settings(self, folder: str | os.PathLike) -> None:
@@ -258,7 +258,7 @@ class SentenceEncoder:
         if role is not None:
             names = {"query": _QUERY, "document": _DOCUMENT}[role]
             prompt = self._of_role(names, {}).get("prompt")
-        return joined(self._reader(prompt_name, prompt).whole(_checked_list(sentences)))
+        return join_rows(self._reader(prompt_name, prompt).whole(_check_list(sentences)))
 
     def encode_rows(self, rows: TokenRows, batch_size: int = 64) -> np.ndarray:
         """Embeds rows of `token_rows`, each cut to `max_seq_length` with its special tokens.
@@ -267,7 +267,7 @@ class SentenceEncoder:
           float32 `[n, dimension]`, as `encode` without options, whose errors are raised too.
         """
         cut = cut_rows(rows, self.max_seq_length - 2)
-        return self._collected(self._computed([cut], batch_size), len(rows.row_splits) - 1)
+        return self._collect(self._compute([cut], batch_size), len(rows.row_splits) - 1)
 
     @property
     def dimension(self) -> int:
@@ -358,7 +358,7 @@ class SentenceEncoder:
             too long and `on_long` is `error`; if the prompt is unknown, or ranges are missing; if
             the backend has no embeddings of tokens, or torch is not installed.
         """
-        texts = _checked_sentences(sentences)
+        texts = _check_sentences(sentences)
         # A wrong argument is an error before any work.
         convert = _conversion(convert_to_numpy, convert_to_tensor)
         if device is not None and str(device) != self.device:
@@ -370,17 +370,17 @@ class SentenceEncoder:
         tokens = self._gives_tokens(output_value, bool(changed))
         finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         cut, windows = self._windows(texts, prompt_name, prompt, on_long)
-        computed = self._computed(windows, batch_size, tokens, pool)
-        computed = _progress(computed, bool(show_progress_bar), len(texts))
+        computed = self._compute(windows, batch_size, tokens, pool)
+        computed = _show_progress(computed, bool(show_progress_bar), len(texts))
         if tokens:
-            found: Any = [None] * len(texts)
-            for numbers, vectors in computed:
+            embeddings: Any = [None] * len(texts)
+            for _, numbers, vectors in computed:
                 for number, rows in zip(numbers, vectors):
-                    found[number] = convert(rows)
+                    embeddings[number] = convert(rows)
         else:
-            found = convert(finish(self._collected(computed, len(texts))))
+            embeddings = convert(finish(self._collect(computed, len(texts))))
         self._report(cut, on_long)
-        return found[0] if isinstance(sentences, str) else found
+        return embeddings[0] if isinstance(sentences, str) else embeddings
 
     def encode_iter(
         self,
@@ -415,8 +415,13 @@ class SentenceEncoder:
         if isinstance(sentences, str):
             raise TypeError("encode_iter takes an iterable of strings, got a single string")
         finish = self._finisher(normalize_embeddings, truncate_dim, precision)
-        cut, windows = self._windows(_each_checked(sentences), prompt_name, prompt, on_long)
-        return self._in_order(windows, batch_size, pool, finish, cut, on_long)
+        cut, windows = self._windows(_check_each(sentences), prompt_name, prompt, on_long)
+
+        def rows() -> Iterator[np.ndarray]:
+            yield from self._in_order(self._compute(windows, batch_size, pool=pool), finish)
+            self._report(cut, on_long)
+
+        return rows()
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Embeds queries of retrieval: `encode` with the prompt `query`, if there is one.
@@ -470,11 +475,11 @@ class SentenceEncoder:
           ValueError: for an overlap as long as a window.
           TypeError, UserError: as `encode`.
         """
-        several = _checked_sentences(texts)
+        several = _check_sentences(texts)
         # A wrong argument is an error before any work.
         finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         reader = self._reader(prompt_name, prompt)
-        rows = joined(reader.whole(several))
+        rows = join_rows(reader.whole(several))
         # Without texts, NumPy splits nothing into one part.
         ids = np.split(rows.values, rows.row_splits[1:-1])[: len(several)]
         ahead = [0] * len(several)
@@ -487,9 +492,9 @@ class SentenceEncoder:
                 f"got {overlap or 0}"
             )
         windows, owners = long_windows(ids, ahead, self.max_seq_length - 2, overlap)
-        computed = self._computed([windows], batch_size, owners=owners)
-        computed = _progress(computed, bool(show_progress_bar), len(owners))
-        vectors = self._collected(computed, len(owners))
+        computed = self._compute([windows], batch_size, owners=owners)
+        computed = _show_progress(computed, bool(show_progress_bar), len(owners))
+        vectors = self._collect(computed, len(owners))
         lengths = np.diff(windows.row_splits) - np.array(ahead, np.int64)[owners]
         weights = np.maximum(lengths, 1).astype(np.float64)
         sums = np.zeros([len(several), self.dimension], np.float64)
@@ -525,8 +530,8 @@ class SentenceEncoder:
           ValueError: for fewer than two texts.
         """
         options |= {"normalize_embeddings": normalize_embeddings, "truncate_dim": truncate_dim}
-        found = self.encode(sentences, **options)
-        self.ranges, self._other_ranges = Ranges.of(found, normalize_embeddings, self._id), None
+        vectors = self.encode(sentences, **options)
+        self.ranges, self._other_ranges = Ranges.of(vectors, normalize_embeddings, self._id), None
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -571,10 +576,12 @@ class SentenceEncoder:
         from official_cmlm.common.processor import usable_cores
 
         devices = list(target_devices or [None] * usable_cores())
-        asked, same = self._loaded["asked"], (None, self.device)
-        each = [asked if one in same else dataclasses.replace(asked, device=one) for one in devices]
-        loads = [self._loaded | {"asked": one} for one in each]
-        return Processes(len(devices), SentenceEncoder._opened, loads)
+        computation, loads = self._loaded["computation"], []
+        for device in devices:
+            own = device in (None, self.device)
+            there = computation if own else dataclasses.replace(computation, device=device)
+            loads.append(self._loaded | {"computation": there})
+        return Processes(len(devices), SentenceEncoder._open, loads)
 
     @staticmethod
     def stop_multi_process_pool(pool: Processes) -> None:
@@ -596,7 +603,7 @@ class SentenceEncoder:
         Returns:
           int64 `[n]`.
         """
-        windows = self._reader(prompt_name, prompt).whole(_checked_list(sentences))
+        windows = self._reader(prompt_name, prompt).whole(_check_list(sentences))
         return np.concatenate([np.zeros([0], np.int64), *map(lengths_of, windows)])
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
@@ -631,8 +638,8 @@ class SentenceEncoder:
 
     def _ids_and_mask(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns ids without a prompt, int32 `[n, longest]`, and a bool mask, false at padding."""
-        windows = self._reader(None, "").windows(_checked_list(texts))
-        ids, lengths = padded(joined(windows), self.vocabulary.special_ids)
+        windows = self._reader(None, "").windows(_check_list(texts))
+        ids, lengths = pad_rows(join_rows(windows), self.vocabulary.special_ids)
         return ids, np.arange(ids.shape[1]) < lengths[:, np.newaxis]
 
     def _reader(self, prompt_name: str | None, prompt: str | None) -> TextReader:
@@ -653,20 +660,27 @@ class SentenceEncoder:
             # All windows are read before anything is computed.
             windows = list(windows)
             _refuse(cut)
-        return cut, (one for one in windows if not _refuse(cut))
+        return cut, (rows for rows in windows if not _refuse(cut))
 
-    def _computed(
+    def _compute(
         self,
         windows: Iterable[TokenRows],
         batch_size: int,
         tokens: bool = False,
         pool: Processes | None = None,
         owners: np.ndarray | None = None,
-    ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Yields the places of a batch's rows among all rows, and vectors of texts or of tokens.
+    ) -> Iterator[tuple[range, np.ndarray, Any]]:
+        """Yields for each batch the numbers of its window's rows, those of its own, and vectors.
 
-        A window is read while the batches of the window before it are computed. `pool` computes in
-        place of the backend; `owners` has the number of each row's text, where rows are windows.
+        A window is read while the batches of the window before it are computed. Batches come in
+        order, those of a window one after the other.
+
+        Args:
+          windows: ids, which are numbered over all windows.
+          batch_size: see `encode`.
+          tokens: whether vectors are of tokens, in place of texts.
+          pool: computes in place of the backend.
+          owners: number of each row's text, where rows are parts of texts.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -680,57 +694,48 @@ class SentenceEncoder:
             start = 0
             for rows in windows:
                 lengths = lengths_of(rows)
+                window = range(start, start + len(lengths))
                 # Padding is computed too, so batches are made by the padded length.
                 sizes = np.maximum(lengths, backend.padded_length)
                 limits = (batch_size, backend.batch_tokens, backend.call_tokens)
                 for chosen in batches(sizes, *limits):
-                    yield start + chosen, rows, chosen
-                start += len(lengths)
+                    yield window, rows, chosen
+                start = window.stop
 
-        def run(places: np.ndarray, rows: TokenRows, chosen: np.ndarray) -> tuple[np.ndarray, Any]:
-            ids, lengths = padded(rows, special, chosen)
-            vectors = compute(ids, lengths)
+        def run(
+            window: range, rows: TokenRows, chosen: np.ndarray
+        ) -> tuple[range, np.ndarray, Any]:
+            ids, lengths = pad_rows(rows, special, chosen)
+            vectors, numbers = compute(ids, lengths), window.start + chosen
             if tokens:
-                return places, [row[:length] for row, length in zip(vectors, lengths)]
-            _check_finite(vectors, places if owners is None else owners[places])
-            return places, vectors
+                vectors = [row[:length] for row, length in zip(vectors, lengths)]
+            else:
+                _check_finite(vectors, numbers if owners is None else owners[numbers])
+            return window, numbers, vectors
 
         return in_threads(run, jobs(), pool.workers if pool else backend.concurrent)
 
-    def _collected(self, computed: Iterable[tuple[np.ndarray, Any]], count: int) -> np.ndarray:
-        embeddings = self._rows(count)
-        for places, vectors in computed:
-            embeddings[places] = vectors
+    def _collect(self, computed: Iterable[tuple[range, np.ndarray, Any]], count: int) -> np.ndarray:
+        embeddings = self._zeros(count)
+        for _, numbers, vectors in computed:
+            embeddings[numbers] = vectors
         return embeddings
 
     def _in_order(
         self,
-        windows: Iterable[TokenRows],
-        batch_size: int,
-        pool: Processes | None,
+        computed: Iterator[tuple[range, np.ndarray, Any]],
         finish: Callable[[np.ndarray], np.ndarray],
-        cut: CutTexts,
-        on_long: str,
     ) -> Iterator[np.ndarray]:
         """Yields the rows of each window once all of them are computed."""
-        sizes: deque[int] = deque()
-
-        def counted() -> Iterator[TokenRows]:
-            for rows in windows:
-                sizes.append(len(rows.row_splits) - 1)
-                yield rows
-
-        start, done, kept = 0, 0, None
-        with closing(self._computed(counted(), batch_size, pool=pool)) as computed:
-            for places, vectors in computed:
-                # Batches arrive in order, so windows are completed in order.
-                kept = self._rows(sizes[0]) if kept is None else kept
-                kept[places - start] = vectors
-                done += len(places)
-                if done == sizes[0]:
-                    yield from finish(kept)
-                    start, done, kept = start + sizes.popleft(), 0, None
-        self._report(cut, on_long)
+        embeddings, missing = None, 0
+        with closing(computed):
+            for window, numbers, vectors in computed:
+                if not missing:
+                    embeddings, missing = self._zeros(len(window)), len(window)
+                embeddings[numbers - window.start] = vectors
+                missing -= len(numbers)
+                if not missing:
+                    yield from finish(embeddings)
 
     def _report(self, cut: CutTexts, on_long: str) -> None:
         if on_long == "cut" and cut.texts:
@@ -745,8 +750,10 @@ class SentenceEncoder:
         if output_value == "sentence_embedding":
             return False
         if output_value != "token_embeddings":
-            known = "sentence_embedding, token_embeddings"
-            raise ValueError(f"output_value must be one of {known}; got {output_value!r}")
+            raise ValueError(
+                "output_value must be one of sentence_embedding, token_embeddings; got "
+                f"{output_value!r}"
+            )
         if changed:
             raise ValueError(
                 "normalize_embeddings, truncate_dim and precision are for sentence_embedding"
@@ -758,7 +765,7 @@ class SentenceEncoder:
             )
         return True
 
-    def _rows(self, count: int) -> np.ndarray:
+    def _zeros(self, count: int) -> np.ndarray:
         return np.zeros([count, self.dimension], np.float32)
 
     def _finisher(
@@ -767,7 +774,7 @@ class SentenceEncoder:
         """Returns `_finish` with these options; wrong options are errors now, not at its call."""
         options = {"normalize": normalize, "truncate_dim": truncate_dim, "precision": precision}
         finish = functools.partial(self._finish, **options)
-        finish(self._rows(0))
+        finish(self._zeros(0))
         return finish
 
     def _finish(
@@ -851,18 +858,18 @@ def _conversion(convert_to_numpy: bool, convert_to_tensor: bool) -> Callable[[np
     return torch.from_numpy
 
 
-def _checked_sentences(sentences: str | Iterable[str]) -> list[str]:
+def _check_sentences(sentences: str | Iterable[str]) -> list[str]:
     """Lists a single string, or the strings of any iterable; raises `TypeError` for other items."""
-    return list(_each_checked([sentences] if isinstance(sentences, str) else sentences))
+    return list(_check_each([sentences] if isinstance(sentences, str) else sentences))
 
 
-def _checked_list(sentences: Iterable[str]) -> list[str]:
+def _check_list(sentences: Iterable[str]) -> list[str]:
     if isinstance(sentences, str):
         raise TypeError("expected a list of strings, got a single string; pass [text]")
-    return _checked_sentences(sentences)
+    return _check_sentences(sentences)
 
 
-def _each_checked(sentences: Iterable[str]) -> Iterator[str]:
+def _check_each(sentences: Iterable[str]) -> Iterator[str]:
     if isinstance(sentences, bytes):
         raise TypeError(f"encode takes strings, got bytes: {sentences!r:.60}")
     for index, sentence in enumerate(sentences):
@@ -882,10 +889,10 @@ def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
         )
 
 
-def _progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
-    """Passes on (indices, vectors) of batches and draws the number of finished sentences."""
+def _show_progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
+    """Passes on the results of `_compute` and draws the number of finished sentences."""
     with progress.bar(total, "sentence", "encode") if show else nullcontext() as bar:
-        for chosen, vectors in results:
-            yield chosen, vectors
+        for result in results:
+            yield result
             if bar is not None:
-                bar.update(len(chosen))
+                bar.update(len(result[1]))

@@ -81,15 +81,15 @@ class TextReader:
         # Each character has at least one byte, so this many characters are enough.
         most = self.vocabulary.most_bytes(self.max_seq_length)
         # One character more shows whether a text is longer.
-        kept = None if most is None else most + 1
-        for window in _windows_of((self.prompt + text)[:kept] for text in texts):
+        longest = None if most is None else most + 1
+        for window in _windows_of((self.prompt + text)[:longest] for text in texts):
             rows = self.tokenizer.tokenize([text[:most] for text in window] if most else window)
             if cut is not None:
                 cut.count(rows, window, most)
             yield cut_rows(rows, self.max_seq_length - 2)
 
 
-def joined(windows: Iterable[TokenRows]) -> TokenRows:
+def join_rows(windows: Iterable[TokenRows]) -> TokenRows:
     """Returns the rows of all windows one after the other."""
     values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]
     for rows in windows:
@@ -103,7 +103,7 @@ def lengths_of(rows: TokenRows) -> np.ndarray:
     return np.diff(rows.row_splits) + 2
 
 
-def padded(
+def pad_rows(
     rows: TokenRows, special_ids: dict[str, int], chosen: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Builds a batch of rows, by default of all; see `backends.Backend.embed`.

@@ -113,19 +113,19 @@ class _FastBytePair(Tokenizer):
 
         if not self._changes:
             return None
-        found = [_HEAD.match(text) for text in texts]
-        heads = [match.group() if match else text for match, text in zip(found, texts)]
-        known = self._heads
-        new = list(dict.fromkeys(head for head in heads if head not in known))
+        matches = [_HEAD.match(text) for text in texts]
+        heads = [match.group() if match else text for match, text in zip(matches, texts)]
+        remembered = self._heads
+        new = list(dict.fromkeys(head for head in heads if head not in remembered))
         rows = self._encode([*new, *(f" {head}" for head in new)])
         changed = {
             head: _without_common_end(alone, after)
             for head, alone, after in zip(new, rows, rows[len(new) :])
         }
-        rows = [changed.get(head) or known[head] for head in heads]
-        if len(known) > _REMEMBERED_HEADS:
-            known.clear()
-        known.update(each for each in changed.items() if len(each[0]) <= _LONGEST_REMEMBERED)
+        rows = [changed.get(head) or remembered[head] for head in heads]
+        if len(remembered) > _REMEMBERED_HEADS:
+            remembered.clear()
+        remembered.update(item for item in changed.items() if len(item[0]) <= _LONGEST_REMEMBERED)
         replaced = np.fromiter((count for count, _ in rows), np.int64, len(rows))
         return AfterSpace(replaced, token_rows([ids for _, ids in rows]))
 
@@ -138,8 +138,8 @@ class _FastBytePair(Tokenizer):
 def _without_common_end(before: list[int], now: list[int]) -> tuple[int, list[int]]:
     """Returns how many first ids of `before` differ from `now`, and the ids that replace them."""
     same = 0
-    for one, other in zip(reversed(before), reversed(now)):
-        if one != other:
+    for old, new in zip(reversed(before), reversed(now)):
+        if old != new:
             break
         same += 1
     return len(before) - same, now[: len(now) - same]

@@ -104,18 +104,18 @@ class GraphBytePair(tf.Module):
             active = tf.concat([[0], tf.cumsum(tf.cast(~same, tf.int32))], axis=0)
             first = tf.gather(tf.math.segment_min(ranks, active), active)
             finished = first == none
-            found = (ranks == first) & ~finished
+            lowest = (ranks == first) & ~finished
             # `aaa` holds the pair `aa` twice, overlapping; of such a run, the first, third, fifth …
             # pair is merged.
-            begins = found & ~tf.concat([[False], found[:-1]], axis=0)
+            begins = lowest & ~tf.concat([[False], lowest[:-1]], axis=0)
             run = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)
             starts = tf.concat([tf.boolean_mask(places, begins), [0]], axis=0)
-            taken = found & ((places - tf.gather(starts, run)) % 2 == 0)
+            taken = lowest & ((places - tf.gather(starts, run)) % 2 == 0)
             merged = tf.where(taken, tf.gather(merged_ids, ranks), ids)
-            kept = ~(finished | tf.concat([[False], taken[:-1]], axis=0))
+            is_left = ~(finished | tf.concat([[False], taken[:-1]], axis=0))
             done = done.write(number, tf.boolean_mask(ids, finished))
             done_parts = done_parts.write(number, tf.boolean_mask(parts, finished))
-            ids, parts = tf.boolean_mask(merged, kept), tf.boolean_mask(parts, kept)
+            ids, parts = tf.boolean_mask(merged, is_left), tf.boolean_mask(parts, is_left)
             return number + 1, ids, parts, done, done_parts
 
         def array() -> tf.TensorArray:

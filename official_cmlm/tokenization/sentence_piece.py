@@ -80,10 +80,10 @@ class SentencePieceVocabulary(Vocabulary):
 
     def save(self, folder: str | os.PathLike) -> list[str]:
         with atomic_write(Path(folder) / MODEL_NAME) as file:
-            file.write(self.serialized())
+            file.write(self.serialize())
         return [MODEL_NAME]
 
-    def serialized(self) -> bytes:
+    def serialize(self) -> bytes:
         """Returns the content of the vocabulary's SentencePiece model file."""
         model, special = format_.new_model(), self.special_ids
         controls = set(self.controls)
@@ -103,7 +103,7 @@ class SentencePieceVocabulary(Vocabulary):
         model.normalizer_spec.escape_whitespaces = True
         return model.SerializeToString(deterministic=True)
 
-    def padded(self, entries: int) -> "SentencePieceVocabulary":
+    def pad(self, entries: int) -> "SentencePieceVocabulary":
         """Adds unused entries at the end, until there are `entries`, an embedding table's rows."""
         more = range(len(self), entries)
         return dataclasses.replace(
@@ -114,7 +114,7 @@ class SentencePieceVocabulary(Vocabulary):
         )
 
     def without_padding(self) -> "SentencePieceVocabulary":
-        """Removes the entries that `padded` has added."""
+        """Removes the entries that `pad` has added."""
         used = len(self)
         while self.tokens[used - 1] == _UNUSED.format(used - 1):
             used -= 1
@@ -133,7 +133,7 @@ class SentencePieceVocabulary(Vocabulary):
         """Builds tensorflow-text's fast SentencePiece, which needs no assets in a SavedModel."""
         from official_cmlm.tokenization.sentence_piece_graph import GraphSentencePiece
 
-        return GraphSentencePiece(self.serialized())
+        return GraphSentencePiece(self.serialize())
 
 
 def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
@@ -209,10 +209,10 @@ def sentence_piece_vocabulary(
     """
     tokens = tuple(token for token, _ in entries)
     check_unicode(where, tokens)
-    known = set(tokens)
-    if len(known) < len(tokens):
+    unique = set(tokens)
+    if len(unique) < len(tokens):
         raise UserError(f"{where}: an entry stands there twice; {_ADVICE}")
-    missing = [token for token in _SPECIAL_TOKENS.values() if token not in known]
+    missing = [token for token in _SPECIAL_TOKENS.values() if token not in unique]
     if missing:
         raise UserError(
             f"{where}: {len(tokens)} entries but no {' '.join(missing)}; take the tokenizer of an "
@@ -252,13 +252,13 @@ class RustSentencePiece(Tokenizer):
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
         valid = [text.decode("utf-8") for text in utf8(texts)]
         if self._composes:
-            valid = [_SEVERAL_MARKS.sub(_composed, text) for text in valid]
+            valid = [_SEVERAL_MARKS.sub(_compose, text) for text in valid]
         encoded = self._tokenizer.encode_batch_fast(valid, add_special_tokens=False)
         return token_rows([encoding.ids for encoding in encoded])
 
 
-def _composed(found: re.Match[str]) -> str:
-    return unicodedata.normalize("NFC", found[0])
+def _compose(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFC", match[0])
 
 
 def bare_sentence_piece(vocabulary: SentencePieceVocabulary, entries: Sequence[str]) -> Any:

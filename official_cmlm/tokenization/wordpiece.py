@@ -189,9 +189,9 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
     if not isinstance(saved.get("lower_case", True), bool):
         raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
     # `in` a tuple compares; a dict would hash the value from the file, which may be a list.
-    for key, known in (("normalization", NORMALIZATIONS), ("markers", tuple(MARKERS))):
-        if saved.get(key, known[0]) not in known:
-            raise UserError(f"{path}: {key} must be one of {', '.join(known)}, got {saved[key]!r}")
+    for key, values in (("normalization", NORMALIZATIONS), ("markers", tuple(MARKERS))):
+        if saved.get(key, values[0]) not in values:
+            raise UserError(f"{path}: {key} must be one of {', '.join(values)}, got {saved[key]!r}")
     longest = saved.get("max_bytes_per_word", 1000)
     if type(longest) is not int or longest < 1:
         raise UserError(f"{path}: max_bytes_per_word must be a positive integer, got {longest!r}")
@@ -201,8 +201,8 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
 def check_wordpiece(path: Path, tokens: tuple[str, ...], markers: str = "bert") -> None:
     """Raises `UserError` if a special token is missing, or an entry is empty or not unique."""
     check_unicode(path, tokens)
-    known = set(tokens)
-    missing = [token for token in MARKERS[markers].values() if token not in known]
+    entries = set(tokens)
+    missing = [token for token in MARKERS[markers].values() if token not in entries]
     if missing:
         raise UserError(
             f"{path}: {len(tokens)} entries but no {' '.join(missing)}; add a line for each"

@@ -218,12 +218,12 @@ def _steps(ranges: Ranges, width: int) -> np.ndarray:
 
 def _distances(a: np.ndarray, b: np.ndarray, order: int) -> np.ndarray:
     """Returns the negated distances in the norm of an order, float32 `[n, m]`."""
-    found = np.empty([len(a), len(b)], np.float32)
+    distances = np.empty([len(a), len(b)], np.float32)
     for row, vector in enumerate(a):
         for start in range(0, len(b), _BLOCK):
             part = vector - b[start : start + _BLOCK]
-            found[row, start : start + _BLOCK] = -np.linalg.norm(part, order, axis=-1)
-    return found
+            distances[row, start : start + _BLOCK] = -np.linalg.norm(part, order, axis=-1)
+    return distances
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
@@ -269,10 +269,10 @@ def _comparable(a: np.ndarray, b: np.ndarray, name: str) -> tuple[np.ndarray, np
     if name not in SIMILARITIES:
         raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}; got {name!r}")
     a, b = np.asarray(a), np.asarray(b)
-    for each in (a, b):
-        if each.ndim != 2 or not np.issubdtype(each.dtype, np.floating):
+    for rows in (a, b):
+        if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
             raise ValueError(
-                f"similarity takes float arrays [n, dim], got {each.dtype} {list(each.shape)}"
+                f"similarity takes float arrays [n, dim], got {rows.dtype} {list(rows.shape)}"
             )
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"similarity takes rows of one width, got {a.shape[1]} and {b.shape[1]}")

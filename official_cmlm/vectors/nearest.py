@@ -69,8 +69,8 @@ def nearest(
             similarity -= penalties
         if exclude is not None:
             mine = exclude[rows]
-            known = np.flatnonzero(mine >= 0)
-            similarity[known, mine[known]] = -np.inf
+            excluded = np.flatnonzero(mine >= 0)
+            similarity[excluded, mine[excluded]] = -np.inf
         indices[rows] = top(similarity, k)
         values[rows] = np.take_along_axis(similarity, indices[rows], axis=1)
     return indices, values

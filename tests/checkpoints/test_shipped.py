@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.checkpoints.find_encoder import SHIPPED, shipped
+from official_cmlm.checkpoints.find_encoder import SHIPPED, list_shipped
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import spearman
@@ -18,7 +18,7 @@ SAME = [
 
 def test_they_are_small():
     """A package that everybody installs holds 20 MB of weights at most."""
-    assert shipped() == ["mini-en", "static-en"]
+    assert list_shipped() == ["mini-en", "static-en"]
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file()) <= 20e6
 
 

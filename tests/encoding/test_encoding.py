@@ -424,7 +424,7 @@ def test_settings_that_are_none_are_refused(folder, values, says):
 def test_exports_take_only_ranges_of_their_vector(pooling, weights, kept):
     ranges = Ranges.of(np.eye(3), origin=EmbeddingId("mean", "pooled", "a"))
     settings = EncodingSettings({"query": "q"}, ranges=ranges, weights=weights)
-    found = settings.exported(pooling, "pooled")
+    found = settings.for_export(pooling, "pooled")
     assert found.prompts == {"query": "q"} and (found.ranges is not None) == kept
     if kept:
         assert found.ranges.origin == EmbeddingId("mean", "pooled")

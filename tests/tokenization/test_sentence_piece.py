@@ -96,7 +96,7 @@ def test_ids_without_tensorflow(vocabulary, news):
     texts += [unicodedata.normalize("NFD", text) for text in news[:500]]
     # Letters with a mark that Unicode composes, and one that it does not.
     uncomposed = "cafe\u0301 e\u0301\u0302 \u0301x"
-    for entries in (vocabulary, vocabulary.padded(len(vocabulary) + 7)):
+    for entries in (vocabulary, vocabulary.pad(len(vocabulary) + 7)):
         ours = RustSentencePiece(entries).tokenize(texts).to_list()
         unequal = different(texts, ours, ids_of(vocabulary, texts))
         assert len(set(unequal) - {uncomposed}) <= len(texts) // 1000, unequal
@@ -133,7 +133,7 @@ def test_no_text_becomes_a_special_token(vocabulary):
 
 def test_it_survives_its_files(vocabulary, tmp_path):
     """Its own, and those of a Hugging Face folder; unused entries too."""
-    padded = vocabulary.padded(len(vocabulary) + 5)
+    padded = vocabulary.pad(len(vocabulary) + 5)
     assert padded.save(tmp_path) == ["sentencepiece.model"]
     loaded = load_vocabulary(tmp_path)
     assert (loaded.hash, loaded.tokens, loaded.controls) == (
@@ -235,7 +235,7 @@ def test_written_rules_are_applied_by_the_library():
 
 def test_vocabulary_of_albert_is_refused(vocabulary, tmp_path):
     """Earlier versions stored the steps of its tokenizer in a field of the model."""
-    model = parse_model(vocabulary.serialized())
+    model = parse_model(vocabulary.serialize())
     model.normalizer_spec.steps = "quotes accents lower_case"
     (tmp_path / "sentencepiece.model").write_bytes(model.SerializeToString())
     with pytest.raises(UserError, match="ALBERT's normalisation, which cannot be represented"):

@@ -101,7 +101,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
         described = EncoderDirectory.open(folder / "assets")
         config, length = described.config, described.max_seq_length
         encoding = EncodingSettings.of_values(described.values, folder)
-        weights = _named_weights(prefix, exported=True)
+        weights = _name_weights(prefix, exported=True)
         if not weights:
             raise UserError(
                 f"{path}: holds no encoder, as a module `preprocess`; name the `encoder` beside it"
@@ -109,7 +109,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
         if dim := described.values.get("dim"):
             notes.append(f"the module gives the first {dim} components, this encoder gives all")
     else:
-        weights = _named_weights(prefix)
+        weights = _name_weights(prefix)
         config = _config(folder, prefix, weights)
         length = config.max_seq_length
         if not options.pooling:
@@ -246,7 +246,7 @@ def _told_lower_case(prefix: str) -> bool | None:
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
 
 
-def _named_weights(prefix: str, exported: bool = False) -> Tensors:
+def _name_weights(prefix: str, exported: bool = False) -> Tensors:
     """Reads each weight with a name of an encoder or a head: this project's name -> array.
 
     With `exported`, the checkpoint is in a TF-Hub module of this project, which names some weights

@@ -21,7 +21,7 @@ from official_cmlm.checkpoints.formats.huggingface_tensors import (
     encoder_names,
     from_huggingface,
     head_names,
-    ignored,
+    is_ignored,
     normal_name,
 )
 from official_cmlm.checkpoints.formats.huggingface_tokenizer import (
@@ -35,9 +35,9 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
 )
 from official_cmlm.checkpoints.formats.published_files import (
     ADVICE,
+    get_typed,
     read_json,
     read_tensors,
-    typed,
     weight_files,
 )
 from official_cmlm.common import files
@@ -123,7 +123,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     )
     if isinstance(vocabulary, SentencePieceVocabulary):
         # Multilingual MiniLM and E5 have 35 rows more than entries.
-        vocabulary = vocabulary.padded(config.vocab_size)
+        vocabulary = vocabulary.pad(config.vocab_size)
     check_vocabulary_size(str(transformer), vocabulary, config.vocab_size)
     if modules.lower_case and not getattr(vocabulary, "lower_case", False):
         raise UserError(
@@ -132,11 +132,13 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
         )
     architecture = ARCHITECTURES[model_type]
     of_head = set(head_names(config, model_type).values()) | set(architecture.tied)
-    known = set(encoder_names(config, model_type).values()) | of_head
+    expected = set(encoder_names(config, model_type).values()) | of_head
     if options.drop_head:
-        known -= of_head
-    tensors, others = read_tensors(weights, lambda name: normal_name(name, architecture) in known)
-    surplus = {normal_name(name, architecture) for name in others if not ignored(name)}
+        expected -= of_head
+    tensors, others = read_tensors(
+        weights, lambda name: normal_name(name, architecture) in expected
+    )
+    surplus = {normal_name(name, architecture) for name in others if not is_ignored(name)}
     if options.drop_surplus:
         surplus = set()
     if options.drop_head:
@@ -211,8 +213,8 @@ def read_modules(folder: Path) -> Modules:
         ) from None
     kinds = [kind for kind, _ in modules]
     places = {kind: folder / name for kind, name in modules}
-    known = ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
-    if not {"Transformer", "Pooling"} <= places.keys() or kinds != [k for k in known if k in kinds]:
+    order = ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
+    if not {"Transformer", "Pooling"} <= places.keys() or kinds != [k for k in order if k in kinds]:
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
             "Transformer, Pooling and optionally WordWeights before it, Dense and Normalize can"
@@ -226,7 +228,7 @@ def read_modules(folder: Path) -> Modules:
     transformer = places["Transformer"]
     settings_path = transformer / "sentence_bert_config.json"
     settings = read_json(settings_path)
-    length = typed(settings_path, settings, "max_seq_length", int)
+    length = get_typed(settings_path, settings, "max_seq_length", int)
     if length is not None and length < 3:
         raise UserError(f"{settings_path}: max_seq_length must be at least 3, got {length}")
     return Modules(
@@ -236,7 +238,7 @@ def read_modules(folder: Path) -> Modules:
         dense=_dense(places["Dense"]) if "Dense" in places else None,
         normalize="Normalize" in places,
         max_seq_length=length,
-        lower_case=typed(settings_path, settings, "do_lower_case", bool, False),
+        lower_case=get_typed(settings_path, settings, "do_lower_case", bool, False),
         encoding=encoding,
     )
 
@@ -264,7 +266,7 @@ def _dense(folder: Path) -> Dense:
         if values.get(key) not in (None, only):
             raise UserError(f"{path}: {key} {values[key]!r}: only {only!r} can be represented")
     tensors, others = read_tensors(weight_files(folder), lambda name: name.startswith("linear."))
-    shape = [typed(path, values, key, int) for key in ("out_features", "in_features")]
+    shape = [get_typed(path, values, key, int) for key in ("out_features", "in_features")]
     weight = tensors.get("linear.weight")
     bias = tensors.get("linear.bias", np.zeros(shape[:1], np.float32))
     if others or weight is None or list(weight.shape) != shape or list(bias.shape) != shape[:1]:
@@ -278,15 +280,15 @@ def _dense(folder: Path) -> Dense:
 def _word_weights(folder: Path) -> np.ndarray:
     path = folder / "config.json"
     values = read_json(path, required=True)
-    words = typed(path, values, "vocab", list, [])
-    weights = typed(path, values, "word_weights", dict, {})
+    words = get_typed(path, values, "vocab", list, [])
+    weights = get_typed(path, values, "word_weights", dict, {})
     other = values.get("unknown_word_weight", 1)
-    found = [weights.get(word, weights.get(str(word).lower(), other)) for word in words]
-    if not found or not all(type(each) in (int, float) and 0 < each < np.inf for each in found):
+    numbers = [weights.get(word, weights.get(str(word).lower(), other)) for word in words]
+    if not numbers or not all(type(n) in (int, float) and 0 < n < np.inf for n in numbers):
         raise UserError(
             f"{path}: vocab and word_weights must give each entry a weight above 0; fetch it again"
         )
-    return np.array(found, np.float32)
+    return np.array(numbers, np.float32)
 
 
 def _pooling(path: Path) -> str:

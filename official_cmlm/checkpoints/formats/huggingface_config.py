@@ -4,7 +4,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.formats.published_files import typed
+from official_cmlm.checkpoints.formats.published_files import get_typed
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.tokenization import Vocabulary
@@ -124,7 +124,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
         if field == "hidden_activation":
             fields[field] = values.get(key, fields[field])
             continue
-        fields[field] = typed(path, values, key, hints[field], fields.get(field))
+        fields[field] = get_typed(path, values, key, hints[field], fields.get(field))
         if fields[field] is None:
             raise UserError(f"{path}: {key} must be a number, got None; fetch it again")
     activation = fields["hidden_activation"]

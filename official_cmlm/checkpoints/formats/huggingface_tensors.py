@@ -136,7 +136,7 @@ def normal_name(name: str, architecture: Architecture) -> str:
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
-def ignored(name: str) -> bool:
+def is_ignored(name: str) -> bool:
     """Returns whether neither the encoder nor its head needs a tensor."""
     return bool(_IGNORED.search(name))
 
@@ -205,8 +205,8 @@ def from_huggingface(
     heads = head_names(config, model_type)
     has_head = any(theirs in tensors for theirs in heads.values())
     expected = {*names.values(), *(heads.values() if has_head else ())}
-    found = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
-    _check_same_names(where, expected, found)
+    present = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
+    _check_same_names(where, expected, present)
     encoder = {
         name: _take(where, tensors, theirs, name, shapes[name]) for name, theirs in names.items()
     }
@@ -230,9 +230,9 @@ def from_huggingface(
     return encoder, head
 
 
-def _check_same_names(where: str, expected: set[str], found: set[str]) -> None:
+def _check_same_names(where: str, expected: set[str], present: set[str]) -> None:
     """Raises `UserError` that lists missing and surplus tensors."""
-    missing, surplus = sorted(expected - found), sorted(found - expected)
+    missing, surplus = sorted(expected - present), sorted(present - expected)
     if missing:
         raise UserError(
             f"{where}: {len(missing)} tensor(s) missing: {list_names(missing, 8)}; the checkpoint "

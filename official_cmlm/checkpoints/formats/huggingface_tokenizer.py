@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.formats.published_files import read_json, typed
+from official_cmlm.checkpoints.formats.published_files import get_typed, read_json
 from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import (
     BytePairVocabulary,
@@ -46,7 +46,7 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     whole = folder / "tokenizer.json"
     if whole.exists():
         values = read_json(whole)
-        kind = typed(whole, values, "model", dict, {}).get("type")
+        kind = get_typed(whole, values, "model", dict, {}).get("type")
         if kind == "WordPiece":
             return _wordpiece(whole, values, lower_case, _markers(settings))
         if kind == "BPE":
@@ -68,14 +68,14 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     if (folder / "merges.txt").exists():
         vocabulary = load_vocabulary(folder / "merges.txt")
         _refuse_added(folder, read_json(folder / "added_tokens.json"), set(vocabulary.tokens))
-        prefix = typed(settings_path, settings, "add_prefix_space", bool, False)
+        prefix = get_typed(settings_path, settings, "add_prefix_space", bool, False)
         return BytePairVocabulary(vocabulary.tokens, vocabulary.merges, prefix)
     if not (folder / "vocab.txt").exists():
         raise UserError(f"{folder}: no tokenizer.json, vocab.txt or merges.txt; fetch one of them")
     tokens = load_vocabulary(folder / "vocab.txt", lower_case=True).tokens
     _refuse_added(folder, read_json(folder / "added_tokens.json"), set(tokens))
     if lower_case is None:
-        lower_case = typed(settings_path, settings, "do_lower_case", bool)
+        lower_case = get_typed(settings_path, settings, "do_lower_case", bool)
     if lower_case is None:
         lower_case = guess_lower_case(tokens)
     _check_normalizer(
@@ -118,9 +118,9 @@ def _wordpiece(
     ids = _ids(path, model.get("vocab"))
     tokens = tuple(sorted(ids, key=ids.get))
     check_wordpiece(path, tokens, markers)
-    _refuse_added(path, _added(path, values), ids.keys())
-    normalizer = typed(path, values, "normalizer", dict, {})
-    longest = typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
+    _refuse_added(path, _list_added(path, values), ids.keys())
+    normalizer = get_typed(path, values, "normalizer", dict, {})
+    longest = get_typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
     longest *= BYTES_PER_CHARACTER
     if normalizer.get("type") == "Sequence":
         # This project's exports have a sequence if their normalisation is tensorflow-text's.
@@ -130,10 +130,10 @@ def _wordpiece(
                 return vocabulary
     _only(path, "normalizer.type", normalizer.get("type"), "BertNormalizer")
     _only(path, "normalizer.clean_text", normalizer.get("clean_text", True), True)
-    splitter = typed(path, values, "pre_tokenizer", dict, {}).get("type")
+    splitter = get_typed(path, values, "pre_tokenizer", dict, {}).get("type")
     _only(path, "pre_tokenizer.type", splitter, "BertPreTokenizer")
     if lower_case is None:
-        lower_case = typed(path, normalizer, "lowercase", bool, False)
+        lower_case = get_typed(path, normalizer, "lowercase", bool, False)
     _check_normalizer(
         path, lower_case, normalizer.get("strip_accents"), normalizer.get("handle_chinese_chars")
     )
@@ -145,23 +145,23 @@ def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         _only(path, f"model.{key}", model.get(key) or None, None)
     _only(path, "normalizer", values.get("normalizer"), None)
-    splitter = typed(path, values, "pre_tokenizer", dict, {})
+    splitter = get_typed(path, values, "pre_tokenizer", dict, {})
     _only(path, "pre_tokenizer.type", splitter.get("type"), "ByteLevel")
     _only(path, "pre_tokenizer.use_regex", splitter.get("use_regex", True), True)
     ids = _ids(path, model.get("vocab"))
-    _refuse_added(path, _added(path, values), ids.keys())
+    _refuse_added(path, _list_added(path, values), ids.keys())
     merges = [
         " ".join(map(str, merge)) if isinstance(merge, list) else str(merge)
-        for merge in typed(path, model, "merges", list, [])
+        for merge in get_typed(path, model, "merges", list, [])
     ]
-    prefix = typed(path, splitter, "add_prefix_space", bool, False)
+    prefix = get_typed(path, splitter, "add_prefix_space", bool, False)
     return byte_pair_vocabulary(path, ids, merges, prefix)
 
 
 def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     """Reads a Unigram `tokenizer.json`, which transformers has made of a SentencePiece model."""
     model = values["model"]
-    entries = typed(path, model, "vocab", list, [])
+    entries = get_typed(path, model, "vocab", list, [])
     if not all(
         isinstance(entry, list)
         and len(entry) == 2
@@ -171,19 +171,19 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     ):
         raise UserError(f"{path}: model.vocab must be a list of [entry, score]; fetch it again")
     _only(path, "model.byte_fallback", model.get("byte_fallback") or False, False)
-    known = [entry for entry, _ in entries]
-    _refuse_added(path, _added(path, values), set(known))
+    tokens = [entry for entry, _ in entries]
+    _refuse_added(path, _list_added(path, values), set(tokens))
     added = {token["content"]: token for token in values.get("added_tokens") or []}
     split = sorted(content for content, token in added.items() if not token.get("special"))
     _refuse_added(path, split, ())
-    charsmap = _normalization(path, typed(path, values, "normalizer", dict))
-    splits = _splits_at_white_space(path, typed(path, values, "pre_tokenizer", dict, {}))
+    charsmap = _normalization(path, get_typed(path, values, "normalizer", dict))
+    splits = _splits_at_white_space(path, get_typed(path, values, "pre_tokenizer", dict, {}))
     if splits and not charsmap:
         charsmap = rules_for_white_space()
-    unmatched = {*added, *(entry for entry in known if entry.endswith("NOTUSED"))}
+    unmatched = {*added, *(entry for entry in tokens if entry.endswith("NOTUSED"))}
     vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap)
     _only(path, "model.unk_id", model.get("unk_id"), vocabulary.special_ids["unknown"])
-    processor = typed(path, values, "post_processor", dict, {})
+    processor = get_typed(path, values, "post_processor", dict, {})
     _check_surroundings(path, processor, vocabulary)
     return vocabulary
 
@@ -192,7 +192,7 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> bytes:
     """Returns SentencePiece's compiled rules; raises `UserError` for steps beside them."""
     steps = [] if normalizer is None else [normalizer]
     if normalizer is not None and normalizer.get("type") == "Sequence":
-        steps = typed(path, normalizer, "normalizers", list, [])
+        steps = get_typed(path, normalizer, "normalizers", list, [])
     # SentencePiece itself removes spaces at the ends and repeated spaces, so these steps are
     # redundant.
     steps = [
@@ -211,7 +211,7 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> bytes:
     if steps and steps[-1].get("type") == "Precompiled":
         try:
             charsmap = base64.b64decode(
-                typed(path, steps.pop(), "precompiled_charsmap", str, ""), validate=True
+                get_typed(path, steps.pop(), "precompiled_charsmap", str, ""), validate=True
             )
         except (binascii.Error, ValueError):
             raise UserError(f"{path}: precompiled_charsmap is damaged; fetch it again") from None
@@ -227,7 +227,7 @@ def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
     """
     steps = [splitter]
     if splitter.get("type") == "Sequence":
-        steps = typed(path, splitter, "pretokenizers", list, [])
+        steps = get_typed(path, splitter, "pretokenizers", list, [])
     kinds = [step.get("type") for step in steps]
     if kinds != ["WhitespaceSplit", "Metaspace"]:
         _only(path, "pre_tokenizer.type", kinds, ["Metaspace"])
@@ -259,10 +259,10 @@ def _check_surroundings(
     parts = (("SpecialToken", cls), ("Sequence", "A"), ("SpecialToken", sep))
     single = [{part: {"id": name, "type_id": 0}} for part, name in parts]
     _only(path, "post_processor.single", processor.get("single"), single)
-    tokens = typed(path, processor, "special_tokens", dict, {})
+    tokens = get_typed(path, processor, "special_tokens", dict, {})
     for role, token in (("cls", cls), ("sep", sep)):
-        found = typed(path, tokens, token, dict, {}).get("ids")
-        _only(path, f"post_processor.special_tokens.{token}.ids", found, [ids[role]])
+        listed = get_typed(path, tokens, token, dict, {}).get("ids")
+        _only(path, f"post_processor.special_tokens.{token}.ids", listed, [ids[role]])
 
 
 def _ids(path: Path, vocab: Any) -> dict[str, int]:
@@ -275,8 +275,8 @@ def _ids(path: Path, vocab: Any) -> dict[str, int]:
     return vocab
 
 
-def _added(path: Path, values: dict[str, Any]) -> list[str]:
-    tokens = typed(path, values, "added_tokens", list, [])
+def _list_added(path: Path, values: dict[str, Any]) -> list[str]:
+    tokens = get_typed(path, values, "added_tokens", list, [])
     if not all(isinstance(t, dict) and isinstance(t.get("content"), str) for t in tokens):
         raise UserError(
             f"{path}: added_tokens must be objects with a text as content; fetch it again"
@@ -284,8 +284,8 @@ def _added(path: Path, values: dict[str, Any]) -> list[str]:
     return [token["content"] for token in tokens]
 
 
-def _refuse_added(path: Path, added: Iterable[str], known: Collection[str]) -> None:
-    unknown = [token for token in added if token not in known]
+def _refuse_added(path: Path, added: Iterable[str], entries: Collection[str]) -> None:
+    unknown = [token for token in added if token not in entries]
     if unknown:
         raise UserError(
             f"{path}: {len(unknown)} token(s) were added to the vocabulary ({unknown[0]!r}, …); "

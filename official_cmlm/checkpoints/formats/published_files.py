@@ -33,7 +33,7 @@ def read_json(path: Path, required: bool = False) -> dict[str, Any]:
     return files.read_object(path, ADVICE)
 
 
-def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
+def get_typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
     """Returns `values[key]` after a check of its type; `default` if it is absent or null.
 
     Args:
@@ -106,14 +106,14 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
 
 def read_tensors(
     paths: dict[Path, list[str] | None],
-    wanted: Callable[[str], bool],
+    is_read: Callable[[str], bool],
     codes: Collection[str] = (),
 ) -> tuple[dict[str, np.ndarray], set[str]]:
     """Reads the wanted tensors.
 
     Args:
       paths: see `weight_files`.
-      wanted: whether to read a tensor, by its name.
+      is_read: whether to read a tensor, by its name.
       codes: names of the tensors that are int8.
 
     Returns:
@@ -139,7 +139,7 @@ def read_tensors(
                         f"{path}: lacks {lacking[0]}, which {INDEX} expects in it; fetch both again"
                     )
                 for name in sorted(names):
-                    if not wanted(name):
+                    if not is_read(name):
                         others.add(name)
                         continue
                     dtype = file.get_slice(name).get_dtype()
@@ -150,7 +150,7 @@ def read_tensors(
                         )
                     tensors[name] = file.get_tensor(name).astype(np.float32)
         except SafetensorError as error:
-            raise _damaged(path, error) from None
+            raise _damage_error(path, error) from None
     return tensors, others
 
 
@@ -163,8 +163,8 @@ def read_metadata(path: Path) -> dict[str, str]:
         with safe_open(path, framework="np") as file:
             return file.metadata() or {}
     except SafetensorError as error:
-        raise _damaged(path, error) from None
+        raise _damage_error(path, error) from None
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
+def _damage_error(path: Path, error: Exception) -> UserError:
     return UserError(f"{path}: damaged or no safetensors file ({error}); fetch it again")

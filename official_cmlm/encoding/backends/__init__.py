@@ -1,7 +1,7 @@
 """Backends, which compute the vectors of a padded batch of token ids for `SentenceEncoder`.
 
-A backend is a module of this package with a function `open_folder(folder, asked)`, and a line in
-`BACKENDS`. A backend is imported only when a caller names it, so that the packages of other
+A backend is a module of this package with a function `open_folder(folder, computation)`, and a line
+in `BACKENDS`. A backend is imported only when a caller names it, so that the packages of other
 backends need not be installed.
 """
 
@@ -110,7 +110,7 @@ class Opened:
     tokenizer: "Tokenizer | None" = None
 
 
-def open_folder(name: str, folder: Path, asked: Computation) -> Opened:
+def open_folder(name: str, folder: Path, computation: Computation) -> Opened:
     """Opens an encoder directory, or a public encoder's folder, by the backend of that name.
 
     Raises:
@@ -120,4 +120,4 @@ def open_folder(name: str, folder: Path, asked: Computation) -> Opened:
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")
     if name == "tensorflow":
         check_extra("train", "tensorflow")
-    return importlib.import_module(BACKENDS[name]).open_folder(folder, asked)
+    return importlib.import_module(BACKENDS[name]).open_folder(folder, computation)

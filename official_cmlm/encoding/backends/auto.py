@@ -29,7 +29,7 @@ _PRECISIONS = {"onnx": ("float32", "int8"), "tensorflow": ("float32", "bfloat16"
 _PACKAGES = {"onnx": "onnxruntime", "tensorflow": "tensorflow"}
 
 
-def open_folder(folder: Path, asked: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> Opened:
     """Opens a folder by the fastest backend that has the precision; see `backends.open_folder`.
 
     For the workload `queries`, ONNX Runtime is taken without a measurement, as the import of
@@ -42,29 +42,33 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
       UserError: if no installed backend can open the folder with this precision.
       ValueError: if no backend has this precision.
     """
-    names = [name for name, known in _PRECISIONS.items() if asked.precision in known]
+    names = [
+        name for name, precisions in _PRECISIONS.items() if computation.precision in precisions
+    ]
     if not names:
-        raise ValueError(f"precision must be float32, bfloat16 or int8; got {asked.precision!r}")
+        raise ValueError(
+            f"precision must be float32, bfloat16 or int8; got {computation.precision!r}"
+        )
     if onnx_backend.has_graphs(folder):
-        return onnx_backend.open_folder(folder, asked)
+        return onnx_backend.open_folder(folder, computation)
     if len(names) == 1 or not is_installed("tensorflow"):
-        return open_by_name(names[0], folder, asked)
-    if asked.workload == "queries" and "onnx" in names:
-        return next(iter(_all_opened(names, folder, asked, first=True).values()))
+        return open_by_name(names[0], folder, computation)
+    if computation.workload == "queries" and "onnx" in names:
+        return next(iter(_open_all(names, folder, computation, first=True).values()))
     path = cache_folder() / "fastest.json"
-    known: dict[str, Any] = {}
+    measured: dict[str, Any] = {}
     # An unreadable file counts as an empty one, so that it is written again.
     with contextlib.suppress(OSError, UserError):
-        known = read_object(path)
-    key = _key(encoder_directory_of(folder).config, asked.precision, names)
-    if known.get(key) in names:
-        return open_by_name(known[key], folder, asked)
-    opened = _all_opened(names, folder, asked)
-    rates = {name: tokens_per_second(each.backend) for name, each in opened.items()}
+        measured = read_object(path)
+    key = _key(encoder_directory_of(folder).config, computation.precision, names)
+    if measured.get(key) in names:
+        return open_by_name(measured[key], folder, computation)
+    opened = _open_all(names, folder, computation)
+    rates = {name: tokens_per_second(candidate.backend) for name, candidate in opened.items()}
     fastest = max(rates, key=rates.get)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, known | {key: fastest})
+        write_json(path, measured | {key: fastest})
     return opened[fastest]
 
 
@@ -86,12 +90,12 @@ def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
     started = time.perf_counter()
     with ThreadPoolExecutor(backend.concurrent) as pool:
         streams = [pool.submit(stream) for _ in range(backend.concurrent)]
-        batches = sum(each.result() for each in streams)
+        batches = sum(stream.result() for stream in streams)
     return batches * rows * length / (time.perf_counter() - started)
 
 
-def _all_opened(
-    names: list[str], folder: Path, asked: Computation, first: bool = False
+def _open_all(
+    names: list[str], folder: Path, computation: Computation, first: bool = False
 ) -> dict[str, Opened]:
     """Opens a folder by all backends that can open it, or with `first` by the first of them.
 
@@ -102,7 +106,7 @@ def _all_opened(
         if first and opened:
             break
         try:
-            opened[name] = open_by_name(name, folder, asked)
+            opened[name] = open_by_name(name, folder, computation)
         except UserError as error:
             refused = error
     if not opened:

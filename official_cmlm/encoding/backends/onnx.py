@@ -99,7 +99,7 @@ def fastest_int8() -> str:
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
 
-def open_folder(folder: Path, asked: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> Opened:
     """Opens an encoder's folder; see `backends.open_folder`.
 
     A folder of `export.export_onnx` and a public folder of ONNX graphs are opened by their own
@@ -112,32 +112,35 @@ def open_folder(folder: Path, asked: Computation) -> Opened:
       UserError: if the folder is none of these, or has no such vector, precision or device.
       ValueError: for another precision.
     """
-    if asked.precision not in ("int8", *PRECISIONS):
+    if computation.precision not in ("int8", *PRECISIONS):
         raise ValueError(
-            f"precision must be float32 or int8 with the backend onnx; got {asked.precision!r}"
+            "precision must be float32 or int8 with the backend onnx; got "
+            f"{computation.precision!r}"
         )
-    if asked.precision == "int8":
-        asked = dataclasses.replace(asked, precision=fastest_int8())
+    if computation.precision == "int8":
+        computation = dataclasses.replace(computation, precision=fastest_int8())
     if has_graphs(folder) and is_exported(folder):
-        path = folder / SUBFOLDER / graph_name(asked.precision)
+        path = folder / SUBFOLDER / graph_name(computation.precision)
         if not path.exists():
-            raise UserError(f"{path}: not there; export it with --precisions={asked.precision}")
-        backend = OnnxBackend(path, path, asked.device)
-        _check_vector(folder, asked.override, backend.embedding_id)
+            raise UserError(
+                f"{path}: not there; export it with --precisions={computation.precision}"
+            )
+        backend = OnnxBackend(path, path, computation.device)
+        _check_vector(folder, computation.override, backend.embedding_id)
         vocabulary = _vocabulary(folder, backend.description)
         settings = read_published_settings(folder, backend.description.normalize)
     elif is_public(folder):
-        return open_public(folder, asked)
+        return open_public(folder, computation)
     else:
         directory = encoder_directory_of(folder)
         vocabulary, settings = directory.vocabulary, directory.settings
-        graph = _graph_of(directory, asked)
+        graph = _graph_of(directory, computation)
         where = directory.path if isinstance(graph, bytes) else graph
-        backend = OnnxBackend(graph, where, asked.device)
-        if asked.override.layer is not None:
+        backend = OnnxBackend(graph, where, computation.device)
+        if computation.override.layer is not None:
             # The directory's ranges are of the last layer's vectors, not of this layer's.
-            backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
-    length = asked.max_seq_length
+            backend.embedding_id = backend.embedding_id.of_layer(computation.override.layer)
+    length = computation.max_seq_length
     length = backend.description.max_seq_length if length is None else length
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
     return Opened(backend, vocabulary, length, settings, tokenizer)
@@ -167,11 +170,11 @@ def _head(path: Path) -> bytes:
 
 def _check_vector(folder: Path, override: VectorOverride, exported: EmbeddingId) -> None:
     for name in ("pooling", "sentence_vector"):
-        wanted, has = getattr(override, name), getattr(exported, name)
-        if wanted not in (None, has):
+        chosen, has = getattr(override, name), getattr(exported, name)
+        if chosen not in (None, has):
             raise UserError(
-                f"{folder}: was exported with {name} {has}, not {wanted}; export it again with "
-                f"--{name}={wanted}, or load the encoder directory"
+                f"{folder}: was exported with {name} {has}, not {chosen}; export it again with "
+                f"--{name}={chosen}, or load the encoder directory"
             )
 
 
@@ -201,15 +204,15 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
         ) from None
 
 
-def _graph_of(directory: EncoderDirectory, asked: Computation) -> Path | bytes:
+def _graph_of(directory: EncoderDirectory, computation: Computation) -> Path | bytes:
     """Returns the path of the directory's graph in the cache, after writing it if it is not there.
 
     If the cache cannot be written, the content of the graph is returned instead.
     """
-    precision, override = asked.precision, asked.override
+    precision, override = computation.precision, computation.override
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
-    padded_to = asked.max_seq_length if pooling and pooling.padded else None
+    padded_to = computation.max_seq_length if pooling and pooling.padded else None
     # A family is all graphs of the directory with the same vector and precision.
     vector = (str(override), padded_to)
     family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"

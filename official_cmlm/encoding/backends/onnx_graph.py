@@ -138,7 +138,7 @@ def graph_of(
         "ModelProto",
         ir_version=_IR_VERSION,
         producer_name="official_cmlm",
-        graph=graph.finished(
+        graph=graph.build(
             {name: ["batch", "seq"] for name in names},
             # Programs that take outputs by their position, such as FastEmbed, take the first one.
             {
@@ -227,9 +227,9 @@ class _Graph:
             kernel_name = self.tensor(f"{name}/kernel", kernel)
             out = self.add("MatMul", values, kernel_name)
             return self.add("Add", out, bias_name) if bias_name else out
-        rounded, scale = self.rounded(name, kernel)
+        integers, scale = self.round(name, kernel)
         zero = self.ints(*[0] * kernel.shape[1], dtype=np.int8)
-        return self.contrib("DynamicQuantizeMatMul", values, rounded, scale, zero, bias_name)
+        return self.contrib("DynamicQuantizeMatMul", values, integers, scale, zero, bias_name)
 
     def product_by_row(self, values: str, name: str, kernel: np.ndarray, bias: np.ndarray) -> str:
         """Adds a `product` of activations whose rows differ much in size and are above -0.17.
@@ -245,7 +245,7 @@ class _Graph:
         out = self.product(self.add("Div", values, largest), name, kernel, None)
         return self.add("Add", self.add("Mul", out, largest), self.tensor(f"{name}/bias", bias))
 
-    def rounded(self, name: str, kernel: np.ndarray) -> tuple[str, str]:
+    def round(self, name: str, kernel: np.ndarray) -> tuple[str, str]:
         """Adds a kernel `[in, out]` as int8 and the scales of its columns, float32 `[out]`."""
         scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / self._largest
         integers = np.clip(np.rint(kernel / scale), -self._largest, self._largest)
@@ -254,7 +254,7 @@ class _Graph:
             self.tensor(f"{name}/kernel_scale", scale.astype(np.float32)),
         )
 
-    def finished(self, inputs: Mapping[str, list], outputs: Mapping[str, list]) -> Any:
+    def build(self, inputs: Mapping[str, list], outputs: Mapping[str, list]) -> Any:
         """Returns the graph, with inputs of int64 and outputs of float32 by name and shape."""
         return message(
             "GraphProto",
@@ -278,9 +278,9 @@ class _Encoder:
         """Adds the whole forward pass to the graph."""
         graph, config = self._graph, self._config
         ids, mask, types = IDS, MASK, TYPES if token_types else ""
-        given = graph.add("Shape", ids)
+        shape = graph.add("Shape", ids)
         if config.padded_length:
-            ids, mask, types = self._padded(ids, mask, types)
+            ids, mask, types = self._pad(ids, mask, types)
         mask = graph.add("Cast", mask, to=_INT32)
         hidden = self._embeddings(ids, types)
         bias = self._relative_bias(ids) if config.relative_position_buckets else ""
@@ -288,11 +288,11 @@ class _Encoder:
         for index in range(config.num_layers):
             hidden = self._layer(hidden, mask, bias, f"transformer/layer_{index}")
             layers.append(hidden)
-        ends = graph.add("Slice", given, graph.ints(1), graph.ints(2), graph.ints(0))
+        ends = graph.add("Slice", shape, graph.ints(1), graph.ints(2), graph.ints(0))
         graph.add("Slice", hidden, graph.ints(0), ends, graph.ints(1), output=TOKENS)
-        vector = self._pooled(layers, ids, mask)
+        vector = self._pool(layers, ids, mask)
         if projection:
-            vector = self._projected_mean(vector, projection)
+            vector = self._project_mean(vector, projection)
         if config.dense_size:
             vector = self._dense(vector, "dense")
             vector = graph.add("Tanh", vector) if config.dense_activation == "tanh" else vector
@@ -301,7 +301,7 @@ class _Encoder:
             vector = self._quotient(vector, norm)
         graph.add("Identity", vector, output=SENTENCE)
 
-    def _padded(self, ids: str, mask: str, types: str) -> tuple[str, str, str]:
+    def _pad(self, ids: str, mask: str, types: str) -> tuple[str, str, str]:
         """See `modeling.pooling.pad`."""
         graph, config = self._graph, self._config
         length = graph.add("Gather", graph.add("Shape", ids), graph.ints(1))
@@ -356,8 +356,8 @@ class _Encoder:
         batch, length = (
             graph.add("Gather", graph.add("Shape", ids), graph.scalar(n, np.int64)) for n in (0, 1)
         )
-        zero, one = graph.scalar(0, np.int64), graph.scalar(1, np.int64)
-        positions = graph.add("Range", zero, length, one)
+        zero, step = graph.scalar(0, np.int64), graph.scalar(1, np.int64)
+        positions = graph.add("Range", zero, length, step)
         queries = graph.add("Unsqueeze", positions, graph.ints(1))
         limits = [graph.scalar(limit, np.int64) for limit in (-farthest, farthest)]
         places = graph.add("Clip", graph.add("Sub", positions, queries), *limits)
@@ -423,7 +423,7 @@ class _Encoder:
     def _tensor(self, name: str) -> str:
         return self._graph.tensor(name, self._weights[name])
 
-    def _pooled(self, layers: list[str], ids: str, mask: str) -> str:
+    def _pool(self, layers: list[str], ids: str, mask: str) -> str:
         """See `modeling.pooling.sentence_vector`."""
         graph, pooling, hidden = self._graph, self._config.pooled_by, layers[-1]
         if pooling.averaged_with is not None:
@@ -464,7 +464,7 @@ class _Encoder:
         any_real = graph.add("ReduceMax", mask, graph.ints(1), keepdims=1)
         return graph.add("Max", mask, graph.add("Mul", inside, any_real))
 
-    def _projected_mean(self, vector: str, layers: list[tuple[np.ndarray, np.ndarray]]) -> str:
+    def _project_mean(self, vector: str, layers: list[tuple[np.ndarray, np.ndarray]]) -> str:
         """Adds the mean over CMLM's projections of `[batch, hidden]`; the first is the identity."""
         graph, count = self._graph, 1 + len(layers[0][0])
         # [N - 1, batch, hidden]; the products stay in float32, as each text has only one vector.

@@ -68,11 +68,11 @@ def node_of(
     kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: float | int | list
 ) -> Any:
     """Returns a `NodeProto` of an operator; attributes are sorted by name."""
-    found = message("NodeProto", op_type=kind, input=inputs, output=outputs)
+    node = message("NodeProto", op_type=kind, input=inputs, output=outputs)
     for name, value in sorted(attributes.items()):
         field, number = _ATTRIBUTES[type(value)]
-        found.attribute.add(name=name, type=number, **{field: value})
-    return found
+        node.attribute.add(name=name, type=number, **{field: value})
+    return node
 
 
 def tensor_of(name: str, array: np.ndarray) -> Any:

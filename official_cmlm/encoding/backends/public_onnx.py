@@ -69,17 +69,17 @@ class PublicOnnxBackend(GraphBackend):
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
         mask = mask_of(word_ids, lengths)
-        found = self._run(self._output, word_ids, mask).astype(np.float32, copy=False)
+        outputs = self._run(self._output, word_ids, mask).astype(np.float32, copy=False)
         if self._is_sentence:
-            return found
-        vectors = self._pooled(found, mask[:, :, np.newaxis])
+            return outputs
+        vectors = self._pool(outputs, mask[:, :, np.newaxis])
         dense = self._modules.dense
         if dense is not None:
             vectors = vectors @ dense.kernel + dense.bias
             vectors = np.tanh(vectors) if dense.activation == "tanh" else vectors
         return unit(vectors) if self._modules.normalize else vectors
 
-    def _pooled(self, outputs: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    def _pool(self, outputs: np.ndarray, mask: np.ndarray) -> np.ndarray:
         if self._pooling.first_token:
             return outputs[:, 0]
         if self._pooling.reduction == "max":
@@ -87,14 +87,16 @@ class PublicOnnxBackend(GraphBackend):
         return (outputs * mask).sum(axis=1) / mask.sum(axis=1)
 
 
-def open_public(folder: Path, asked: Computation) -> Opened:
-    """Opens a folder of another project; `asked.precision` is a key of `onnx_graph.PRECISIONS`.
+def open_public(folder: Path, computation: Computation) -> Opened:
+    """Opens a folder of another project.
+
+    `computation.precision` is a key of `onnx_graph.PRECISIONS`.
 
     Raises:
       UserError: if a graph of this precision is missing, or if a module, the tokenizer or the
         vector is not supported.
     """
-    precision, override = asked.precision, asked.override
+    precision, override = computation.precision, computation.override
     names = _FLOAT if precision == "float32" else (graph_name(precision), *_INT8)
     places = [place / name for name in names for place in (folder / SUBFOLDER, folder)]
     path = next((place for place in places if place.is_file()), None)
@@ -123,9 +125,11 @@ def open_public(folder: Path, asked: Computation) -> Opened:
         weights=digest([path]),
     )
     return Opened(
-        PublicOnnxBackend(path, modules, pooling, positions, asked.device),
+        PublicOnnxBackend(path, modules, pooling, positions, computation.device),
         vocabulary,
-        min(length, positions) if asked.max_seq_length is None else asked.max_seq_length,
+        min(length, positions)
+        if computation.max_seq_length is None
+        else computation.max_seq_length,
         settings,
         build_tokenizer(vocabulary, tensorflow=False),
     )

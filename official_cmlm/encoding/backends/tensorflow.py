@@ -97,16 +97,16 @@ class TensorFlowBackend:
         return self._model(inputs)["sequence_output"].numpy()
 
 
-def open_folder(folder: Path, asked: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> Opened:
     """Opens an encoder directory, or a public folder by import; see `backends.open_folder`."""
     directory = encoder_directory_of(folder)
-    with tf.device(_device(asked.device)):
-        model = load_encoder(directory, asked.override, asked.max_seq_length)
-        backend = TensorFlowBackend(model, asked.precision, constant=True)
-    if asked.override.layer is not None:
+    with tf.device(_device(computation.device)):
+        model = load_encoder(directory, computation.override, computation.max_seq_length)
+        backend = TensorFlowBackend(model, computation.precision, constant=True)
+    if computation.override.layer is not None:
         # The directory's ranges are of the last layer's vectors, not of this layer's.
-        backend.embedding_id = backend.embedding_id.of_layer(asked.override.layer)
-    length = directory.length(asked.max_seq_length)
+        backend.embedding_id = backend.embedding_id.of_layer(computation.override.layer)
+    length = directory.length(computation.max_seq_length)
     return Opened(backend, directory.vocabulary, length, directory.settings)
 
 
@@ -130,7 +130,7 @@ def _device(device: str | None) -> str | None:
         return None
     kind, _, number = device.lower().partition(":")
     name = f"{'GPU' if kind == 'cuda' else kind.upper()}:{number or 0}"
-    there = [each.name.rpartition("/device:")[2] for each in tf.config.list_logical_devices()]
+    there = [device.name.rpartition("/device:")[2] for device in tf.config.list_logical_devices()]
     if name not in there:
         raise UserError(
             f"device {device}: TensorFlow has {', '.join(there)} here; take one of them"
