@@ -148,30 +148,12 @@ def check_training(
     return name, encoder, task.vocabulary.hash
 
 
-def is_finished(folder: Path, trainer: Any) -> bool:
-    """Returns whether the folder holds an undamaged checkpoint of the last step.
-
-    Args:
-      folder: the model directory.
-      trainer: a `SentenceEncoderTrainerConfig`. With `train_epochs`, the training has counted the
-        steps and written them to the folder's `params.yaml`.
-    """
-    import tensorflow as tf
-
+def is_finished(folder: Path, length: str, result: dict[str, Any]) -> bool:
+    """Returns whether a stage was trained to this length, and its last checkpoint is undamaged."""
     from official_cmlm.checkpoints.integrity import checkpoints_of, damage
-    from official_cmlm.configs.yaml_loading import read_yaml
 
     newest = next(iter(checkpoints_of(folder)), None)
-    if newest is None or damage(newest) is not None:
-        return False
-    step = tf.train.load_checkpoint(newest).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
-    steps = trainer.train_steps
-    if trainer.train_epochs:
-        counted = registry.get_mapping(read_yaml(folder / "params.yaml"), "trainer")
-        if counted.get("train_epochs") != trainer.train_epochs:
-            return False
-        steps = counted["train_steps"]
-    return int(step) >= steps
+    return result["length"] == length and newest is not None and damage(newest) is None
 
 
 def describe_length(trainer: Any) -> str:
@@ -206,15 +188,20 @@ def run_stages(
     start = init_checkpoint
     with Runner(model_dir, "chain", call) as runner:
         for index, (stage, config) in enumerate(loaded, 1):
-            folder = model_dir / f"{index:02d}_{stage.name}"
+            folder, length = (
+                model_dir / f"{index:02d}_{stage.name}",
+                describe_length(config.trainer),
+            )
+            act = functools.partial(train, runner, stage, folder, start, import_modules)
+            is_whole = functools.partial(is_finished, folder, length)
+            title, about = f"[{index}/{len(loaded)}] {stage.name}", f"{stage.experiment}, {length}"
             with within(f"stage {stage.name}"):
                 runner.run_part(
                     folder.name,
-                    functools.partial(train, runner, stage, folder, start, import_modules),
-                    f"[{index}/{len(loaded)}] {stage.name}",
-                    f"{stage.experiment}, {describe_length(config.trainer)}",
+                    lambda act=act, length=length: act() or {"length": length},
+                    *(title, about),
                     output=folder,
-                    is_whole=functools.partial(is_finished, folder, config.trainer),
+                    is_whole=is_whole,
                 )
             start = str(folder)
     return Path(start)

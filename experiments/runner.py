@@ -71,7 +71,7 @@ class Runner(Job):
         key: Any = None,
         output: Path | None = None,
         resumes: bool = True,
-        is_whole: Callable[[], bool] = lambda: True,
+        is_whole: Callable[[dict[str, Any]], bool] = lambda result: True,
     ) -> dict[str, Any]:
         """Runs a part unless it is done, and returns its result.
 
@@ -84,7 +84,7 @@ class Runner(Job):
           output: file or folder that the part makes; None: the part keeps its output itself.
           resumes: whether a part that was stopped goes on from its output; otherwise that is
             removed first, as is the output of another key.
-          is_whole: whether the output of a part that is done is still whole.
+          is_whole: whether a part that is done with this result need not run again.
 
         Returns:
           The result, with its `wall_seconds`.
@@ -95,9 +95,10 @@ class Runner(Job):
         record, key = self.record(name), json.loads(json.dumps(key))
         is_there = output is not None and os.path.lexists(output)
         is_same = record is not None and record["key"] == key
-        if is_same and record["result"] and (output is None or is_there) and is_whole():
+        result = record["result"] if is_same and (output is None or is_there) else None
+        if result and is_whole(result):
             print(f"{title}: as before", flush=True)
-            return record["result"]
+            return result
         if is_there and record is None:
             raise UserError(
                 f"{output}: exists, and no part of this job has made it; move it away, or name "
@@ -139,24 +140,22 @@ class Stages:
           Stopped: if a training was stopped before its last step.
         """
         self._upstream.update("\0".join([str(program), *flag_arguments(flags)]).encode())
-        left = self.seconds[len(self.taken) :]
-        title = f"[{len(self.taken) + 1}/{len(self.seconds)}] {title}"
-        about = f"about {left[0]} s; {sum(left)} s to the end …"
+        number, left = len(self.taken) + 1, self.seconds[len(self.taken) :]
 
         def act() -> None:
             self._runner.start(program, **flags)
             if output is not None:
                 check_completed(output)
 
-        if output is None:
-            print(f"{title}: {about}", flush=True)
-            began = time.monotonic()
-            act()
-            self.taken.append(round(time.monotonic() - began, 1))
-            return
-        name = "-".join(output.relative_to(self._runner.folder).parts)
-        key = self._upstream.hexdigest()[:16]
-        result = self._runner.run_part(name, act, title, about, key=key, output=output)
+        result = self._runner.run_part(
+            "-".join(output.relative_to(self._runner.folder).parts) if output else f"{number:02d}",
+            act,
+            f"[{number}/{len(self.seconds)}] {title}",
+            f"about {left[0]} s; {sum(left)} s to the end …",
+            key=self._upstream.hexdigest()[:16],
+            output=output,
+            is_whole=lambda result: output is not None,
+        )
         self.taken.append(result["wall_seconds"])
 
     def depends_on(self, paths: Sequence[str]) -> None:

@@ -30,7 +30,8 @@ class Trial:
     Attributes:
       folder: its model directory.
       start: encoder directory that it starts from; None: random weights.
-      overrides: all overrides of the experiment, which `config` includes.
+      stage: the training, with all overrides.
+      config: the whole experiment.
       settings: see `Result`.
     """
 
@@ -38,14 +39,14 @@ class Trial:
     seed: int
     folder: Path
     start: Path | None
-    overrides: dict[str, Any]
+    stage: chains.Stage
     config: Any
     settings: Settings
 
     @property
     def name(self) -> str:
         """The name of its folder, its result, and the start of the names of its parts."""
-        return f"{self.arm.name}.{self.seed}"
+        return self.stage.name
 
 
 class StudyRunner(Runner):
@@ -184,9 +185,8 @@ class StudyRunner(Runner):
             with within(f"arm {arm.name}"):
                 trial = self._plan_trial(arm, seed, trials.get((arm.starts_from, seed)))
                 if arm.name not in checked:
-                    mode, before = self._mode if arm.train else "", checked.get(arm.starts_from)
-                    name = f"arm {arm.name}"
-                    checked[arm.name] = chains.check_training(trial.config, name, mode, before)
+                    name, mode, before = arm.name, trial.stage.mode, checked.get(arm.starts_from)
+                    checked[name] = chains.check_training(trial.config, f"arm {name}", mode, before)
             self._describe(trial)
             trials[arm.name, seed] = trial
         return list(trials.values())
@@ -207,12 +207,10 @@ class StudyRunner(Runner):
             "records": self._contents(settings["training"]["params_override"]),
             "start": start_content,
         }
-        folder = self.folder / "models" / f"{arm.name}.{seed}"
-        return Trial(arm, seed, folder, start, values, config, settings)
-
-    @property
-    def _mode(self) -> str:
-        return "train_and_eval" if self.study.scores.validation else "train"
+        name = f"{arm.name}.{seed}"
+        mode = "train_and_eval" if self.study.scores.validation else "train"
+        stage = chains.Stage(name, arm.experiment, mode if arm.train else "", (), values)
+        return Trial(arm, seed, self.folder / "models" / name, start, stage, config, settings)
 
     def _outside_start(self, arm: Arm) -> Path | None:
         """Returns the encoder directory that an arm starts from and no arm makes, if any."""
@@ -268,62 +266,49 @@ class StudyRunner(Runner):
             add_result(self.folder, trial.name, result)
 
     def _run(self, trial: Trial, title: str) -> Result:
-        training, scores = f"{trial.name}.training", f"{trial.name}.scores"
-        length = (
-            chains.describe_length(trial.config.trainer)
-            if trial.arm.train
-            else "scored as it starts"
-        )
+        scores, is_trained = f"{trial.name}.scores", trial.arm.train
+        training, scoring = trial.settings["training"], trial.settings["scoring"]
+        length = chains.describe_length(trial.config.trainer) if is_trained else "as it starts"
 
         def train() -> dict[str, Any]:
             # Scores of earlier weights would be wrong.
-            self.begin(scores, trial.settings["scoring"])
-            return self._train(trial) if trial.arm.train else write_untrained(trial)
+            self.begin(scores, scoring)
+            return self._train(trial) if is_trained else write_untrained(trial)
 
-        trained = self.run_part(
-            training,
-            train,
-            title,
-            f"{trial.arm.experiment}, {length}",
-            key=trial.settings["training"],
-        )
-        scored = self.run_part(
-            scores,
-            lambda: self._score(trial, trained["validation"]),
-            f"{title}, scores",
-            ", ".join(self.study.scores.suites) or VALIDATION,
-            key=trial.settings["scoring"],
-        )
-        seconds = round(trained.pop("wall_seconds") + scored.pop("wall_seconds"), 1)
-        fields = {name: value for name, value in trained.items() if name != "validation"}
-        result = Result(settings=trial.settings, wall_seconds=seconds, **fields, **scored)
-        shown = [
+        about = f"{trial.arm.experiment}, {length}"
+        trained = self.run_part(f"{trial.name}.training", train, title, about, key=training)
+        validation, wall_seconds = trained.pop("validation"), trained.pop("wall_seconds")
+
+        def score() -> dict[str, Any]:
+            return self._score(trial, validation)
+
+        about = ", ".join(self.study.scores.suites) or VALIDATION
+        scored = self.run_part(scores, score, f"{title}, scores", about, key=scoring)
+        scored["wall_seconds"] = round(wall_seconds + scored["wall_seconds"], 1)
+        result = Result(settings=trial.settings, **trained, **scored)
+        texts = [
             f"{column.label} {column.text(value)}"
             for column in self.study.scores.columns
             if (value := column.value(result.scores)) is not None
         ]
-        print(f"{title}: {', '.join(shown)}; {duration(result.wall_seconds)}", flush=True)
+        print(f"{title}: {', '.join(texts)}; {duration(result.wall_seconds)}", flush=True)
         return result
 
     def _train(self, trial: Trial) -> dict[str, Any]:
         """Trains an arm; returns fields of its result and its `validation`."""
-        summary, is_validated = trial.folder / SUMMARY_NAME, self.study.scores.validation
+        summary = trial.folder / SUMMARY_NAME
         if summary.is_file():
             # The next run writes its own summary; this one stays.
             number = len(list(trial.folder.glob("train_summary.*.json")))
             summary.rename(summary.with_suffix(f".{number}.json"))
-        stage = chains.Stage(trial.name, trial.arm.experiment, self._mode, (), trial.overrides)
-        chains.train(self, stage, trial.folder, trial.start and str(trial.start))
+        chains.train(self, trial.stage, trial.folder, trial.start and str(trial.start))
         last = read_object(summary)
         # Only the training knows how many steps its epochs have.
         steps = last["train_steps"]
-        return {
-            "devices": last["devices"],
-            "versions": last["versions"],
-            "steps": steps,
-            **total_counts(trial.folder, steps),
-            "validation": evaluated_steps(trial.folder)[steps] if is_validated else {},
-        }
+        fields = {"devices": last["devices"], "versions": last["versions"], "steps": steps}
+        is_validated = self.study.scores.validation
+        validation = evaluated_steps(trial.folder)[steps] if is_validated else {}
+        return {**fields, **total_counts(trial.folder, steps), "validation": validation}
 
     def _score(self, trial: Trial, validation: dict[str, float]) -> dict[str, Any]:
         """Scores an arm with `experiments.evaluate`; returns fields of its result."""

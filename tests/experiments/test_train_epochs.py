@@ -1,10 +1,10 @@
 """`trainer.train_epochs`: the steps of whole passes over the records."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from official.core import train_utils
 
 from experiments import chains, registry
 from official_cmlm.common.errors import UserError
@@ -118,22 +118,15 @@ def test_a_training_counts_with_its_own_replicas(folder, tmp_path, monkeypatch):
     assert _count_steps(config) == 6
 
 
-def test_a_chain_knows_the_steps_of_a_finished_stage(folder, tmp_path):
-    """The training has counted them; other epochs are another length."""
-    batches = "task.train_data.global_batch_size=4"
-    config = _load(folder, batches, "trainer.train_epochs=2")
-    counted = with_counted_steps(config, SentenceEncoderTask(config.task), num_replicas=2)
-    train_utils.serialize_config(counted, str(tmp_path))
-    step = tf.Variable(counted.trainer.train_steps - 1, dtype=tf.int64)
-    checkpoint = tf.train.Checkpoint(global_step=step)
-    checkpoint.save(str(tmp_path / "ckpt"))
-    assert not chains.is_finished(tmp_path, config.trainer)
-    step.assign_add(1)
-    checkpoint.save(str(tmp_path / "ckpt"))
-    assert chains.is_finished(tmp_path, config.trainer)
-    assert chains.describe_length(config.trainer) == "2 epochs"
-    other = _load(folder, batches, "trainer.train_epochs=1").trainer
-    assert not chains.is_finished(tmp_path, other)
+def test_a_chain_trains_a_stage_again_for_another_length_or_damage(folder, tmp_path):
+    config = _load(folder, "trainer.train_epochs=2")
+    length = chains.describe_length(config.trainer)
+    assert length == "2 epochs" and not chains.is_finished(tmp_path, length, {"length": length})
+    path = tf.train.Checkpoint(step=tf.Variable(1)).save(str(tmp_path / "ckpt"))
+    assert chains.is_finished(tmp_path, length, {"length": length})
+    assert not chains.is_finished(tmp_path, length, {"length": "1 epoch"})
+    Path(f"{path}.data-00000-of-00001").write_bytes(b"")
+    assert not chains.is_finished(tmp_path, length, {"length": length})
 
 
 def test_overrides_of_a_chain_are_checked_without_its_start(folder):

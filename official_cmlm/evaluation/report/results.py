@@ -1,15 +1,20 @@
 """Reads `results.json` of other encoders, for reports that compare."""
 
-import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_object
-from official_cmlm.common.validation import read_dataclass
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
-from official_cmlm.evaluation.scores import Missing, Score
+
+# Field that reports read -> its type.
+_RESULTS = {"encoder": dict, "data_dir": str, "started": str, "seconds": float, "suites": dict}
+_ENCODER = {"name": str, "path": str, "kind": str, "fingerprint": str, "dimension": object}
+_SUITE = {"scores": list, "figures": dict, "notes": list, "failures": list, "options": dict}
+_SUITE |= {"protocol": str, "seconds": float, "seeds": list}
+_SCORE = {"task": str, "metric": str, "value": float, "count": int}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -18,63 +23,30 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises:
       UserError: if it is missing or has another format.
     """
-    advice, where = "name a results.json of experiments.evaluate", f"{path}: not a results.json"
+    advice = "name a results.json of experiments.evaluate"
     results = read_object(path, advice)
     try:
-        facts = _pick(_Results, results) | {"encoder": _pick(_Encoder, results["encoder"])}
-        scores = {
-            name: {**_pick(_Suite, suite), "scores": [_pick(Score, one) for one in suite["scores"]]}
-            for name, suite in results["suites"].items()
-        }
-    except (AttributeError, LookupError, TypeError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{where} ({str(reason)[:80]}); {advice}") from None
-    read_dataclass(_Results, facts, where)
-    for name, suite in scores.items():
-        read_dataclass(_Suite, suite, f"{where}: suites.{name}")
+        _check(results, _RESULTS, "top level")
+        _check(results["encoder"], _ENCODER, "encoder")
+        for name, suite in results["suites"].items():
+            _check(suite, _SUITE, name)
+            for score in suite["scores"]:
+                _check(score, _SCORE, f"a score of {name}")
+    except ValueError as error:
+        raise UserError(f"{path}: not a results.json ({error!s:.80}); {advice}") from None
     return results | {"folder": str(path.parent)}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Encoder:
-    """The fields of an encoder that reports read."""
-
-    name: str
-    path: str
-    kind: str
-    fingerprint: str
-    dimension: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Suite:
-    """The fields of a suite that reports read."""
-
-    scores: list[Score]
-    notes: list[str]
-    failures: list[str]
-    options: dict[str, Any]
-    protocol: str
-    seconds: float
-    seeds: list[int]
-    missing: list[Missing] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Results:
-    """The fields of a `results.json` that reports read."""
-
-    encoder: _Encoder
-    data_dir: str
-    started: str
-    seconds: float
-
-
-def _pick(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a dataclass's fields; other versions may have written more."""
-    return {
-        field.name: values[field.name] for field in dataclasses.fields(kind) if field.name in values
-    }
+def _check(values: Any, kinds: dict[str, type], where: str) -> None:
+    """Raises `ValueError` unless all fields are there, of their types and finite."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: not a mapping")
+    for name, kind in kinds.items():
+        value = values.get(name)
+        if name not in values or not isinstance(value, (float, int) if kind is float else kind):
+            raise ValueError(f"{where}: no {name}, or not of the right type")
+        if kind is float and not math.isfinite(value):
+            raise ValueError(f"{where}: {name} is not a number")
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
