@@ -7,12 +7,14 @@
         --nolower_case --vocab_size=501153 --output=vocab.txt
 """
 
+import dataclasses
 import functools
 import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from absl import flags
 
@@ -21,6 +23,7 @@ from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output, read_text
 from official_cmlm.common.hashing import Smallest, hash_text
+from official_cmlm.common.validation import at_least, between
 
 from . import common_flags
 from .counts import Counts
@@ -72,58 +75,44 @@ def save(
         metadata_file.write(f"{json.dumps(metadata)}\n".encode())
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The vocabulary that is learned.
+
+    Attributes:
+      output: vocabulary file to write, one entry a line.
+      overwrite: whether to replace a vocabulary that is there already.
+      vocab_size: entries wanted, the five special tokens included.
+      lower_case: whether to lower-case text and to strip its accents.
+      min_frequency: times that two pieces must occur side by side to become one.
+      smoothing: exponent S of the languages' shares p of all words, which become p^S / Σ p^S: 1, as
+        the data are, to 0, all alike; CMLM §4.4 takes 0.3. Name each file's language in --input, as
+        in de:books/*.txt, unless the documents name theirs. Below 1 the text is read twice.
+      max_bytes_per_word: longer words become [UNK], in bytes of UTF-8; written beside the
+        vocabulary. 100, which tensorflow_text takes by default, loses unspaced Thai, Lao and Khmer.
+      max_input_mb: text to learn from at most, in megabytes (10^6 bytes); of more text, paragraphs
+        spread evenly over all of it are taken, or with --smoothing chosen by a hash.
+      check: whether to read the vocabulary again and to print, of each language, the tokens per
+        word and the share of [UNK] in some of its text.
+    """
+
+    output: str
+    overwrite: bool = False
+    vocab_size: Annotated[int, between(6, 10_000_000)] = 30522
+    lower_case: bool = True
+    min_frequency: Annotated[int, between(1, 1_000_000_000)] = 2
+    smoothing: Annotated[float, between(0, 1)] = 1.0
+    max_bytes_per_word: Annotated[int, between(1, common_flags.MOST_WORD_BYTES)] = (
+        MAX_BYTES_PER_WORD
+    )
+    max_input_mb: Annotated[float, at_least(common_flags.LEAST_MB)] = 1000.0
+    check: bool = True
+
+
 def define_flags() -> None:
     """Defines the flags of the input and of the vocabulary."""
     common_flags.define_reading()
-    flags.adopt_module_key_flags(common_flags)
-    flags.DEFINE_string("output", None, "Vocabulary file to write, one entry a line. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a vocabulary that is there already.")
-    flags.DEFINE_integer(
-        "vocab_size",
-        30522,
-        "Entries wanted, the five special tokens included.",
-        lower_bound=6,
-        upper_bound=10_000_000,
-    )
-    flags.DEFINE_bool("lower_case", True, "Whether to lower-case text and to strip its accents.")
-    flags.DEFINE_integer(
-        "min_frequency",
-        2,
-        "Times that two pieces must occur side by side to become one.",
-        lower_bound=1,
-        upper_bound=1_000_000_000,
-    )
-    flags.DEFINE_float(
-        "smoothing",
-        1.0,
-        "Exponent S of the languages' shares p of all words, which become p^S / Σ p^S: 1, as the"
-        " data are, to 0, all alike; CMLM §4.4 takes 0.3. Name each file's language in --input, as"
-        " in de:books/*.txt, unless the documents name theirs. Below 1 the text is read twice.",
-        lower_bound=0,
-        upper_bound=1,
-    )
-    flags.DEFINE_integer(
-        "max_bytes_per_word",
-        MAX_BYTES_PER_WORD,
-        "Longer words become [UNK], in bytes of UTF-8; written beside the vocabulary. 100, which"
-        " tensorflow_text takes by default, loses unspaced Thai, Lao and Khmer.",
-        lower_bound=1,
-        upper_bound=common_flags.MOST_WORD_BYTES,
-    )
-    flags.DEFINE_float(
-        "max_input_mb",
-        1000.0,
-        "Text to learn from at most, in megabytes (10^6 bytes); of more text, paragraphs spread"
-        " evenly over all of it are taken, or with --smoothing chosen by a hash.",
-        lower_bound=common_flags.LEAST_MB,
-    )
-    flags.DEFINE_bool(
-        "check",
-        True,
-        "Whether to read the vocabulary again and to print, of each language, the tokens per word"
-        " and the share of [UNK] in some of its text.",
-    )
-    cli.required("output")
+    cli.define(Options)
 
 
 def check(output: Path, entries: list[str], samples: dict[str, list[str]]) -> None:

@@ -1,13 +1,12 @@
 """The flags that several binaries share, and the options made of them.
 
-A binary calls some of the `define_…` functions once, before `cli.run`, never while it is imported,
-and then `flags.adopt_module_key_flags(common_flags)`, without which `--help` shows the flags of its
-own module only.
+A binary calls some of the `define_…` functions once, before `cli.run`, never while it is imported.
 """
 
+import dataclasses
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from absl import flags
 
@@ -15,6 +14,7 @@ from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import is_file, is_remote
 from official_cmlm.common.languages import check_language_tag
+from official_cmlm.common.validation import Flag, OneOf, between
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .counts import Counts
@@ -22,8 +22,7 @@ from .output.documents import RecordOptions
 from .output.folder import check_place
 from .pipeline.plan import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
-from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES, ON_ERROR
-from .readers.pairs import PairInput, inputs_of
+from .readers.pairs import FORMATS, PairInput, inputs_of
 from .readers.tfds import PREFIX
 from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
@@ -34,91 +33,125 @@ from .stages.quality_classifier import LEVELS
 FLAGS = flags.FLAGS
 # One byte, for flags of megabytes and mebibytes.
 LEAST_MB = 1e-6
-# A line is in memory several times.
-MOST_LINE_MB = 2048
 # This is longer than any word; the tokenizer's buffers have this size too.
 MOST_WORD_BYTES = 1_000_000
+# Options of reading that hold for files of any kind.
+_FAULTS = ("max_line_bytes", "max_expanded_bytes", "on_error")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextInput:
+    """The text that is read.
+
+    Attributes:
+      input: text to read: files, directories (all files below them) or glob patterns, ** included,
+        separated by commas; plain, gzip or zstd; local, or of a remote file system such as gs://.
+        Each may have a language in front, as in de:books/*.txt, for the documents that do not name
+        their own. This or --tfds is required.
+      reader: form of the input: text; jsonl (one JSON object a line, with 'text' and optionally
+        'lang' and 'id'); wet or warc (crawl files; of HTML the main text); docstrings (of Python's
+        source files); tfds (--tfds alone); or auto, which goes by the extension, .jsonl, .json.gz,
+        .wet, .warc or .py, perhaps with .gz or .zst, and reads the rest as text.
+      tfds: data sets of TensorFlow Datasets to read, e.g. wikipedia/20230601.en. They must have
+        been prepared before: nothing is downloaded.
+    """
+
+    input: tuple[str, ...] = ()
+    reader: Annotated[str, OneOf(READER_NAMES)] = "auto"
+    tfds: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsInput:
+    """The pairs that are read.
+
+    Attributes:
+      input: files of pairs; see --format.
+      languages: language of each file; for a table also en-de, the first and the second text; for
+        moses always two.
+      format: lines: every two files belong together, line by line; moses: the same, and only the
+        part that both names begin with is given (corpus for corpus.en, corpus.de); tsv: each file
+        is a table of two texts and, if there is one, a label (entailment, neutral or
+        contradiction), without quotes; table: a .csv or .tsv with the names of its columns in
+        front, a .jsonl, .json or .parquet, and --columns; nli: tables with a first line that names
+        columns, or JSON lines, with sentence1, sentence2 and gold_label; triples: tables of an
+        anchor, its positive and, where there is one, a hard negative, or JSON lines with anchor,
+        positive and negative, as data_prep.mine_negatives writes them. Any may be gzip or zstd.
+      header: whether the first line of tsv or triples names columns.
+      columns: for --format=table the columns of both texts.
+      label_column: for --format=table the column of a label, if any.
+      negative_column: for --format=table the column of a hard negative, if any.
+    """
+
+    input: tuple[str, ...]
+    languages: tuple[str, ...] | None = None
+    format: Annotated[str, OneOf(FORMATS)] = "lines"
+    header: bool = False
+    columns: tuple[str, ...] = ()
+    label_column: str = ""
+    negative_column: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordsOutput:
+    """The folder of records, and the vocabulary that they are made with.
+
+    Attributes:
+      vocab_file: vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its
+        vocab.json, or a folder that holds one, e.g. an imported encoder.
+      output_dir: folder to write; it appears when complete.
+      overwrite: whether to replace existing records.
+      lower_case: whether the vocabulary is uncased. Default: as the .json beside the vocabulary
+        says; required without one.
+      max_bytes_per_word: longer words become [UNK], in bytes of UTF-8. Default: as the .json beside
+        the vocabulary says, else 1000.
+      exclude: evaluation files, such as those of STS, SentEval and Tatoeba: files, directories or
+        glob patterns, of text, tables or JSON. Their sentences are left out: a document is cut
+        there, a row of pairs goes whole. A file that cannot be read is an error, or with
+        --on_error=skip a warning.
+      shard_bytes: size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16
+        shards.
+    """
+
+    vocab_file: str
+    output_dir: str
+    overwrite: bool = False
+    lower_case: bool | None = None
+    max_bytes_per_word: Annotated[int, between(1, MOST_WORD_BYTES)] | None = None
+    exclude: tuple[str, ...] = ()
+    shard_bytes: Annotated[int, between(1, 10**12), Flag("shard_mb", 1_000_000)] = 16_000_000
 
 
 def define_reading() -> None:
     """Defines the flags of the input, and of how it is read."""
-    flags.DEFINE_list(
-        "input",
-        None,
-        "Text to read: files, directories (all files below them) or glob patterns, ** included,"
-        " separated by commas; plain, gzip or zstd; local, or of a remote file system such as"
-        " gs://. Each may have a language in front, as in de:books/*.txt, for the documents that do"
-        " not name their own. This or --tfds is required.",
-    )
-    flags.DEFINE_enum(
-        "reader",
-        "auto",
-        READER_NAMES,
-        "Form of the input: text; jsonl (one JSON object a line, with 'text' and optionally 'lang'"
-        " and 'id'); wet or warc (crawl files; of HTML the main text); docstrings (of Python's"
-        " source files); tfds (--tfds alone); or auto, which goes by the extension, .jsonl,"
-        " .json.gz, .wet, .warc or .py, perhaps with .gz or .zst, and reads the rest as text.",
-    )
-    flags.DEFINE_list(
-        "tfds",
-        [],
-        "Data sets of TensorFlow Datasets to read, e.g. wikipedia/20230601.en. They must have been"
-        " prepared before: nothing is downloaded.",
-    )
-    flags.DEFINE_string(
-        "tfds_data_dir", None, "Folder in which the data sets were prepared. Default: tfds's own."
-    )
-    flags.DEFINE_string("tfds_split", "train", "Split of the data sets to read.")
-    flags.DEFINE_string("text_feature", "text", "Feature of the data sets that holds the text.")
-    flags.DEFINE_enum(
-        "documents_by",
-        "blank_line",
-        DOCUMENTS_BY,
-        "Where a document of plain text ends: at a blank_line, at the end of the file, or of each"
-        " line, as in lists of words or single sentences, whose duplicates --deduplicate removes.",
-    )
-    flags.DEFINE_enum(
-        "lines",
-        "wrapped",
-        LINES,
-        "Meaning of a line of text: a part of a paragraph that ends at a blank line (wrapped), a"
-        " whole paragraph (paragraphs), or exactly one sentence (sentences).",
-    )
-    flags.DEFINE_string(
-        "language", "en", "Language code of the documents that do not name their own."
-    )
-    define_faults()
+    cli.define(TextInput)
+    cli.define(ReadOptions, skip=("max_document_bytes", "directory"))
 
 
-def define_pairs(formats: Sequence[str]) -> None:
-    """Defines the flags of the input of pairs, in some of its formats."""
-    flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
-    flags.DEFINE_list(
-        "languages",
-        None,
-        "Language of each file; for a table also en-de, the first and the second text; for moses"
-        " always two.",
-    )
-    flags.DEFINE_enum(
-        "format",
-        "lines",
-        formats,
-        "lines: every two files belong together, line by line; moses: the same, and only what both"
-        " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
-        " two texts and, if there is one, a label (entailment, neutral or contradiction), without"
-        " quotes; table: a .csv or .tsv with the names of its columns in front, a .jsonl, .json or"
-        " .parquet, and --columns; nli: tables with a first line that names columns, or JSON lines,"
-        " with sentence1, sentence2 and gold_label; triples: tables"
-        " of an anchor, its positive and, where there is one, a hard negative, or JSON lines with"
-        " anchor, positive and negative, as data_prep.mine_negatives writes them. Any may be gzip"
-        " or zstd.",
-    )
-    flags.DEFINE_bool("header", False, "Whether the first line of tsv or triples names columns.")
-    flags.DEFINE_list("columns", [], "For --format=table the columns of both texts.")
-    flags.DEFINE_string("negative_column", "", "For it the column of a hard negative, if any.")
+def define_pairs(skip: Sequence[str] = ()) -> None:
+    """Defines the flags of the input of pairs but `skip`, and those of its faults."""
+    cli.define(PairsInput, skip=skip)
+    cli.define(ReadOptions, skip=other_fields(ReadOptions, _FAULTS))
 
 
-def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]:
+def define_records() -> None:
+    """Defines the flags of documents records."""
+    cli.define(RecordsOutput)
+    cli.define(RecordOptions, skip=("one_sentence_a_line", "max_characters"))
+
+
+def define_pairs_records() -> None:
+    """Defines the flags of pairs records."""
+    cli.define(RecordsOutput)
+    cli.define(RecordOptions, skip=other_fields(RecordOptions, ("keep_text",)))
+
+
+def other_fields(kind: type, names: Sequence[str]) -> list[str]:
+    """Returns the fields of a dataclass but these, for `cli.define`."""
+    return [field.name for field in dataclasses.fields(kind) if field.name not in names]
+
+
+def pair_inputs(languages: list[str]) -> list[PairInput]:
     """Returns the inputs that the flags of `define_pairs` name.
 
     Raises:
@@ -129,118 +162,18 @@ def pair_inputs(languages: list[str], label_column: str = "") -> list[PairInput]
             f"--columns={','.join(FLAGS.columns)}: --format=table needs two, those of both texts,"
             " e.g. --columns=premise,hypothesis; other formats have none"
         )
-    for flag, value, forms in (
-        ("header", FLAGS.header, ("tsv", "triples")),
-        ("negative_column", FLAGS.negative_column, ("table",)),
-        ("label_column", label_column, ("table",)),
+    for flag, forms in (
+        ("header", ("tsv", "triples")),
+        ("negative_column", ("table",)),
+        ("label_column", ("table",)),
     ):
-        if value and FLAGS.format not in forms:
+        if flag in FLAGS and FLAGS[flag].value and FLAGS.format not in forms:
             raise UserError(f"--{flag}: only --format={' or '.join(forms)} has it; leave it out")
     columns = dict(zip(("first", "second"), FLAGS.columns))
-    columns |= {"label": label_column, "negative": FLAGS.negative_column}
-    columns = {part: name for part, name in columns.items() if name}
+    for part in ("label", "negative"):
+        if f"{part}_column" in FLAGS and FLAGS[f"{part}_column"].value:
+            columns[part] = FLAGS[f"{part}_column"].value
     return inputs_of(FLAGS.input, languages, FLAGS.format, columns)
-
-
-def define_faults() -> None:
-    """Defines the flags of faults and bounds of the input; part of `define_reading`."""
-    flags.DEFINE_float(
-        "max_line_mb",
-        16.0,
-        "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
-        lower_bound=LEAST_MB,
-        upper_bound=MOST_LINE_MB,
-    )
-    flags.DEFINE_enum(
-        "on_error",
-        "fail",
-        ON_ERROR,
-        "Effect of a file that cannot be read (cut short, corrupt, UTF-16, a line too long, broken"
-        " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on. If"
-        " anything was skipped the exit status is 3, or 1 if nothing could be read at all.",
-    )
-    flags.DEFINE_float(
-        "max_expanded_mb",
-        DEFAULT_MAX_EXPANDED_BYTES / (1 << 20),
-        "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and most"
-        " content of a compressed file that expands a hundredfold (a zip bomb). More is a fault.",
-        lower_bound=LEAST_MB,
-        upper_bound=1 << 20,
-    )
-
-
-def define_records() -> None:
-    """Defines the flags of documents records."""
-    define_all_records()
-    flags.DEFINE_integer(
-        "max_sentences",
-        256,
-        "Sentences of a record at most; longer documents are cut into several records in order.",
-        lower_bound=2,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_integer(
-        "min_sentences",
-        1,
-        "Sentences that a document must have, or it is dropped and counted.",
-        lower_bound=0,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_integer(
-        "min_tokens",
-        0,
-        "Tokens that a document must have, special ones not included, or it is dropped and counted."
-        " For DeCLUTR 2 · anchors · longest span: 2048 as published.",
-        lower_bound=0,
-        upper_bound=1_000_000_000,
-    )
-
-
-def define_all_records() -> None:
-    """Defines the flags that both kinds of records share; part of `define_records`."""
-    flags.DEFINE_string(
-        "vocab_file",
-        None,
-        "Vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its vocab.json,"
-        " or a folder that holds one, e.g. an imported encoder. Required.",
-    )
-    flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace existing records.")
-    flags.DEFINE_bool(
-        "lower_case",
-        None,
-        "Whether the vocabulary is uncased. Default: as the .json beside the vocabulary says;"
-        " required without one.",
-    )
-    flags.DEFINE_integer(
-        "max_bytes_per_word",
-        None,
-        "Longer words become [UNK], in bytes of UTF-8. Default: as the .json beside the vocabulary"
-        " says, else 1000.",
-        lower_bound=1,
-        upper_bound=MOST_WORD_BYTES,
-    )
-    flags.DEFINE_list(
-        "exclude",
-        [],
-        "Evaluation files, such as those of STS, SentEval and Tatoeba: files, directories or glob"
-        " patterns, of text, tables or JSON. Their sentences are left out: a document is cut"
-        " there, a row of pairs goes whole. A file that cannot be read is an error, or with"
-        " --on_error=skip a warning.",
-    )
-    flags.DEFINE_float(
-        "shard_mb",
-        16.0,
-        "Size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16 shards.",
-        lower_bound=LEAST_MB,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_bool(
-        "keep_text",
-        False,
-        "Whether to store the text too, for views that work on characters; about doubles the size.",
-    )
-    cli.required("vocab_file", "output_dir")
 
 
 def define_stages() -> None:
@@ -326,16 +259,6 @@ def define_stages() -> None:
     )
 
 
-def bounded(**options: Any) -> ReadOptions:
-    """Returns reading options, with `on_error` and bounds by the flags of `define_faults`."""
-    return ReadOptions(
-        max_line_bytes=mebibytes("max_line_mb"),
-        max_expanded_bytes=mebibytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
-        **options,
-    )
-
-
 def reading_options() -> ReadOptions:
     """Returns the reading options; raises `UserError` if --language is not a language tag."""
     check_language_tag(FLAGS.language, "language")
@@ -343,14 +266,7 @@ def reading_options() -> ReadOptions:
     if data_dir and not is_remote(data_dir):
         # A worker may start in another directory.
         data_dir = os.path.abspath(data_dir)
-    return bounded(
-        documents_by=FLAGS.documents_by,
-        lines=FLAGS.lines,
-        language=FLAGS.language,
-        tfds_data_dir=data_dir,
-        tfds_split=FLAGS.tfds_split,
-        text_feature=FLAGS.text_feature,
-    )
+    return cli.read(ReadOptions, tfds_data_dir=data_dir)
 
 
 def text_files() -> list[TextFile]:
@@ -369,7 +285,7 @@ def text_files() -> list[TextFile]:
     if named and not FLAGS.input:
         return named
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
-    return expand_text_files(FLAGS.input or [], suffix) + named
+    return expand_text_files(FLAGS.input, suffix) + named
 
 
 def check_files(paths: Sequence[str], flag: str) -> None:
@@ -401,14 +317,8 @@ def pipeline_options() -> dict[str, Any]:
     return {
         "reader": FLAGS.reader,
         "reading": reading_options(),
-        "records": RecordOptions(
-            one_sentence_a_line=FLAGS.lines == "sentences",
-            max_sentences=FLAGS.max_sentences,
-            min_sentences=FLAGS.min_sentences,
-            min_tokens=FLAGS.min_tokens,
-            keep_text=FLAGS.keep_text,
-        ),
-        "shard_bytes": megabytes("shard_mb"),
+        "records": cli.read(RecordOptions, one_sentence_a_line=FLAGS.lines == "sentences"),
+        "shard_bytes": cli.read(RecordsOutput).shard_bytes,
     }
 
 
@@ -440,8 +350,3 @@ def exclusion(reading: ReadOptions, counts: Counts) -> Exclusion | None:
 def megabytes(name: str) -> int:
     """Returns the bytes, at least one, that a flag gives in units of 10^6."""
     return max(1, int(FLAGS[name].value * 1e6))
-
-
-def mebibytes(name: str) -> int:
-    """Returns the bytes, at least one, that a flag gives in MiB."""
-    return max(1, int(FLAGS[name].value * (1 << 20)))

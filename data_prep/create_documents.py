@@ -26,7 +26,6 @@ def define_flags() -> None:
     """Defines the flags of reading and of records."""
     common_flags.define_reading()
     common_flags.define_records()
-    flags.adopt_module_key_flags(common_flags)
 
 
 def write_records(options: Options, runner: Runner) -> int:

@@ -16,6 +16,7 @@
     python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
 """
 
+import dataclasses
 from pathlib import Path
 
 from absl import flags
@@ -27,56 +28,45 @@ from official_cmlm.common.errors import UserError
 from . import common_flags
 from .counts import Counts, guarded
 from .output.folder import output_folder
-from .output.pair_filters import REPEATED, PairFilter
+from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
-from .readers import size_of
-from .readers.pairs import FORMATS, TABLES
+from .readers import ReadOptions, size_of
+from .readers.pairs import TABLES
 from .stages.language_id import identify
 
 FLAGS = flags.FLAGS
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The rows that become records.
+
+    Attributes:
+      row_aligned: whether row i of every table says the same in the language of its table.
+      drop_empty: whether to leave out rows with an empty text, instead of stopping.
+      check_language: whether to leave out rows with a text that is surely in another language than
+        its own.
+      filter: the other filters.
+    """
+
+    row_aligned: bool = False
+    drop_empty: bool = False
+    check_language: bool = False
+    filter: FilterOptions = dataclasses.field(default_factory=FilterOptions)
+
+
 def define_flags() -> None:
     """Defines the flags of the input, of its filters and of records."""
-    common_flags.define_pairs(FORMATS)
-    flags.DEFINE_string("label_column", "", "For --format=table the column of a label, if any.")
-    flags.DEFINE_bool(
-        "row_aligned",
-        False,
-        "Whether row i of every table says the same in the language of its table.",
-    )
-    flags.DEFINE_bool(
-        "drop_empty", False, "Whether to leave out rows with an empty text, instead of stopping."
-    )
-    flags.DEFINE_float(
-        "max_length_ratio",
-        0.0,
-        "Leaves out rows with a text of more than so many times the columns of the other, if they"
-        " differ by more than 15; 0: no limit. 3 suits bitext.",
-        lower_bound=0,
-    )
-    flags.DEFINE_bool(
-        "check_language",
-        False,
-        "Whether to leave out rows with a text that is surely in another language than its own.",
-    )
-    flags.DEFINE_enum(
-        "repeated",
-        "keep",
-        REPEATED,
-        "Which repetitions to leave out: none (keep), rows whose two texts occurred together before"
-        " (pair), or also rows with one text that occurred on its side before (either).",
-    )
-    common_flags.define_faults()
-    common_flags.define_all_records()
-    flags.adopt_module_key_flags(common_flags)
-    cli.required("input", "languages")
+    common_flags.define_pairs()
+    cli.define(Options)
+    common_flags.define_pairs_records()
+    cli.required("languages")
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    inputs = common_flags.pair_inputs(FLAGS.languages, FLAGS.label_column)
+    inputs = common_flags.pair_inputs(FLAGS.languages)
     if FLAGS.row_aligned and FLAGS.format not in TABLES:
         raise UserError("--row_aligned joins tables; pass --format=tsv, table or nli with it")
     languages = [language for given in inputs for language in set(given.languages)]
@@ -86,14 +76,9 @@ def main(argv: list[str]) -> int:
         )
     if FLAGS.row_aligned and len(set(languages)) != len(languages):
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
-    if FLAGS.max_length_ratio and not FLAGS.max_length_ratio >= 1:
-        raise UserError(
-            f"max_length_ratio is {FLAGS.max_length_ratio:g}; give 1 or more, or 0 for any"
-        )
-    shard_bytes = common_flags.megabytes("shard_mb")
     paths = [path for given in inputs for path in given.paths]
     common_flags.check_files(paths, "--input")
-    reading = common_flags.bounded()
+    reading, filter_options = cli.read(ReadOptions), cli.read(FilterOptions)
     common_flags.check_output_dir(paths)
     output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
@@ -105,9 +90,8 @@ def main(argv: list[str]) -> int:
 
     counts = Counts()
     keep = PairFilter(
-        FLAGS.max_length_ratio,
+        filter_options,
         detect=identify if FLAGS.check_language else None,
-        repeated=FLAGS.repeated,
         exclusion=common_flags.exclusion(reading, counts),
     )
     row_size = len(inputs) if FLAGS.row_aligned else 1
@@ -121,7 +105,7 @@ def main(argv: list[str]) -> int:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
     rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, counts))
     with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        writer = ShardWriter(folder, schema.KIND, shard_bytes)
+        writer = ShardWriter(folder, schema.KIND, cli.read(common_flags.RecordsOutput).shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in pair_records(
                 rows, vocabulary, counts, keep, FLAGS.keep_text, FLAGS.drop_empty

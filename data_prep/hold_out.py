@@ -45,7 +45,6 @@ def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list
 def define_flags() -> None:
     """Defines the flags of reading, of the two outputs and of the share."""
     common_flags.define_reading()
-    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
     flags.DEFINE_string("held_out_output", None, "JSONL file for the others. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace files of these names.")

@@ -10,6 +10,7 @@ texts with the letters of one of them or of the anchor, are left out. Texts that
 answers too are best excluded by a margin to the positive. Repeated pairs are mined once.
 """
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -25,90 +26,55 @@ from official_cmlm.common.files import atomic_write, check_output
 from . import common_flags, mining
 from .counts import Counts, guarded
 from .output.report import finish
-from .readers.document import one_space
+from .readers.document import ReadOptions, one_space
 from .readers.lines import iter_lines
 
 if TYPE_CHECKING:
     from official_cmlm.evaluation.encoder import OpenedEncoder
 
 FLAGS = flags.FLAGS
-# The format `nli` is missing, as pairs with labels are refused.
-_FORMATS = ("lines", "moses", "tsv", "table", "triples")
 # Texts that the encoder gets at a time, so that progress shows.
 _TEXTS = 4096
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The texts and the encoder that negatives are mined with, and the output.
+
+    Attributes:
+      candidates: files of further candidates, one text a line.
+      encoder: encoder that measures nearness: an encoder directory, a folder of
+        export.export_tfhub, a sentence-transformers folder, or package.module:object with
+        encode(list of str).
+      roles: whether to encode anchors as queries and candidates as documents, with an encoder that
+        has prompts or methods for these.
+      output: file to write, .jsonl or .tsv, which create_pairs --format=triples reads; it appears
+        when complete.
+      overwrite: whether to replace a file of that name.
+      choice: the choice among near texts.
+    """
+
+    encoder: str
+    output: str
+    candidates: tuple[str, ...] = ()
+    roles: bool = False
+    overwrite: bool = False
+    choice: mining.Mining = dataclasses.field(default_factory=mining.Mining)
+
+
 def define_flags() -> None:
     """Defines the flags of the pairs, of the encoder and of the mining."""
-    defaults = mining.Mining()
-    common_flags.define_pairs(_FORMATS)
-    flags.DEFINE_list("candidates", [], "Files of further candidates, one text a line.")
-    flags.DEFINE_string(
-        "encoder",
-        None,
-        "Encoder that measures nearness: an encoder directory, a folder of export.export_tfhub, a"
-        " sentence-transformers folder, or package.module:object with encode(list of str)."
-        " Required.",
-    )
+    common_flags.define_pairs(skip=["label_column"])
+    cli.define(Options)
     flags.DEFINE_alias("model", "encoder")
-    flags.DEFINE_bool(
-        "roles",
-        False,
-        "Whether to encode anchors as queries and candidates as documents, with an encoder that has"
-        " prompts or methods for these.",
-    )
-    flags.DEFINE_string(
-        "output",
-        None,
-        "File to write, .jsonl or .tsv, which create_pairs --format=triples reads; it appears when"
-        " complete. Required.",
-    )
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    flags.DEFINE_integer(
-        "num_negatives",
-        defaults.num_negatives,
-        "Most negatives of a pair; each gets a row of its own. A pair without any gets one row"
-        " without.",
-        lower_bound=1,
-        upper_bound=1_000_000,
-    )
-    for name, default, low, meaning in (
-        ("range_min", defaults.range_min, 0, "Nearest texts of an anchor that are passed over."),
-        ("range_max", defaults.range_max, 1, "Nearest texts of an anchor that are looked at."),
-    ):
-        flags.DEFINE_integer(name, default, meaning, lower_bound=low, upper_bound=1_000_000)
-    for name, meaning in (
-        ("absolute_margin", "A negative's cosine is at most the positive's minus this."),
-        ("relative_margin", "It is at most the positive's minus this share of its absolute value."),
-    ):
-        flags.DEFINE_float(name, None, f"{meaning} Default: any.", 0, 2)
-    flags.DEFINE_float("min_score", None, "Least cosine of a negative. Default: any.", -1, 1)
-    flags.DEFINE_float("max_score", None, "Largest cosine of a negative. Default: any.", -1, 1)
-    flags.DEFINE_enum(
-        "sampling",
-        defaults.sampling,
-        mining.SAMPLINGS,
-        "Which of the candidates that are left: the nearest (top), or any of them (random).",
-    )
-    flags.DEFINE_integer("seed", 0, "Seed of --sampling=random.", 0, 2**32 - 1)
-    flags.DEFINE_enum(
-        "search",
-        defaults.search,
-        mining.SEARCHES,
-        "exact: all anchors with all candidates, in blocks of bounded memory; graph: an"
-        " approximate search by usearch, for millions of candidates, which misses some neighbours.",
-    )
-    common_flags.define_faults()
-    flags.adopt_module_key_flags(common_flags)
-    cli.required("input", "encoder", "output")
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    options = mining.Mining(
-        **{name: FLAGS[name].value for name in mining.Mining.__dataclass_fields__}
-    )
+    options = cli.read(mining.Mining)
+    if FLAGS.format == "nli":
+        raise UserError("--format=nli: pairs with labels; give pairs whose texts belong together")
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
     inputs = common_flags.pair_inputs(languages)
     if len({given.languages for given in inputs}) > 1:
@@ -122,7 +88,7 @@ def main(argv: list[str]) -> int:
     if output.suffix not in (".jsonl", ".tsv"):
         raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")
     check_output(output, FLAGS.overwrite, paths)
-    reading, counts = common_flags.bounded(), Counts()
+    reading, counts = cli.read(ReadOptions), Counts()
     # A pair is mined once, even if the input repeats it with several negatives.
     pairs: dict[tuple[str, str], None] = {}
     more, empty, repeated = [], 0, 0

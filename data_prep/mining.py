@@ -3,16 +3,16 @@
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, between
 from official_cmlm.vectors.nearest import nearest, unit
 
 from .stages.letters import analyse, letter_keys
 
-SEARCHES = ("exact", "graph")
-SAMPLINGS = ("top", "random")
 # Bytes of a block of similarities, of which the search holds up to four copies; bytes of the
 # neighbours found in it; bytes of one neighbour, its index and its cosine. Together the search
 # holds at most 0.6 GB.
@@ -28,32 +28,37 @@ class Mining:
     """The choice of a pair's hard negatives among near texts.
 
     Attributes:
-      num_negatives: most negatives of a pair, at least 1.
-      range_min, range_max: ranks of an anchor's nearest texts that are candidates, from `range_min`
-        (0: the nearest) up to `range_max`, exclusive; texts that cannot be negatives have no rank.
-      absolute_margin: the cosine of a negative is at most the positive's minus this. None: any.
-      relative_margin: the cosine of a negative is at most the positive's minus this share of its
-        absolute value. None: any.
-      min_score, max_score: least and largest cosine of a negative. None: any.
-      sampling: `top`, the nearest candidates; or `random`, any candidates with equal probability.
-      seed: seed of `random`.
-      search: `exact`, or `graph`, the HNSW graph of the package usearch, which misses some
+      num_negatives: most negatives of a pair; each gets a row of its own. A pair without any gets
+        one row without.
+      range_min: nearest texts of an anchor that are passed over; texts that cannot be negatives do
+        not count.
+      range_max: nearest texts of an anchor that are looked at.
+      absolute_margin: a negative's cosine is at most the positive's minus this. Default: any.
+      relative_margin: a negative's cosine is at most the positive's minus this share of its
+        absolute value. Default: any.
+      min_score: least cosine of a negative. Default: any.
+      max_score: largest cosine of a negative. Default: any.
+      sampling: which of the candidates that are left: the nearest (top), or any of them with equal
+        probability (random).
+      seed: seed of --sampling=random.
+      search: exact: all anchors with all candidates, in blocks of bounded memory; graph: an
+        approximate search by usearch (HNSW), for millions of candidates, which misses some
         neighbours.
 
     Raises:
       UserError: if `range_max` is not above `range_min`, or `min_score` is above `max_score`.
     """
 
-    num_negatives: int = 1
-    range_min: int = 0
-    range_max: int = 100
-    absolute_margin: float | None = None
-    relative_margin: float | None = None
-    min_score: float | None = None
-    max_score: float | None = None
-    sampling: str = "top"
+    num_negatives: Annotated[int, between(1, 1_000_000)] = 1
+    range_min: Annotated[int, between(0, 1_000_000)] = 0
+    range_max: Annotated[int, between(1, 1_000_000)] = 100
+    absolute_margin: Annotated[float, between(0, 2)] | None = None
+    relative_margin: Annotated[float, between(0, 2)] | None = None
+    min_score: Annotated[float, between(-1, 1)] | None = None
+    max_score: Annotated[float, between(-1, 1)] | None = None
+    sampling: Annotated[str, OneOf(("top", "random"))] = "top"
     seed: int = 0
-    search: str = "exact"
+    search: Annotated[str, OneOf(("exact", "graph"))] = "exact"
 
     def __post_init__(self) -> None:
         if self.range_max <= self.range_min:

@@ -36,7 +36,6 @@ def define_flags() -> None:
     common_flags.define_reading()
     common_flags.define_stages()
     common_flags.define_records()
-    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_float(
         "element_mb",
         64.0,

@@ -55,7 +55,6 @@ def title_pairs(
 def define_flags() -> None:
     """Defines the flags of reading and of the output."""
     common_flags.define_reading()
-    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("output", None, "JSONL file of title, body and id. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
     cli.required("output")

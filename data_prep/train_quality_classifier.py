@@ -5,11 +5,12 @@ Learns to tell text to keep from text to drop, by logistic regression on the mea
 precision and recall on documents that it did not learn from, and writes the model as one file.
 """
 
+import dataclasses
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from absl import flags
@@ -19,11 +20,13 @@ from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import check_output
 from official_cmlm.common.hashing import Smallest, hash_text
 from official_cmlm.common.languages import check_language_tag
+from official_cmlm.common.validation import OneOf, at_least, between
 
+from .common_flags import other_fields
 from .counts import Counts, DropCounter
 from .hold_out import is_held_out, whole_documents
 from .readers import Document, ReadOptions, expand_inputs, read_documents
-from .readers.document import DOCUMENTS_BY, LINES, cut_id
+from .readers.document import cut_id
 from .sentences import split_paragraphs
 from .stages.normalise import normalise_document
 from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardised
@@ -164,57 +167,46 @@ def sample(documents: Iterable[Document], count: int, seed: int) -> list[Documen
     return smallest.items()
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The texts to learn from, the classifier's size and its file.
+
+    Attributes:
+      kept: files of text to keep: text or .jsonl, plain or gzip; directories or patterns too.
+      dropped: files of text to drop.
+      output: JSON file to write.
+      overwrite: whether to replace a file of that name.
+      level: the kind of example that the classifier learns from, and judges best: a document, or
+        each sentence of the documents (prepare --quality_level=sentence, CMLM §3).
+      held_out: share of the documents to measure on.
+      max_examples: examples of either kind at most; bounds the memory.
+      seed: decides which documents are taken where there are more.
+      l2: cost of large weights; more helps with phrases that no example has.
+      bits: weights of n-grams, as a power of 2.
+    """
+
+    kept: tuple[str, ...]
+    dropped: tuple[str, ...]
+    output: str
+    overwrite: bool = False
+    level: Annotated[str, OneOf(("document", "sentence"))] = "document"
+    held_out: Annotated[float, between(0, 0.9)] = 0.1
+    max_examples: Annotated[int, between(1, 100_000_000)] = 20_000
+    seed: int = 0
+    l2: Annotated[float, at_least(0)] = L2
+    bits: Annotated[int, between(8, 22)] = Features.bits
+
+
 def define_flags() -> None:
-    """Defines the flags of training: its texts, its output and the classifier's size."""
-    what = "text or .jsonl, plain or gzip; files, directories or patterns separated by commas"
-    flags.DEFINE_list("kept", None, f"Text to keep: {what}. Required.")
-    flags.DEFINE_list("dropped", None, f"Text to drop: {what}. Required.")
-    flags.DEFINE_string("output", None, "JSON file to write. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    flags.DEFINE_string(
-        "language", "en", "Language code of the documents that do not name their own."
-    )
-    flags.DEFINE_enum(
-        "documents_by",
-        "blank_line",
-        DOCUMENTS_BY,
-        "Where an example of plain text ends: at a blank_line, or at the end of the file.",
-    )
-    flags.DEFINE_enum(
-        "level",
-        "document",
-        ("document", "sentence"),
-        "What an example is, and what the classifier judges best: a document, or each sentence of"
-        " the documents (prepare --quality_level=sentence, CMLM §3).",
-    )
-    flags.DEFINE_enum("lines", "paragraphs", LINES, "What a line of text is; see create_documents.")
-    flags.DEFINE_float(
-        "held_out", 0.1, "Share of the documents to measure on.", lower_bound=0, upper_bound=0.9
-    )
-    flags.DEFINE_integer(
-        "max_examples",
-        20000,
-        "Examples of either kind at most; bounds the memory.",
-        lower_bound=1,
-        upper_bound=100_000_000,
-    )
-    flags.DEFINE_integer("seed", 0, "Decides which documents are taken where there are more.")
-    flags.DEFINE_float(
-        "l2",
-        L2,
-        "Cost of large weights; more helps with phrases that no example has.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "bits", Features.bits, "Weights of n-grams, as a power of 2.", lower_bound=8, upper_bound=22
-    )
-    cli.required("kept", "dropped", "output")
+    """Defines the flags of training."""
+    cli.define(Options)
+    names = ("documents_by", "lines", "language")
+    cli.define(ReadOptions, skip=other_fields(ReadOptions, names), lines="paragraphs")
 
 
 def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Document]]:
     """Returns (documents to learn from, documents to measure on) of the flag `name`."""
-    options = ReadOptions(FLAGS.documents_by, FLAGS.lines, FLAGS.language)
-    counts = Counts()
+    options, counts = cli.read(ReadOptions), Counts()
     held_out: set[str] = set()
     documents = read_documents(files, options, counts)
     parts: tuple[list[Document], list[Document]] = ([], [])

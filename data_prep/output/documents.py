@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from official_cmlm.common.validation import between
 from official_cmlm.records import documents as schema
 from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
@@ -24,23 +25,24 @@ _BATCH_SENTENCES = 8192
 
 @dataclasses.dataclass(frozen=True)
 class RecordOptions:
-    """The conversion of documents to records; the flags check the values.
+    """The conversion of documents to records.
 
     Attributes:
       one_sentence_a_line: paragraphs are sentences already; do not split them.
-      max_sentences: a document with more is cut into several records, in order; at least 2, as
-        each cut repeats one sentence.
-      min_sentences: a document with fewer is dropped and counted.
-      min_tokens: a document with fewer is dropped and counted; tokens of its running text, special
-        ones not included.
+      max_sentences: sentences of a record at most; longer documents are cut into several records in
+        order. Each cut repeats one sentence.
+      min_sentences: sentences that a document must have, or it is dropped and counted.
+      min_tokens: tokens that a document must have, special ones not included, or it is dropped and
+        counted. For DeCLUTR 2 · anchors · longest span: 2048 as published.
       max_characters: a longer sentence is cut at white space.
-      keep_text: store the sentences' text beside the ids.
+      keep_text: whether to store the text too, for views that work on characters; about doubles the
+        size.
     """
 
     one_sentence_a_line: bool = False
-    max_sentences: int = 256
-    min_sentences: int = 1
-    min_tokens: int = 0
+    max_sentences: Annotated[int, between(2, 1_000_000)] = 256
+    min_sentences: Annotated[int, between(0, 1_000_000)] = 1
+    min_tokens: Annotated[int, between(0, 1_000_000_000)] = 0
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False
 

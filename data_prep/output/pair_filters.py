@@ -1,11 +1,15 @@
 """Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
 
+import dataclasses
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.common.hashing import mix
+from official_cmlm.common.validation import OneOf, at_least
 
 from ..counts import DropCounter
 from ..readers.document import Pair
@@ -13,7 +17,6 @@ from ..stages.exclusion import Exclusion
 from ..stages.language_id import canonical_language
 from ..stages.letters import analyse, byte_keys, letter_keys
 
-REPEATED = ("keep", "pair", "either")
 # Columns by which lengths may always differ, as short texts have wild ratios.
 _LENGTH_SLACK = 15
 # Least confidence of `detect`, 0 to 1, at which a text counts as one in another language.
@@ -35,37 +38,60 @@ def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
     counters.drop(reason, *languages)
 
 
+@dataclasses.dataclass(frozen=True)
+class FilterOptions:
+    """Filters of rows; by default all rows stay.
+
+    Texts are compared by 64-bit hashes of their letters (`stages.letters`), hard negatives without
+    letters by hashes of the texts. The hashes take 8 bytes a row in memory, with `either` 24; while
+    they grow, up to twice as much.
+
+    Attributes:
+      max_length_ratio: leaves out rows with a text of more than so many times the columns of the
+        other, if they differ by more than 15; 0: no limit. A Chinese character has 2 columns, so
+        that translations are about as long as each other. 3 suits bitext: it loses next to nothing
+        but misaligned lines.
+      repeated: which repetitions to leave out: none (keep), rows whose two texts occurred together
+        before (pair), with the same hard negative or both times without, or also rows with one text
+        that occurred on its side before (either).
+
+    Raises:
+      UserError: if a ratio is below 1 and not 0.
+    """
+
+    max_length_ratio: Annotated[float, at_least(0)] = 0.0
+    repeated: Annotated[str, OneOf(("keep", "pair", "either"))] = "keep"
+
+    def __post_init__(self) -> None:
+        if 0 < self.max_length_ratio < 1:
+            raise UserError(
+                f"max_length_ratio is {self.max_length_ratio:g}; give 1 or more, or 0 for any"
+            )
+
+
 class PairFilter:
     """A filter of the rows of one run, in their order; it remembers what it has seen."""
 
     def __init__(
         self,
-        max_length_ratio: float = 0.0,
+        options: FilterOptions | None = None,
         detect: Detect | None = None,
-        repeated: str = "keep",
         exclusion: Exclusion | None = None,
     ) -> None:
-        """Sets the filters, by default none; the flags check the values.
+        """Sets the filters, by default none.
 
         Args:
-          max_length_ratio: the longer text may have this many times the columns of the shorter one;
-            0: no limit. A Chinese character has 2 columns, so that translations are about as long
-            as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of NLI
-            differ in length by nature.
+          options: see the class.
           detect: names a text's language; None: the declared languages are believed.
-          repeated: `keep` every row; `pair`: leave out a row if both texts occurred together
-            before, with the same hard negative or both times without; `either`: also if one of them
-            occurred on its side before. Texts are compared by 64-bit hashes of their letters
-            (`stages.letters`), hard negatives without letters by hashes of the texts. The hashes
-            take 8 bytes a row in memory, with `either` 24; while they grow, up to twice as much.
           exclusion: sentences that may not be trained on. A row is left out if one of its texts is
             such a sentence, or holds one. Hard negatives count here and for `detect` as the other
             texts do, but they may have any length.
         """
-        self._max_length_ratio, self._detect = max_length_ratio, detect
-        self._repeated, self._exclusion = repeated, exclusion
+        self._options = options or FilterOptions()
+        self._detect, self._exclusion = detect, exclusion
         # The keys of the pairs that stayed, and of the texts on each side.
-        self._seen = [KeySet() for _ in _REPETITIONS[: 3 if repeated == "either" else 1]]
+        sides = 3 if self._options.repeated == "either" else 1
+        self._seen = [KeySet() for _ in _REPETITIONS[:sides]]
 
     def __call__(self, rows: Sequence[Row], counters: DropCounter) -> list[Row]:
         """Returns the rows that stay.
@@ -85,7 +111,7 @@ class PairFilter:
                 drop_row(counters, reason, row)
             else:
                 kept.append(row)
-        if self._repeated == "keep" or not kept:
+        if self._options.repeated == "keep" or not kept:
             return kept
         return self._not_repeated(kept, counters)
 
@@ -104,9 +130,10 @@ class PairFilter:
         return kept
 
     def _bad(self, row: Row) -> str:
-        for pair in row if self._max_length_ratio else ():
+        ratio = self._options.max_length_ratio
+        for pair in row if ratio else ():
             short, long = sorted(map(columns, pair.texts))
-            if long - short > _LENGTH_SLACK and long > self._max_length_ratio * short:
+            if long - short > _LENGTH_SLACK and long > ratio * short:
                 return "pairs/unlike_lengths"
         if self._detect is not None:
             for pair in row:

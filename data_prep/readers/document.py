@@ -1,12 +1,14 @@
 """Documents and pairs, which readers yield, and the options of reading."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from official_cmlm.common.validation import Flag, OneOf, between
 
 # Values of `ReadOptions.on_error`.
 ON_ERROR = ("fail", "skip")
 DOCUMENTS_BY = ("blank_line", "file", "line")
 LINES = ("wrapped", "paragraphs", "sentences")
-DEFAULT_MAX_EXPANDED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +43,42 @@ def cut_id(document_id: str, stage: str, number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Options of reading text; the flags check the values.
+    """Options of reading text.
 
     Attributes:
-      documents_by: "blank_line" (a blank line ends a document), "file" (a file is one) or "line" (a
-        line is one: lists of words, names or single sentences).
-      lines: "wrapped" (lines are joined up to the next blank line), "paragraphs" (a line is a
-        paragraph) or "sentences" (a line is exactly one sentence, kept as its own paragraph).
-      language: the language tag of documents that do not name their own.
-      max_line_bytes: a longer line is an error, in bytes.
+      documents_by: where a document of plain text ends: at a blank_line, at the end of the file, or
+        of each line, as in lists of words or single sentences, whose duplicates --deduplicate
+        removes.
+      lines: meaning of a line of text: a part of a paragraph that ends at a blank line (wrapped), a
+        whole paragraph (paragraphs), or exactly one sentence (sentences).
+      language: language code of the documents that do not name their own.
+      max_line_bytes: longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds
+        the memory.
       max_document_bytes: plain text without a document's end for this many bytes of UTF-8 is
         yielded in pieces; bounds the memory.
-      max_expanded_bytes: a larger record of a crawl file (as stored or decompressed) is a fault,
-        and so is a compressed file that expands to more than this and to a hundred times its own
-        size. A page of HTML takes up to 150 times its size in memory.
-      on_error: what a fault does: "fail" ends the run, "skip" leaves out the rest of the file, or
-        the record where the file can be read on.
-      tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.
-      tfds_split: the split of them to read, as tfds writes it, e.g. `train[:10%]`.
-      text_feature: the feature of them that holds the text.
+      max_expanded_bytes: largest record of a crawl file, in MiB (2^20 bytes), as stored or
+        decompressed; and most content of a compressed file that expands a hundredfold (a zip bomb).
+        More is a fault. A page of HTML takes up to 150 times its size in memory.
+      on_error: effect of a file that cannot be read (cut short, corrupt, UTF-16, a line too long,
+        broken JSON, …): fail stops; skip names and counts it, leaves out the rest of it, or only
+        the record where the file can be read on, and goes on. If anything was skipped the exit
+        status is 3, or 1 if nothing could be read at all.
+      tfds_data_dir: folder in which the data sets were prepared. Default: tfds's own.
+      tfds_split: split of the data sets to read, as tfds writes it, e.g. `train[:10%]`.
+      text_feature: feature of the data sets that holds the text.
       directory: the directory that relative paths of files start from; "": the current one.
     """
 
-    documents_by: str = "blank_line"
-    lines: str = "wrapped"
+    documents_by: Annotated[str, OneOf(DOCUMENTS_BY)] = "blank_line"
+    lines: Annotated[str, OneOf(LINES)] = "wrapped"
     language: str = "en"
-    max_line_bytes: int = 16 << 20
+    # A line is in memory several times.
+    max_line_bytes: Annotated[int, between(1, 2 << 30), Flag("max_line_mb", 1 << 20)] = 16 << 20
     max_document_bytes: int = 8 << 20
-    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
-    on_error: str = "fail"
+    max_expanded_bytes: Annotated[int, between(1, 1 << 40), Flag("max_expanded_mb", 1 << 20)] = (
+        8 << 20
+    )
+    on_error: Annotated[str, OneOf(ON_ERROR)] = "fail"
     tfds_data_dir: str | None = None
     tfds_split: str = "train"
     text_feature: str = "text"

@@ -3,6 +3,7 @@
 A table of binaries, what they are given and what they must say; then what a table cannot hold.
 """
 
+import contextlib
 import importlib
 import json
 import os
@@ -139,9 +140,9 @@ HOSTILE = {
         ("prepare TEXT RECORDS --deduplicate=near --near_bands=100000000", "near_bands"),
         ("prepare TEXT RECORDS --element_mb=nan", "--element_mb is nan; give a finite"),
         ("create_documents TEXT RECORDS --shard_mb=inf", "shard_mb"),
-        ("create_pairs PAIRS RECORDS --max_length_ratio=nan", "--max_length_ratio is nan"),
+        ("create_pairs PAIRS RECORDS --max_length_ratio=nan", "max_length_ratio=nan: must be"),
         ("hold_out TEXT --train_output=b --held_out_output=c --share=nan", "--share is nan"),
-        ("train_quality_classifier LEARN --output=m --l2=nan", "--l2 is nan; give a finite number"),
+        ("train_quality_classifier LEARN --output=m --l2=nan", "l2=nan: must be at least 0"),
         ("train_quality_classifier LEARN --output=m --seed=-1", "--seed is -1; give a seed of 0"),
         ("random_strings --output=s --seed=4294967296", "--seed is 4294967296; give a seed"),
         (f"random_strings --output=s --count={'9' * 5000}", "count"),
@@ -553,21 +554,21 @@ def test_a_record_with_no_language_tag(here, call):
 
 def test_every_number_of_ours_has_bounds():
     """So that a new flag is not forgotten: both ends of an integer, the lower end of a float."""
-    without = set()
-    for binary in ("build_vocab create_documents create_pairs docstrings hold_out prepare"
-                   " random_strings train_quality_classifier").split():  # fmt: skip
+    unbounded = set()
+    for binary in ("build_vocab create_documents create_pairs docstrings hold_out mine_negatives"
+                   " prepare random_strings train_quality_classifier").split():  # fmt: skip
         module = importlib.import_module(f"data_prep.{binary}")
         with flagsaver.flagsaver():
             before = set(flags.FLAGS)
             module.define_flags()
-            for name in set(flags.FLAGS) - before:
-                parser = flags.FLAGS[name].parser
-                if isinstance(parser, flags.IntegerParser) and name != "seed":
-                    if None in (parser.lower_bound, parser.upper_bound):
-                        without.add(name)
-                elif isinstance(parser, flags.FloatParser) and parser.lower_bound is None:
-                    without.add(name)
-    assert not without
+            for name in set(flags.FLAGS) - before - {"seed"}:
+                is_integer = isinstance(flags.FLAGS[name].parser, flags.IntegerParser)
+                is_number = is_integer or isinstance(flags.FLAGS[name].parser, flags.FloatParser)
+                for value in ("-1000000000000000", "1000000000000000")[: is_number + is_integer]:
+                    with contextlib.suppress(ValueError, flags.Error):
+                        setattr(flags.FLAGS, name, flags.FLAGS[name].parser.parse(value))
+                        unbounded.add(name)
+    assert not unbounded
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.counts import Counts, DropCounter
-from data_prep.output.pair_filters import KeySet, PairFilter, columns
+from data_prep.output.pair_filters import FilterOptions, KeySet, PairFilter, columns
 from data_prep.output.pairs import pair_records
 from tests.pairs_helpers import nli_rows, pair
 
@@ -15,10 +15,10 @@ QUICK = settings(max_examples=60, deadline=None)
 _ROWS = st.lists(st.tuples(st.sampled_from("abcdA!"), st.sampled_from("wxyz?")), max_size=20)
 
 
-def _run(rows, **values):
+def _run(rows, detect=None, **values):
     """Returns (texts of the first pairs that stay, counters)."""
     counters = DropCounter()
-    kept = PairFilter(**values)(rows, counters)
+    kept = PairFilter(FilterOptions(**values), detect)(rows, counters)
     assert [id(row) for row in kept] == [id(row) for row in rows if any(row is k for k in kept)]
     return [row[0].texts for row in kept], counters
 
@@ -91,7 +91,7 @@ def test_repetitions(texts, repeated, size):
             firsts.add(first)
             seconds.add(second)
     counters = DropCounter()
-    keep = PairFilter(repeated=repeated)
+    keep = PairFilter(FilterOptions(repeated=repeated))
     rows = _rows(*texts)
     found = []
     for start in range(0, len(rows), size):
@@ -131,7 +131,7 @@ def test_rows_of_translations(vocabulary):
     rows[1] = (rows[1][0], pair("cat", "the dog " * 20, "de-de", rows[1][1].label))
     rows[3] = rows[2]
     statistics = Counts()
-    keep = PairFilter(max_length_ratio=9, repeated="pair")
+    keep = PairFilter(FilterOptions(9, "pair"))
     encoded = [
         record for _, row in pair_records(rows, vocabulary, statistics, keep) for record in row
     ]
