@@ -1,18 +1,12 @@
-"""The HTTP service under several clients, and its endurance: `python -m benchmarks.service`.
+"""The HTTP service under several clients, and one client's time: `python -m benchmarks.service`.
 
     python -m benchmarks.service --encoder=work/minilm --seconds=1800
-    python -m benchmarks.service --encoder=work/minilm --baseline=../earlier --rounds=3
 
 Starts `cmlm serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
 to --most_texts sentences without a pause. The vectors of every answer are compared with the first
 vectors of the same texts. The server's memory is read every few seconds; its growth is counted
-after the first fifth of the time. A failed request makes the exit status 1.
-
-With --attackers, the honest clients run once more for --seconds, now together with a hostile client
-of each kind in `service_attackers.KINDS`; their 95th percentiles in both runs are compared.
-
-With --baseline, the service of another checkout of this project runs too, in turns of --seconds.
-Then one client asks for single sentences, in turns with the encoder itself in this process.
+after the first fifth of the time. Then one client asks for single sentences, in turns with the
+encoder itself in this process. A failed request makes the exit status 1.
 """
 
 import contextlib
@@ -33,7 +27,7 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks import service_attackers, shared
+from benchmarks import shared
 from official_cmlm import cli
 from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.common.errors import UserError
@@ -51,9 +45,6 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
     flags.DEFINE_integer("clients", 8, "Threads that send requests.", 1)
-    flags.DEFINE_bool("attackers", False, "Whether hostile clients follow, beside the same ones.")
-    flags.DEFINE_string("baseline", "", "Checkout whose service is compared. Default: none.")
-    flags.DEFINE_integer("rounds", 2, "Turns of each service, with --baseline.", 1)
     flags.DEFINE_integer("most_texts", 8, "Most texts a request; each request has 1 or more.", 1)
 
 
@@ -64,70 +55,38 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-        # Another checkout is served from its own folder.
         encoder = str(find_encoder(FLAGS.encoder or shared.encoder_directory(folder)).absolute())
-        if FLAGS.baseline:
-            return _compared(encoder, sentences)
-        with _served(encoder) as (process, address):
+        with _serve(encoder) as (process, address):
             figures = Figures(address, sentences, FLAGS.most_texts)
             figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
-            runs = {"": figures}
-            if FLAGS.attackers:
-                host, port = address.split("/")[2].split(":")
-                attack = service_attackers.start((host, int(port)), FLAGS.seconds)
-                # The vectors of the first run show whether an answer belongs to another client.
-                values = (address, sentences, FLAGS.most_texts, figures.vectors)
-                runs["attacked_"] = figures = Figures(*values)
-                figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
-                attack.terminate()
-    for prefix, each in runs.items():
-        print("".join(f"{line}\n" for line in each.errors[:5]), end="")
-        each.report(prefix)
-    if FLAGS.attackers:
-        ratio = runs["attacked_"].percentile(95) / runs[""].percentile(95)
-        print(f"ratio p95_of_honest_clients {ratio:.2f}")
+            print("".join(f"{line}\n" for line in figures.errors[:5]), end="")
+            figures.report()
+            _compare_with_encoder(encoder, address, sentences)
     print(f"figure exit_status {process.returncode}")
-    return int(any(each.errors for each in runs.values()))
+    return int(bool(figures.errors))
 
 
-def _compared(encoder: str, sentences: list[str]) -> int:
-    """Prints requests a second of both services, and one client's time beside the encoder's own."""
+def _compare_with_encoder(encoder: str, address: str, sentences: list[str]) -> None:
+    """Prints the median time of one client's requests, and of the encoder in this process."""
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
-    rates: dict[str, list[float]] = {"baseline": [], "ours": []}
-    errors: list[str] = []
-    for _ in range(FLAGS.rounds):
-        for name, checkout in (("baseline", FLAGS.baseline), ("ours", None)):
-            with _served(encoder, checkout) as (process, address):
-                # The first requests warm the service up and are not counted.
-                for seconds in (min(5.0, FLAGS.seconds), FLAGS.seconds):
-                    figures = Figures(address, sentences, FLAGS.most_texts)
-                    figures.run(FLAGS.clients, seconds, process.pid)
-            rates[name].append(len(figures.milliseconds) / figures.seconds)
-            errors += figures.errors
     ours = SentenceEncoder.load(encoder, backend="onnx")
+    connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
     times: dict[str, list[float]] = {"service": [], "encoder": []}
-    with _served(encoder) as (_, address):
-        connection = http.client.HTTPConnection(address.split("/")[2], timeout=60)
-        for number, sentence in enumerate(sentences):
-            for name in times:
-                began = time.perf_counter()
-                if name == "encoder":
-                    ours.encode([sentence])
-                else:
-                    _ask(connection, sentence)
-                if number >= len(sentences) // 10:
-                    times[name].append(1000 * (time.perf_counter() - began))
-    for name, found in rates.items():
-        print(f"figure {name}_requests_per_second {statistics.median(found):.1f}")
-    for name, found in times.items():
-        print(f"figure {name}_p50_ms {statistics.median(found):.2f}")
-    print(f"figure errors {len(errors)}")
-    rate = statistics.median(rates["ours"]) / statistics.median(rates["baseline"])
-    print(f"ratio requests_per_second {rate:.2f}")
-    p50 = statistics.median(times["service"]) / statistics.median(times["encoder"])
-    print(f"ratio p50_of_one_client {p50:.2f}")
-    return int(bool(errors))
+    for number, sentence in enumerate(sentences):
+        for name in times:
+            began = time.perf_counter()
+            if name == "encoder":
+                ours.encode([sentence])
+            else:
+                _ask(connection, sentence)
+            # The first requests are slower, as caches are empty.
+            if number >= len(sentences) // 10:
+                times[name].append(1000 * (time.perf_counter() - began))
+    for name, milliseconds in times.items():
+        print(f"figure {name}_p50_ms {statistics.median(milliseconds):.2f}")
+    ratio = statistics.median(times["service"]) / statistics.median(times["encoder"])
+    print(f"ratio p50_of_one_client {ratio:.2f}")
 
 
 def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
@@ -141,7 +100,7 @@ def _ask(connection: http.client.HTTPConnection, sentence: str) -> None:
 
 
 @contextlib.contextmanager
-def _served(encoder: str, checkout: str | None = None) -> Iterator[tuple[subprocess.Popen, str]]:
+def _serve(encoder: str) -> Iterator[tuple[subprocess.Popen, str]]:
     """Yields a service in a process of its own and its address, with `/v1`."""
     command = [sys.executable, "-m", "export.service.serve", f"--model={encoder}", "--port=0"]
     # With a key in the environment, the service would demand it from the clients.
@@ -151,10 +110,9 @@ def _served(encoder: str, checkout: str | None = None) -> Iterator[tuple[subproc
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        cwd=checkout,
     )
     try:
-        yield process, _address(process)
+        yield process, _read_address(process)
     finally:
         process.send_signal(signal.SIGTERM)
         print(process.stderr.read(), end="", file=sys.stderr)
@@ -169,24 +127,18 @@ class Figures:
       texts: number of texts in these requests.
       errors: a line for each request that failed.
       difference: largest difference between two vectors of one text.
-      vectors: the first vector of each text that was sent, by its number.
       memory: MiB of the server, every few seconds.
       seconds: duration of the whole run.
     """
 
-    def __init__(
-        self,
-        address: str,
-        sentences: list[str],
-        most_texts: int,
-        vectors: dict[int, Any] | None = None,
-    ) -> None:
+    def __init__(self, address: str, sentences: list[str], most_texts: int) -> None:
         self.milliseconds: list[float] = []
         self.errors: list[str] = []
         self.memory: list[float] = []
         self.texts, self.difference, self.seconds = 0, 0.0, 0.0
         self._address, self._sentences, self._most = address, sentences, most_texts
-        self.vectors = {} if vectors is None else vectors
+        # The first vector of each text that was sent, by its number.
+        self._vectors: dict[int, Any] = {}
         self._lock = threading.Lock()
 
     def percentile(self, share: int) -> float:
@@ -195,8 +147,8 @@ class Figures:
             raise UserError("no request was answered")
         return statistics.quantiles(self.milliseconds, n=100)[share - 1]
 
-    def report(self, prefix: str = "") -> None:
-        """Prints the figures, each name with `prefix` before it."""
+    def report(self) -> None:
+        """Prints the figures."""
         settled = self.memory[len(self.memory) // 5 :]
         for name, value in (
             ("requests_per_second", f"{len(self.milliseconds) / self.seconds:.1f}"),
@@ -207,7 +159,7 @@ class Figures:
             ("memory_MiB", f"{settled[-1]:.0f}"),
             ("memory_growth_percent", f"{100 * (settled[-1] / settled[0] - 1):.2f}"),
         ):
-            print(f"figure {prefix}{name} {value}")
+            print(f"figure {name} {value}")
 
     def run(self, clients: int, seconds: float, pid: int) -> None:
         """Sends requests from `clients` threads for `seconds`, and reads the memory of `pid`."""
@@ -236,8 +188,8 @@ class Figures:
             began = time.perf_counter()
             try:
                 texts = [self._sentences[i] for i in chosen]
-                found = client.embeddings.create(model="model", input=texts)
-                rows = np.array([one.embedding for one in found.data], np.float32)
+                answer = client.embeddings.create(model="model", input=texts)
+                rows = np.array([item.embedding for item in answer.data], np.float32)
             except openai.OpenAIError as error:
                 with self._lock:
                     self.errors.append(f"{type(error).__name__}: {error}")
@@ -247,11 +199,11 @@ class Figures:
                 self.milliseconds.append(passed)
                 self.texts += len(chosen)
                 for i, row in zip(chosen, rows):
-                    known = self.vectors.setdefault(i, row)
-                    self.difference = max(self.difference, float(np.abs(known - row).max()))
+                    first = self._vectors.setdefault(i, row)
+                    self.difference = max(self.difference, float(np.abs(first - row).max()))
 
 
-def _address(process: subprocess.Popen) -> str:
+def _read_address(process: subprocess.Popen) -> str:
     """Returns the address that the server prints; shows the messages that it prints before."""
     while line := process.stderr.readline():
         print(line, end="", file=sys.stderr)

@@ -53,15 +53,15 @@ def test_encode(run, text):
 
 @pytest.mark.long
 def test_service(run, text):
-    """No request fails, alone or beside attackers, and a text's vector stays the same."""
+    """No request fails, and a text's vector stays the same."""
     _, figures = run(
         "service",
         *(f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--sentences=20"),
-        *("--seconds=3", "--clients=2", "--attackers"),
+        *("--seconds=3", "--clients=2"),
     )
-    assert (figures["errors"], figures["attacked_errors"], figures["exit_status"]) == (0, 0, 0)
-    assert figures["requests_per_second"] > 0 and figures["attacked_requests_per_second"] > 0
-    assert max(figures["largest_difference"], figures["attacked_largest_difference"]) < 1e-5
+    assert (figures["errors"], figures["exit_status"]) == (0, 0)
+    assert figures["requests_per_second"] > 0 and figures["service_p50_ms"] > 0
+    assert figures["largest_difference"] < 1e-5
 
 
 @pytest.mark.long
