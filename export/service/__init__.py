@@ -1,5 +1,5 @@
-"""The HTTP service of `export.service.serve`: the interface of OpenAI's embeddings.
+"""The HTTP service of `cmlm serve`: the interface of OpenAI's embeddings.
 
-`embedder.py` computes, `batching.py` decides what is computed together, `app.py` speaks HTTP,
-`connections.py` closes connections that nothing comes over.
+A request passes `app.py` (who may ask, how a body is read), `routes.py` (a function an address),
+`service.py` (texts to tokens) and `batching.py` (the queue); `serve.py` starts all of it.
 """

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from export.service.embedder import Prompt, TextEmbedder
+from export.service.embedder import TextEmbedder
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.classifier import Classifier
 from official_cmlm.encoding.encoders import by_language, open_encoder
@@ -39,7 +39,7 @@ def test_directory_and_modules_agree(exported, length):
     assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
     # A service takes the ids of its count, and no text is tokenised twice.
     embedder = TextEmbedder(dataclasses.replace(theirs, encode=None, count_tokens=None))
-    rows = embedder.read(texts, Prompt())
+    rows = embedder.read(texts)
     assert rows.exact and rows.tokens.tolist() == counts.tolist()
     np.testing.assert_allclose(embedder.embed(rows.items), ours.encode(texts), atol=1e-5)
     # Text beyond the limit does not change the vector; text within it does.

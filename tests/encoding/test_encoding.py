@@ -12,7 +12,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from export.service.embedder import Prompt, TextEmbedder, TokenEmbedder
+from export.service.embedder import TextEmbedder, TokenEmbedder
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
     EncoderDirectory,
@@ -298,19 +298,19 @@ def test_the_service_takes_the_default_prompt_or_that_of_the_request(encoder):
     )  # fmt: skip
     for embedder in (TokenEmbedder(encoder, "toy"), TextEmbedder(opened)):
         for chosen, prompt in (
-            (Prompt(), "to "),
-            (Prompt(name="query"), "the "),
-            (Prompt(name="other"), "to "),
-            (Prompt(role="query"), "the "),
-            (Prompt(role="document"), ""),
+            ({}, "to "),
+            ({"prompt_name": "query"}, "the "),
+            ({"prompt_name": "other"}, "to "),
+            ({"role": "query"}, "the "),
+            ({"role": "document"}, ""),
         ):
-            rows = embedder.read(["cat", "bird"], chosen)
+            rows = embedder.read(["cat", "bird"], **chosen)
             wanted = encoder.encode([prompt + "cat", prompt + "bird"], prompt="")
             np.testing.assert_allclose(embedder.embed(rows.items), wanted, atol=1e-6)
             counted = encoder.count_tokens([prompt + "cat", prompt + "bird"], prompt="")
             assert rows.tokens.tolist() == counted.tolist()
         with pytest.raises(UserError, match="no prompt 'no'; the encoder has .*query"):
-            embedder.read(["cat"], Prompt(name="no"))
+            embedder.read(["cat"], prompt_name="no")
 
 
 def test_shortened_then_scaled_then_quantised(encoder):

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-import functools
+import dataclasses
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,12 +15,11 @@ import threading
 import numpy as np
 import pytest
 
-from export.service.app import Settings, create_app
-from export.service.connections import ConnectionLimits, http_protocol
-from export.service.embedder import TextEmbedder
 from official_cmlm.evaluation.encoder import OpenedEncoder
 from tests.docs.pages import ROOT
 from tests.search.toy_encoder import Words
+
+pytest.importorskip("uvicorn", reason="needs the extra serve")
 
 
 class Encoder(Words):
@@ -44,48 +44,53 @@ def count_tokens(texts):
     return np.array([len(text.split()) + 2 for text in texts])
 
 
-def opened(encoder, count=count_tokens, length=12):
-    return TextEmbedder(OpenedEncoder("toy", "python", "", encoder.encode, None, {}, length, count))
+def make_service(encoder, parts=None, length=12, **settings):
+    """Returns a service of a toy encoder that is called toy.
+
+    Args:
+      parts: arguments of `Service`, such as the index.
+      settings: fields of `Settings` and of its limits.
+    """
+    from export.service.embedder import TextEmbedder
+    from export.service.service import Service
+    from export.service.settings import Limits, Settings
+
+    names = {field.name for field in dataclasses.fields(Limits)}
+    limits = Limits(**{name: settings.pop(name) for name in names & set(settings)})
+    opened = OpenedEncoder("toy", "python", "", encoder.encode, None, {}, length, count_tokens)
+    return Service(TextEmbedder(opened), Settings(limits=limits, **settings), **(parts or {}))
 
 
 @contextlib.contextmanager
-def served(
-    encoder=None,
-    on_long="cut",
-    connections=None,
-    buffer=None,
-    count=count_tokens,
-    index=None,
-    classifier=None,
-    **settings,
-):
-    """Serves in a thread of this process; yields (port, encoder)."""
-    uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
-    encoder = encoder or Encoder()
-    embedder = opened(encoder, count)
-    limits = Settings(**({"name": "toy", "cut": on_long == "cut"} | settings))
-    made = create_app(embedder, limits, index, classifier)
-    http = http_protocol(connections or ConnectionLimits(), settings.get("log"))
-    config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
-    ready = threading.Event()
+def serve(log=None, parts=None, **settings):
+    """Serves `make_service` in a thread of this process; yields (port, encoder, service)."""
+    import uvicorn
+
+    from export.service.app import create_app
+
+    encoder, ready = Encoder(), threading.Event()
+    service = make_service(encoder, parts, **settings)
+    encoder.texts.clear()
+    seconds = service.settings.limits.shutdown_seconds
+    config = uvicorn.Config(
+        create_app(service, log),
+        log_level="critical",
+        timeout_graceful_shutdown=seconds,
+    )
 
     class Server(uvicorn.Server):
         async def startup(self, sockets=None):
             await super().startup(sockets)
-            loop = asyncio.get_running_loop()
-            encoder.on_loop = loop.call_soon_threadsafe
-            encoder.end = functools.partial(encoder.on_loop, made.state.end)
             ready.set()
 
     server = Server(config)
+    encoder.end = lambda: setattr(server, "should_exit", True)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        if buffer:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
         thread.start()
         try:
             assert ready.wait(60)
-            yield listening.getsockname()[1], encoder
+            yield listening.getsockname()[1], encoder, service
         finally:
             encoder.open.set()
             server.should_exit = True
@@ -93,28 +98,56 @@ def served(
     assert not thread.is_alive()
 
 
-def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
+def ask(port, body=None, path="/v1/embeddings", headers=None, method=None):
     """Sends a request without OpenAI's client; returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    method = method or ("GET" if body is None else "POST")
     body = json.dumps(body) if isinstance(body, dict) else body
     json_type = {} if body is None else {"Content-Type": "application/json"}
     connection.request(method, path, body, json_type | (headers or {}))
     answer = connection.getresponse()
-    found = answer.status, answer.headers, answer.read()
+    result = answer.status, answer.headers, answer.read()
     connection.close()
-    return found
+    return result
 
 
-def expected(texts):
+def ask_json(port, body=None, path="/v1/embeddings", **options):
+    """Returns (status, value of the answer's JSON)."""
+    status, _, answer = ask(port, body, path, **options)
+    return status, json.loads(answer)
+
+
+def ask_error(port, body, path="/v1/embeddings", **options):
+    """Returns (status, message) of a request that is refused in OpenAI's form."""
+    status, answer = ask_json(port, body, path, **options)
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+    return status, answer["error"]["message"]
+
+
+def embed(port, texts):
+    assert ask(port, {"model": "toy", "input": texts})[0] == 200
+
+
+def expect(texts):
+    """Returns the vectors of texts, of length 1."""
     vectors = Words().encode(texts)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def connected(port):
+def request_bytes(texts, model="toy", **headers):
+    """Returns the bytes of a request of embeddings."""
+    body = json.dumps({"model": model, "input": texts}).encode()
+    headers = {"Host": "localhost", "Content-Type": "application/json"} | headers
+    lines = [f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items()]
+    head = f"POST /v1/embeddings HTTP/1.1\r\n{''.join(lines)}Content-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def connect(port):
     return socket.create_connection(("127.0.0.1", port), 60)
 
 
-def rest(connection):
+def read_rest(connection):
     """Returns all that comes until the other side closes."""
     parts = []
     with contextlib.suppress(ConnectionResetError):
@@ -123,49 +156,9 @@ def rest(connection):
     return b"".join(parts)
 
 
-def exchanged(port, sent):
-    """Sends bytes on a connection of their own; returns all that comes until it is closed."""
-    with connected(port) as sender:
-        with contextlib.suppress(ConnectionError):
-            sender.sendall(sent)
-        return rest(sender)
-
-
-def raw(texts, model="toy"):
-    """Returns the bytes of a request of embeddings."""
-    return posted({"model": model, "input": texts})
-
-
-def posted(body, path="/v1/embeddings"):
-    """Returns the bytes of a request."""
-    body = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-async def answered(app, method, path, body, headers):
-    """Asks an application without a socket; returns status, headers and body of its answer."""
-    scope = {"type": "http", "http_version": "1.1", "method": method, "path": path}
-    scope |= {"raw_path": b"", "query_string": b"", "root_path": "", "scheme": "http"}
-    scope |= {"headers": [*headers], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
-    messages, sent = [{"type": "http.request", "body": body, "more_body": False}], []
-
-    async def receive():
-        return messages.pop() if messages else await asyncio.Event().wait()
-
-    async def send(message):
-        sent.append(message)
-
-    # No answer takes so long.
-    async with asyncio.timeout(20):
-        await app(scope, receive, send)
-    headers = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], headers, b"".join(one.get("body", b"") for one in sent[1:])
-
-
 @contextlib.contextmanager
-def started(*flags, **environment):
-    """Starts the binary on a free port; yields the process and the line with its address.
+def start(*flags, **environment):
+    """Starts the binary on a free port; yields the process, its port and the line with it.
 
     Args:
       environment: variables besides those of this process; None removes one.
@@ -177,6 +170,6 @@ def started(*flags, **environment):
     ) as process:
         try:
             line = next(line for line in process.stderr if line.startswith("serving "))
-            yield process, line.strip()
+            yield process, int(re.search(r":(\d+)/v1$", line)[1]), line.strip()
         finally:
             process.kill()

@@ -2,245 +2,191 @@
 
 import asyncio
 import threading
-import types
 
 import numpy as np
 import pytest
 
-from export.service.batching import Batcher, Closing, Limits, Overloaded
+from export.service.batching import Batcher, Overloaded, _divide
+from export.service.settings import Limits
 
 
 class Gate:
     """Work that notes its batches, and waits for `open` where it is told to."""
 
-    def __init__(self, closed=False):
+    def __init__(self, closed=False, fault=None):
         self.batches, self.open, self.began = [], threading.Event(), threading.Event()
+        self.fault = fault or ValueError("bad")
         if not closed:
             self.open.set()
 
-    def __call__(self, requests):
-        self.batches.append([list(request) for request in requests])
+    def __call__(self, items):
+        self.batches.append("".join(items))
         self.began.set()
         assert self.open.wait(60)
-        return [ValueError(r[0]) if r[0] == "bad" else _upper(r) for r in requests]
+        if "!" in items:
+            raise self.fault
+        return np.array([text.upper() for text in items])
+
+    async def wait_until_closed(self):
+        assert await asyncio.to_thread(self.began.wait, 60)
 
 
-def _upper(texts):
-    return np.array([text.upper() for text in texts])
+def submit(batcher, texts, tokens=1):
+    """Puts a text a letter into the queue, each of so many tokens; awaits the result as a text."""
+    pieces = batcher.submit(list(texts), np.full(len(texts), tokens))
+
+    async def join():
+        return "".join(np.concatenate(await asyncio.gather(*pieces)))
+
+    task = asyncio.ensure_future(join())
+    task.pieces = pieces
+    return task
 
 
-def _same(found, wanted):
-    return [each.tolist() for each in found] == wanted
-
-
-def _submit(batcher, texts, tokens=1):
-    """Puts texts into the queue, each of so many tokens."""
-    return batcher.submit(texts, np.full(len(texts), tokens))
-
-
-async def _began(gate):
-    assert await asyncio.to_thread(gate.began.wait, 60)
-
-
-def _run(steps, work, **limits):
-    async def run():
-        batcher = Batcher(work, Limits(**limits))
+def run(steps, gate, **limits):
+    async def run_steps():
+        batcher = Batcher(gate, Limits(**limits))
         await steps(batcher)
-        if isinstance(work, Gate):
-            work.open.set()
+        gate.open.set()
         await batcher.close()
-        assert batcher.waiting == 0
+        assert batcher.waiting == 0 and batcher.oldest_seconds() == 0
 
-    asyncio.run(run())
+    asyncio.run(run_steps())
 
 
-def _batches(*requests, tokens=1, **limits):
+def batches_of(*requests, tokens=1, **limits):
     """Returns the batches of requests that arrive while a text `a` is computed."""
     gate = Gate(closed=True)
 
     async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        others = [_submit(batcher, request, tokens) for request in requests]
+        first = submit(batcher, "a")
+        await gate.wait_until_closed()
+        others = [submit(batcher, request, tokens) for request in requests]
         assert batcher.waiting == tokens * sum(map(len, requests))
         gate.open.set()
-        wanted = [[text.upper() for text in request] for request in (["a"], *requests)]
-        assert _same(await asyncio.gather(first, *others), wanted)
+        expected = [text.upper() for text in ("a", *requests)]
+        assert await asyncio.gather(first, *others) == expected
 
-    _run(steps, gate, **limits)
+    run(steps, gate, **limits)
+    assert gate.batches[0] == "a"
     return gate.batches[1:]
 
 
-def test_what_arrives_while_one_is_computed_is_the_next_batch():
-    batches = _batches(*([text, text] for text in "bcdef"), batch_tokens=6)
-    assert batches == [[["b"] * 2, ["c"] * 2, ["d"] * 2], [["e"] * 2, ["f"] * 2]]
+def test_requests_that_arrive_during_a_batch_are_the_next_one():
+    requests = ["bb", "cc", "dd", "ee", "ff"]
+    assert batches_of(*requests, max_batch_tokens=6) == ["bbccdd", "eeff"]
 
 
-def test_nothing_waits_for_others_where_nothing_is_computed():
+def test_nothing_waits_where_nothing_is_computed():
     gate = Gate()
 
     async def steps(batcher):
-        for text in "ab":
-            assert (await _submit(batcher, [text])).tolist() == [text.upper()]
+        assert [await submit(batcher, text) for text in "ab"] == ["A", "B"]
 
-    _run(steps, gate)
-    assert gate.batches == [[["a"]], [["b"]]]
+    run(steps, gate)
+    assert gate.batches == ["a", "b"]
 
 
 def test_a_request_larger_than_a_batch_is_computed_in_pieces():
-    gate, texts = Gate(), [f"x{i}" for i in range(10)]
-
-    async def steps(batcher):
-        assert (await _submit(batcher, texts)).tolist() == [text.upper() for text in texts]
-
-    _run(steps, gate, batch_tokens=4)
-    assert gate.batches == [[texts[:4]], [texts[4:8]], [texts[8:]]]
+    assert batches_of("bcdefghijk", max_batch_tokens=4) == ["bcde", "fghi", "jk"]
 
 
-def test_short_requests_come_before_the_pieces_of_long_ones():
-    """A piece that is not due does not delay them, even where it has room beside them."""
-    batches = _batches(["b"] * 5, ["c"] * 5, ["d"], ["e"], batch_tokens=3, delay_seconds=60)
-    assert batches[0] == [["d"], ["e"]]
+def test_short_requests_come_before_the_pieces_of_long_ones(monkeypatch):
+    """Long ones get one piece a second even so, and the room that is left."""
+    for seconds, expected in ((60, ["ccc", "bbb", "fgc", "ddd"]), (0, ["ccc", "c", "ddd", "dd"])):
+        monkeypatch.setattr("export.service.batching._LONG_SECONDS", seconds)
+        batches = batches_of("bbb", "cccc", "ddddd", "f", "g", max_batch_tokens=3)
+        assert batches[:4] == expected
 
 
-def test_many_long_requests_have_no_more_turns_than_one(monkeypatch):
-    """One of three that are due has a piece, and then it is the turn of the short ones."""
-    gate, now = Gate(closed=True), 0.0
-    clock = types.SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr("export.service.batching.time", clock)
+def test_a_batch_takes_about_so_many_seconds(monkeypatch):
+    """A batch has as many tokens as their speed allows, and never very few."""
+    monkeypatch.setattr("export.service.batching._LEAST_TOKENS", 64)
+    for seconds, sizes in ((0, [100, 75, 64, 64]), (1e9, [100, 100, 100, 100])):
+        monkeypatch.setattr("export.service.batching._BATCH_SECONDS", seconds)
+        gate = Gate()
 
-    async def steps(batcher):
-        nonlocal now
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        large = [_submit(batcher, [name] * 9) for name in "bcd"]
-        now = 10.0
-        small = [_submit(batcher, [name]) for name in "efg"]
-        gate.open.set()
-        await asyncio.gather(first, *large, *small)
+        async def steps(batcher):
+            for _ in range(4):
+                await submit(batcher, "a" * batcher._batch_tokens)
 
-    _run(steps, gate, batch_tokens=3, delay_seconds=1)
-    assert gate.batches[:4] == [[["a"]], [["b"] * 3], [["e"], ["f"], ["g"]], [["c"] * 3]]
+        run(steps, gate, max_batch_tokens=100)
+        assert [*map(len, gate.batches)] == sizes
 
 
-@pytest.mark.parametrize(("seconds", "largest"), [(0, 64), (1e9, 100)])
-def test_a_batch_takes_about_so_many_seconds(seconds, largest):
-    """A few tokens are computed first, then as many as the last ones' speed allows."""
-    gate = Gate()
-
-    async def steps(batcher):
-        assert len(await _submit(batcher, ["a"] * 400)) == 400
-
-    _run(steps, gate, batch_tokens=100, batch_seconds=seconds)
-    sizes = [len(batch[0]) for batch in gate.batches]
-    assert sizes[0] == 64 and max(sizes) == largest and sum(sizes) == 400
+def test_a_piece_has_few_tokens_or_one_item():
+    assert _divide(np.array([2, 1, 9, 1, 1]), 3) == [slice(0, 2), slice(2, 3), slice(3, 5)]
+    assert _divide(np.array([9]), 3) == [slice(0, 1)]
+    assert batches_of("bb", tokens=9, max_batch_tokens=4) == ["b", "b"]
 
 
-def test_a_long_request_waits_no_longer_than_the_bound():
-    """With a bound of 0 the order is that of arrival."""
-    batches = _batches(["b"] * 3, ["c"], batch_tokens=3, delay_seconds=0)
-    assert batches == [[["b"] * 3], [["c"]]]
-
-
-def test_a_batch_is_full_by_tokens_and_one_text_may_have_more():
-    assert _batches(["b"] * 2, tokens=9, batch_tokens=4) == [[["b"]], [["b"]]]
-    two = {"tokens": 2, "batch_tokens": 4}
-    assert _batches(["b"], ["c"], ["d"], **two) == [[["b"], ["c"]], [["d"]]]
-
-
-def test_what_nobody_waits_for_is_not_computed():
+def test_a_request_that_nobody_waits_for_is_not_computed():
     """A large request ends with its piece."""
     gate = Gate(closed=True)
 
     async def steps(batcher):
-        large = _submit(batcher, ["a"] * 10)
-        await _began(gate)
-        other = _submit(batcher, ["b"])
+        large = submit(batcher, "a" * 10)
+        await gate.wait_until_closed()
+        other = submit(batcher, "b")
         assert batcher.waiting == 8
-        gone = _submit(batcher, ["c"] * 3)
-        large.cancel()
-        gone.cancel()
-        await asyncio.sleep(0)
+        gone = submit(batcher, "c" * 3)
+        for piece in (*large.pieces, *gone.pieces):
+            piece.cancel()
         assert batcher.waiting == 1
         gate.open.set()
-        assert (await other).tolist() == ["B"]
+        assert await other == "B"
+        await asyncio.gather(large, gone, return_exceptions=True)
 
-    _run(steps, gate, batch_tokens=3)
-    assert gate.batches == [[["a"] * 3], [["b"]]]
-
-
-def test_a_piece_that_fails_ends_its_request():
-    batches = []
-
-    def work(requests):
-        batches.append(requests)
-        return [ValueError("bad") if "bad" in r else _upper(r) for r in requests]
-
-    async def steps(batcher):
-        with pytest.raises(ValueError, match="bad"):
-            await _submit(batcher, ["a", "b", "c", "d", "bad", "e", "f"])
-
-    _run(steps, work, batch_tokens=3)
-    assert len(batches) == 2
+    run(steps, gate, max_batch_tokens=3)
+    assert gate.batches == ["aaa", "b"]
 
 
 def test_a_full_queue_refuses_and_takes_again():
+    """A request larger than the queue is taken where nothing waits."""
     gate = Gate(closed=True)
 
     async def steps(batcher):
-        first = _submit(batcher, ["a"])
-        await _began(gate)
-        second = _submit(batcher, ["b"] * 3)
+        first = submit(batcher, "a" * 9)
+        await gate.wait_until_closed()
+        second = submit(batcher, "bbb")
         with pytest.raises(Overloaded):
-            _submit(batcher, ["c"] * 2)
-        third = _submit(batcher, ["d"])
+            submit(batcher, "cc")
+        third = submit(batcher, "d")
+        assert batcher.oldest_seconds() > 0
         gate.open.set()
         await asyncio.gather(first, second, third)
-        assert (await _submit(batcher, ["c"] * 2)).tolist() == ["C", "C"]
+        assert await submit(batcher, "cc") == "CC"
 
-    _run(steps, gate, queue_tokens=4)
-
-
-def test_an_error_belongs_to_its_request():
-    gate = Gate()
-
-    async def steps(batcher):
-        bad, good = _submit(batcher, ["bad"]), _submit(batcher, ["good"])
-        assert (await good).tolist() == ["GOOD"]
-        with pytest.raises(ValueError, match="bad"):
-            await bad
-
-    _run(steps, gate)
+    run(steps, gate, max_queue_tokens=4)
 
 
-def test_work_that_fails_as_a_whole_ends_no_other_work():
-    calls = []
-
-    def work(requests):
-        calls.append(requests)
-        if len(calls) == 1:
-            raise RuntimeError("once")
-        return [_upper(r) for r in requests]
+@pytest.mark.parametrize("fault", [ValueError("bad"), SystemExit("bad")])
+def test_a_batch_that_fails_is_halved_until_the_fault_is_alone(fault):
+    """One bad request of sixteen costs four halvings, and the others get their own results."""
+    gate = Gate(closed=True, fault=fault)
 
     async def steps(batcher):
-        with pytest.raises(RuntimeError, match="once"):
-            await _submit(batcher, ["a"])
-        assert (await _submit(batcher, ["b"])).tolist() == ["B"]
+        first = submit(batcher, "a")
+        await gate.wait_until_closed()
+        requests = [submit(batcher, "!" if i == 5 else chr(98 + i)) for i in range(16)]
+        gate.open.set()
+        results = await asyncio.gather(first, *requests, return_exceptions=True)
+        assert "bad" in str(results.pop(6))
+        assert "".join(results) == "ABCDEFHIJKLMNOPQ"
 
-    _run(steps, work)
+    run(steps, gate)
+    assert len(gate.batches) == 1 + 9
 
 
-def test_closing_computes_what_waits_and_takes_no_more():
+def test_closing_computes_the_queue():
     gate = Gate(closed=True)
 
     async def steps(batcher):
-        first, second = _submit(batcher, ["a"]), _submit(batcher, ["b"])
+        results = [submit(batcher, text) for text in "ab"]
         closing = asyncio.ensure_future(batcher.close())
-        await _began(gate)
-        with pytest.raises(Closing):
-            _submit(batcher, ["c"])
+        await gate.wait_until_closed()
         gate.open.set()
         await closing
-        assert _same([await first, await second], [["A"], ["B"]])
+        assert await asyncio.gather(*results) == ["A", "B"]
 
-    _run(steps, gate)
+    run(steps, gate)

@@ -72,7 +72,7 @@ def test_the_steps_of_the_image(tmp_path):
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
     paths = os.environ | {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
-    paths |= {"HOME": str(tmp_path)}
+    paths |= {"HOME": str(tmp_path), "CMLM_API_KEY": "a-long-key"}
     paths.pop("PYTHONPATH", None)
     (install,) = [step for name, step in _steps() if name == "RUN" and "pip install" in step]
     install = install.replace("/source", str(source))

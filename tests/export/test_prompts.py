@@ -1,6 +1,5 @@
 """One rule for prompts in all channels: documents, questions, and the default one otherwise."""
 
-import asyncio
 import json
 
 import numpy as np
@@ -9,13 +8,10 @@ import tensorflow as tf
 
 from export.embedding import worker
 from export.formats import tfhub
-from export.service.app import Settings, create_app
-from export.service.embedder import TokenEmbedder
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
 from tests.conftest import write_encoder
-from tests.export.service_helpers import answered
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, traced_ops
 
 PROMPTS = {"query": "the bird ", "document": "a cat ", "other": "the old Über "}
@@ -34,19 +30,20 @@ def encoder(model):
     return SentenceEncoder.load(model)
 
 
-def _served(encoder, **fields):
-    """Asks the HTTP service, as an ASGI server does."""
+def _serve(encoder, **fields):
+    """Asks the HTTP service."""
     pytest.importorskip("starlette")
-    app = create_app(TokenEmbedder(encoder, "tiny"), Settings("tiny", normalize=False))
-    body = json.dumps({"model": "tiny", "input": [TEXT], "encoding_format": "float"} | fields)
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    from starlette.testclient import TestClient
 
-    async def ask():
-        async with app.router.lifespan_context(app):
-            return await answered(app, "POST", "/v1/embeddings", body.encode(), headers)
+    from export.service.app import create_app
+    from export.service.embedder import TokenEmbedder
+    from export.service.service import Service
+    from export.service.settings import Settings
 
-    _, _, answer = asyncio.run(ask())
-    return json.loads(answer)["data"][0]["embedding"]
+    app = create_app(Service(TokenEmbedder(encoder, "tiny"), Settings(normalize=False)))
+    with TestClient(app) as client:
+        answer = client.post("/v1/embeddings", json={"model": "tiny", "input": [TEXT]} | fields)
+    return answer.json()["data"][0]["embedding"]
 
 
 def _embedded(encoder, model, **settings):
@@ -68,10 +65,10 @@ _CHANNELS = {
     "embed": ("document", _embedded),
     "embed, windows": ("document", lambda e, m: _embedded(e, m, on_long="windows")),
     "embed, by name": ("query", lambda e, m: _embedded(e, m, prompt_name="query")),
-    "HTTP": ("other", lambda e, m: _served(e)),
-    "HTTP, stored": ("document", lambda e, m: _served(e, input_type="document")),
-    "HTTP, asked": ("query", lambda e, m: _served(e, input_type="query")),
-    "HTTP, by name": ("query", lambda e, m: _served(e, prompt_name="query")),
+    "HTTP": ("other", lambda e, m: _serve(e)),
+    "HTTP, stored": ("document", lambda e, m: _serve(e, input_type="document")),
+    "HTTP, asked": ("query", lambda e, m: _serve(e, input_type="query")),
+    "HTTP, by name": ("query", lambda e, m: _serve(e, prompt_name="query")),
     "search, stored": ("document", lambda e, m: Index.build(e, [TEXT]).vectors()[0]),
     "search, asked": ("query", lambda e, m: _asked(e)),
 }
