@@ -86,21 +86,21 @@ def main(argv: list[str]) -> int:
     del argv
     from official_cmlm.evaluation import suites
 
+    cli.quiet_tensorflow()
+    cli.import_modules()
     if "?" in FLAGS.suites:
-        print(suites.described([name for name in FLAGS.suites if name != "?"]))
+        print(suites.describe([name for name in FLAGS.suites if name != "?"]))
         return 0
     for name in ("encoder", "data_dir", "output_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True)
     check_extra("evaluate", "scipy", "sklearn")
-    cli.quiet_tensorflow()
-    cli.import_modules()
     from official_cmlm.encoding.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver
     from official_cmlm.evaluation.report.results import read_compared
 
-    names = suites.expanded(FLAGS.suites)
+    names = suites.expand_names(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
     compare = read_compared(FLAGS.compare)
     computation = ("precision", "pooling", "sentence_vector", "layer", "backend", "device")

@@ -390,19 +390,19 @@ def required(*names: str) -> None:
 
 
 def define_import_module() -> None:
-    """Defines `--import_module`, which imports modules with a user's own objectives."""
+    """Defines `--import_module`, which imports modules with a user's own objectives and suites."""
     flags.DEFINE_multi_string(
         "import_module",
         [],
         "Python module to import first, as package.module from the current folder or Python's path,"
-        " e.g. one that registers an objective of your own; may be repeated. Default: none.",
+        " e.g. one with an objective or a suite of your own; may be repeated. Default: none.",
     )
 
 
 def import_modules() -> list[str]:
     """Imports the modules of `--import_module` and returns their names.
 
-    They register objectives, so this comes before anything that builds a configuration.
+    They register objectives and suites, so this comes before anything that reads their names.
 
     Raises:
       UserError: for a module that cannot be imported.

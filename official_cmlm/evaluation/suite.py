@@ -4,11 +4,14 @@ import dataclasses
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import sha256
+from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoder import Encode, LanguageEncoders
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 
@@ -156,6 +159,39 @@ class Summary(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         self.add(report)
+
+
+Tasks = Callable[[DataFolder, Any, SuiteReport], Iterator[Task]]
+"""(data, options, report) -> the tasks of a suite."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """A suite, as `suites.register` makes it.
+
+    Attributes:
+      name: the name in results.
+      options: the dataclass of its options.
+      results: its metrics, and how reports show them.
+      tasks: yields its tasks.
+    """
+
+    name: str
+    options: type
+    results: SuiteResults
+    tasks: Tasks
+
+    @property
+    def protocol(self) -> str:
+        """The first paragraph of the docstring of its file, in one line."""
+        text = self.tasks.__globals__.get("__doc__") or ""
+        return " ".join(text.strip().split("\n\n")[0].split())
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of its file, on which scores depend; empty if it was not read from one."""
+        path = Path(self.tasks.__code__.co_filename)
+        return sha256(path) if path.is_file() else ""
 
 
 def with_encoders(

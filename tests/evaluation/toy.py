@@ -8,13 +8,14 @@ import numpy as np
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import read_tasks, score_tasks
+from official_cmlm.evaluation.suite import Suite, read_tasks, score_tasks
 
 
 def run(suite, encode, root, options=None, **fields):
-    """Returns the report of a suite's tasks on a folder, with options or some fields of them."""
+    """Returns the report of a suite, or of its module, with options or some fields of them."""
     report = SuiteReport()
-    evaluate(suite, encode, DataFolder(root), options or suite.Options(**fields), report)
+    kind = suite.options if isinstance(suite, Suite) else suite.Options
+    evaluate(suite, encode, DataFolder(root), options or kind(**fields), report)
     return report
 
 

@@ -43,7 +43,7 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
       UserError: for an unknown suite or option, or a setting of a suite not in `names`.
     """
     for name in names:
-        suites.suite(name)
+        suites.get_suite(name)
     values: dict[str, dict[str, Any]] = {name: {} for name in names}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -60,7 +60,7 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
             values[name][option] = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError, RecursionError):
             raise UserError(f"--set={setting}: {text[:80]!r} is not a YAML value") from None
-    return {name: suites.options(name, values[name]) for name in names}
+    return {name: suites.read_options(name, values[name]) for name in names}
 
 
 def run(
@@ -266,7 +266,7 @@ class SuiteRun:
           fingerprint: of the encoder, for the job.
           save_predictions: see `run`; needs a job.
         """
-        self._name, self._module = name, suites.suite(name)
+        self._suite = suites.get_suite(name)
         self._data, self._options = DataFolder(data_dir, strict), options
         self._job, self._fingerprint = job, fingerprint
         self._predictions_in = job.folder if job and save_predictions else None
@@ -276,17 +276,17 @@ class SuiteRun:
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._code = f"{_digest_code()} strict={strict}"
+        self._code = f"{_digest_code()} {self._suite.digest[:16]} strict={strict}"
         self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 
     def read(self) -> None:
         """Reads the files of the tasks, unless an earlier run has scored them as they are."""
         began = time.monotonic()
-        tasks = self._module.tasks(self._data, self._options, self.report)
+        tasks = self._suite.tasks(self._data, self._options, self.report)
         self.tasks = read_tasks(tasks, self._data.files)
         self._seconds += time.monotonic() - began
-        earlier = self._job and self._job.result(self._name, self._fingerprint)
+        earlier = self._job and self._job.result(self._suite.name, self._fingerprint)
         self.is_done = bool(earlier) and self._is_complete(earlier)
         if self.is_done:
             self.tasks.clear()
@@ -296,7 +296,7 @@ class SuiteRun:
 
         They are not whole without the predictions that this run is to write.
         """
-        has_intervals = any(metric.statistic for metric in self._module.RESULTS.metrics)
+        has_intervals = any(metric.statistic for metric in self._suite.results.metrics)
         if self._predictions_in and has_intervals and not results["predictions"]:
             return False
         options = json.loads(json.dumps(dataclasses.asdict(self._options)))
@@ -305,7 +305,7 @@ class SuiteRun:
 
     def store(self, results: dict[str, Any]) -> None:
         """Notes the results of `score` for later runs."""
-        self._job.store(self._name, results, self._fingerprint)
+        self._job.store(self._suite.name, results, self._fingerprint)
 
     def score(self, encode: Encode) -> dict[str, Any]:
         """Scores the tasks; returns the suite's part of `results.json`."""
@@ -326,8 +326,8 @@ class SuiteRun:
                 "the encoder has the same vector for all texts, so no score means anything"
             )
         if self._predictions_in and report.predictions:
-            predictions.write(self._predictions_in, self._name, report.predictions)
-            predictions.add_intervals(self._name, report)
+            predictions.write(self._predictions_in, self._suite.name, report.predictions)
+            predictions.add_intervals(self._suite.name, report)
         for trace in report.traces:
             print(trace, file=sys.stderr)
         for warning in data.warnings:
@@ -337,7 +337,7 @@ class SuiteRun:
         return {
             "key": self._code,
             "predictions": self._predictions_in is not None,
-            "protocol": self._module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
+            "protocol": self._suite.protocol,
             "options": dataclasses.asdict(self._options),
             "seeds": report.seeds,
             "configuration": report.configuration,
@@ -353,7 +353,7 @@ class SuiteRun:
     def _score(self, task: Task, encode: Encode) -> None:
         """Scores a task, or adds its stored scores if an earlier run has trained it."""
         report, lengths = self.report, self._lengths
-        part, is_stored = f"{self._name}.{task.name}", bool(task.trained_by and self._job)
+        part, is_stored = f"{self._suite.name}.{task.name}", bool(task.trained_by and self._job)
         if is_stored and (earlier := self._job.result(part, self._task_key(task))):
             report.scores += [Score(**score) for score in earlier["scores"]]
             if earlier["cut"]:
@@ -384,7 +384,7 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
       UserError: if the whole suite cannot be scored.
     """
     report, data = SuiteReport(), DataFolder(data_dir)
-    tasks = read_tasks(suites.suite(name).tasks(data, options, report), data.files)
+    tasks = read_tasks(suites.get_suite(name).tasks(data, options, report), data.files)
     score_tasks(tasks, report, lambda task: None)
     return report.unscored
 

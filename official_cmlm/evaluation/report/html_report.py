@@ -11,7 +11,7 @@ from typing import Any
 from official_cmlm.evaluation.report import figures, main_scores, tables
 from official_cmlm.evaluation.report.main_scores import Main, Results, scores, shown, suite_names
 from official_cmlm.evaluation.report.tables import Best, Comparison, Table
-from official_cmlm.evaluation.suites import SUITES, declared
+from official_cmlm.evaluation.suites import SUITES, get_results
 
 # Longer tables of scores are folded.
 _MOST_ROWS = 12
@@ -48,7 +48,7 @@ def html_report(*parts: Results) -> str:
 
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     """Draws a chart for each panel of a suite's tasks, with its averages below a line."""
-    rows = main_scores.main_scores(suite, parts) if declared(suite).bars else []
+    rows = main_scores.main_scores(suite, parts) if get_results(suite).bars else []
     panels = dict.fromkeys(row.panel for row in rows)
     drawn = (_draw_bars(suite, [r for r in rows if r.panel == panel], parts) for panel in panels)
     return [chart for chart in drawn if chart]
@@ -56,7 +56,7 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
 
 def _draw_bars(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
     """Draws one bar per task and encoder; for a single encoder also after component removal."""
-    shown_as = declared(suite)
+    shown_as = get_results(suite)
     main = shown_as.main[0]
     names = tables.encoder_names(*parts)
     series = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.evaluation.suite import Metric
-from official_cmlm.evaluation.suites import SUITES, declared
+from official_cmlm.evaluation.suites import SUITES, get_results
 
 Results = dict[str, Any]
 # Most encoders for which tables, bars and colours have room.
@@ -65,7 +65,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     A task is represented by the first main metric that some encoder has; an average without a main
     metric by all of its metrics.
     """
-    shown_as = declared(suite)
+    shown_as = get_results(suite)
     found: dict[str, list[str]] = {}
     for part in parts:
         for score in scores(part, suite).values():
@@ -96,7 +96,7 @@ def summarized(
     that are common to all encoders with any task of the panel.
     """
     rows = main_scores(suite, parts)
-    shown_as = declared(suite)
+    shown_as = get_results(suite)
     lines: list[tuple[str, Metric, list[Score | None]]] = []
     for panel in dict.fromkeys(row.panel for row in rows):
         in_panel = [row for row in rows if row.panel == panel]
@@ -135,7 +135,7 @@ def _mean(
         else None
         for part in found
     ]
-    return f"mean of {len(common)} tasks", declared(suite).metric(rows[0].metric), means
+    return f"mean of {len(common)} tasks", get_results(suite).metric(rows[0].metric), means
 
 
 def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]]:
@@ -144,7 +144,7 @@ def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]
     A row has one value per bar, in the unit of the suite's scores; None where the paper has none.
     """
     lines = {}
-    for paper, table, *models in declared(suite).references:
+    for paper, table, *models in get_results(suite).references:
         for model in models:
             printed = row_values(paper, table, model)
             values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]

@@ -11,7 +11,7 @@ from typing import Any
 from official_cmlm.common.files import atomic_write_text
 from official_cmlm.evaluation.metrics.intervals import RESAMPLES, bootstrap
 from official_cmlm.evaluation.scores import Prediction, SuiteReport
-from official_cmlm.evaluation.suites import declared
+from official_cmlm.evaluation.suites import get_results
 
 _HEADER = ("task", "first", "second", "gold", "predicted")
 # Predictions belong to a score if they give it within this tolerance; predictions of another run do
@@ -51,7 +51,7 @@ def read(folder: Path, suite: str) -> dict[str, list[Prediction]]:
 def add_intervals(suite: str, report: SuiteReport) -> None:
     """Adds the intervals of the scores that are computed from pairs."""
     for i, score in enumerate(report.scores):
-        statistic = declared(suite).metric(score.metric).statistic
+        statistic = get_results(suite).metric(score.metric).statistic
         if statistic and score.task in report.predictions:
             _, _, gold, predicted = zip(*report.predictions[score.task])
             found = bootstrap(statistic, predicted, gold)
@@ -78,7 +78,7 @@ def add_differences(
     values = {(score["task"], score["metric"]): score["value"] for score in others}
     for score in results["scores"]:
         task = score["task"]
-        statistic = declared(suite).metric(score["metric"]).statistic
+        statistic = get_results(suite).metric(score["metric"]).statistic
         if not statistic or task not in mine or task not in theirs:
             continue
         if [pair[:3] for pair in mine[task]] != [pair[:3] for pair in theirs[task]]:

@@ -8,7 +8,7 @@ from official_cmlm.evaluation.report import main_scores
 from official_cmlm.evaluation.report.main_scores import Results, scores, shown, suite_names
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suite import Metric
-from official_cmlm.evaluation.suites import SUITES, declared
+from official_cmlm.evaluation.suites import SUITES, get_results
 
 MISSING = "–"
 ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
@@ -138,7 +138,7 @@ def _compared(
         for model, row in rows
     ]
     for column, (_, score) in enumerate(table.columns, 1):
-        metric = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2])
+        metric = get_results(table.suite).metric((score or "").split("|")[0].rpartition("/")[2])
         for i in _best([row[column] for row in texts], metric):
             texts[i][column] = Best(texts[i][column])
     columns = list(zip(table.columns, scored))
@@ -190,7 +190,7 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     """
     found = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
-    shown_as = declared(suite)
+    shown_as = get_results(suite)
     header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
     if len(parts) == 2:
         header.insert(4, "Difference")

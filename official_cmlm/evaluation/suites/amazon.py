@@ -22,6 +22,7 @@ from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 
@@ -72,6 +73,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("amazon", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields one task: training on one language, and tests on all that are found or were chosen.
 

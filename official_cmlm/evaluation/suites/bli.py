@@ -33,6 +33,7 @@ from official_cmlm.evaluation.encoder import Encode, LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole, with_encoders
+from official_cmlm.evaluation.suites import register
 
 Pair = tuple[str, str]
 """Source word, target word."""
@@ -113,6 +114,7 @@ def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
     return 100.0 * float(np.mean(right))
 
 
+@register("bli", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every direction found in the folder, with each size of training dictionary.
 

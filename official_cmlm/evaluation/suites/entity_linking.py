@@ -38,6 +38,7 @@ from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 # Names that are retrieved for a mention.
 _MOST = 5
@@ -75,6 +76,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("entity_linking", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every folder with names of entities, below the data folder or its `entity_linking`.
 

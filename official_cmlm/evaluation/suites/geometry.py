@@ -31,6 +31,7 @@ from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites.sts import PairTask
 
 _TEXT_HINT = (
@@ -90,6 +91,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("geometry", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
 

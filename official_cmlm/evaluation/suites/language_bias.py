@@ -33,6 +33,7 @@ from official_cmlm.evaluation.metrics.principal_components import (
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 Pool = Mapping[str, np.ndarray]
 """Language -> float `[n, dim]`, row i of each translates row i of the others."""
@@ -99,6 +100,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("language_bias", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields one task: every language of one split, and their unweighted mean, `all`.
 

@@ -15,6 +15,7 @@ from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
     TrainedTask,
@@ -75,6 +76,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("probing", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields the probing tasks and their average."""
     root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))

@@ -16,6 +16,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task
+from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites.sts import PairTask
 
 _HINT = (
@@ -42,6 +43,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("qnli", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields `qnli/dev.tsv`."""
     read, note = functools.partial(_read, data), "{skipped} malformed lines skipped"

@@ -23,6 +23,7 @@ from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 # Documents that are embedded and searched at a time, as in BEIR.
 _PART = 50_000
@@ -70,6 +71,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("retrieval", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every data set, and unweighted means over data sets.
 

@@ -30,6 +30,7 @@ from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relate
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
 # `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.
@@ -155,6 +156,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("senteval", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields SentEval's tasks and the papers' averages."""
     report.seeds = options.numbers

@@ -41,6 +41,7 @@ from official_cmlm.evaluation.suite import (
     TextsByRole,
     with_encoders,
 )
+from official_cmlm.evaluation.suites import register
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 # The seven sets whose mean papers call the average.
@@ -160,6 +161,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("sts", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields the tasks that are chosen and have an encoder; docs/evaluation.md names them."""
     yield from with_encoders(_chosen(data, options), report)

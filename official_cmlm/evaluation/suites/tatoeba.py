@@ -27,6 +27,7 @@ from official_cmlm.evaluation.metrics.principal_components import (
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
+from official_cmlm.evaluation.suites import register
 
 HINT = (
     "Tatoeba is in LASER's repository: data/tatoeba/v1 (github.com/facebookresearch/LASER) as "
@@ -101,6 +102,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("tatoeba", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every language found in the folder, and unweighted means over languages.
 

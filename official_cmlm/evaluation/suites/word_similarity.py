@@ -35,6 +35,7 @@ from official_cmlm.evaluation.data.word_similarity import (
 from official_cmlm.evaluation.metrics.similarity import spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, with_encoders
+from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites.sts import PairTask
 
 
@@ -76,6 +77,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("word_similarity", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every language of `multi_simlex` and `simlex`, every `cross_lingual_simlex` pair.
 

@@ -18,6 +18,7 @@ from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import MissingData, SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task
+from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 
 HINT = (
@@ -52,6 +53,7 @@ RESULTS = SuiteResults(
 )
 
 
+@register("xeval", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields every language's tasks and their averages."""
     report.seeds = options.numbers

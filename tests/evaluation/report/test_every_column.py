@@ -10,7 +10,7 @@ from official_cmlm.evaluation.encoder import prepare, prompted
 from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
-from official_cmlm.evaluation.suites import SUITES, declared
+from official_cmlm.evaluation.suites import SUITES, get_results
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites.probing import TASKS as PROBING
 from official_cmlm.evaluation.suites.tatoeba import XTREME
@@ -161,7 +161,7 @@ def test_every_suite_is_whole(found, name):
     assert suite["failures"] == [] and suite["missing"] == []
     assert suite["announced"] and not suite["late"]
     metrics = list(dict.fromkeys(score["metric"] for score in suite["scores"]))
-    labels = [declared(name).metric(metric).text for metric in metrics]
+    labels = [get_results(name).metric(metric).text for metric in metrics]
     assert not set(metrics) & set(labels)
     assert len(set(labels)) == len(labels)
 

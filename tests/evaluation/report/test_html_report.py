@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from official_cmlm.evaluation.report import figures
 from official_cmlm.evaluation.report.html_report import charts, html_report
 from official_cmlm.evaluation.report.main_scores import references
-from official_cmlm.evaluation.suites import SUITES, declared
+from official_cmlm.evaluation.suites import SUITES, get_results
 from tests.evaluation.report.test_tables import results, score, suite
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -128,17 +128,17 @@ def test_component_removal_has_fainter_bars_of_one_encoder():
         assert "component removed" not in figures.svg(charts("tatoeba", *parts)[0])
 
 
-BARS = [name for name in SUITES if declared(name).bars]
+BARS = [name for name in SUITES if get_results(name).bars]
 
 
 @pytest.mark.parametrize("name", BARS)
 def test_every_suite_with_bars_draws_each_of_its_metrics(name):
     """Two tasks scored by any of a suite's main metrics make a chart."""
-    assert declared(name).main
-    for metric in declared(name).main:
+    assert get_results(name).main
+    for metric in get_results(name).main:
         scores = [score("a", metric.name, 0.5), score("b", metric.name, 0.4)]
         (chart,) = charts(name, results(**{name: suite(*scores)}))
-        assert chart.title == declared(name).bars
+        assert chart.title == get_results(name).bars
 
 
 def drawings(text):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from official_cmlm.evaluation.report import html_report, main_scores, tables
-from official_cmlm.evaluation.suites import declared
+from official_cmlm.evaluation.suites import get_results
 
 
 def score(task, metric, value, count=10, deviation=None):
@@ -316,8 +316,8 @@ def test_suites_that_only_others_have_are_named():
 def test_averages_are_known_by_their_suite(name, averages, others):
     """Names of data sets are free: `all` is an average in one suite and a data set in another."""
     tasks = [task.replace("|", " ") for task in averages.split()]
-    assert all(declared(name).is_average(task) for task in tasks)
-    assert not any(declared(name).is_average(task) for task in others.split())
+    assert all(get_results(name).is_average(task) for task in tasks)
+    assert not any(get_results(name).is_average(task) for task in others.split())
 
 
 def test_encoders_of_one_name_are_told_apart():

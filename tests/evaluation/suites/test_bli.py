@@ -235,7 +235,7 @@ def test_directions_are_chosen(tmp_path):
     assert len(_run(tmp_path).failures) == 1
     with pytest.raises(UserError, match="bli.pairs: the data has no 'en-de'; it has de-en, en-fr"):
         _run(tmp_path, pairs=["en-de"])
-    assert suites.options("bli", {"pairs": "en-fr,de-en"}).pairs == ["en-fr", "de-en"]
+    assert suites.read_options("bli", {"pairs": "en-fr,de-en"}).pairs == ["en-fr", "de-en"]
 
 
 def test_several_translations_are_one_question(tmp_path):

@@ -89,7 +89,7 @@ def test_lists_that_cannot_be(setting, message):
 def test_values_that_are_refused(suite, values, message):
     """One line with the suite and the possible values."""
     with pytest.raises(UserError, match=f"^{suite}: .*{message}"):
-        suites.options(suite, values)
+        suites.read_options(suite, values)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_no_data(tmp_path, name, folder, message):
     """One line says what to put where, without the folder and with an empty one."""
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     with pytest.raises(UserError, match=message):
-        toy.run(suites.suite(name), toy.encode, tmp_path)
+        toy.run(suites.get_suite(name), toy.encode, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_no_data(tmp_path, name, folder, message):
 )
 def test_no_data_of_a_task(tmp_path, name, tasks):
     """Tasks are missing by themselves where each has files of its own."""
-    missing = toy.run(suites.suite(name), toy.encode, tmp_path).missing
+    missing = toy.run(suites.get_suite(name), toy.encode, tmp_path).missing
     assert [one.task for one in missing][: len(tasks)] == list(tasks)
     assert all("DATA_DIR" in one.hint or "STSBenchmark" in one.hint for one in missing)
 
 
 def test_values_of_python_stay():
     """A list is taken as it is."""
-    assert suites.options("tatoeba", {"languages": ["a,b"]}).languages == ["a,b"]
+    assert suites.read_options("tatoeba", {"languages": ["a,b"]}).languages == ["a,b"]

@@ -82,8 +82,8 @@ FILES = {
 def test_files_are_read_and_scored_as_ever(data_dir, name):
     """Every text is the same, no file differs from the published one, and no score has changed."""
     fields, digest, expected = FILES[name]
-    suite, report, data = suites.suite(name), SuiteReport(), DataFolder(data_dir)
-    tasks = read_tasks(suite.tasks(data, suites.options(name, fields), report), data.files)
+    suite, report, data = suites.get_suite(name), SuiteReport(), DataFolder(data_dir)
+    tasks = read_tasks(suite.tasks(data, suites.read_options(name, fields), report), data.files)
     readable = [task for task in tasks if task.error is None]
     texts = [text for task in readable for texts in task.texts().values() for text in texts]
     assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == digest
