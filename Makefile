@@ -34,7 +34,7 @@ demo: $(VENV)/.installed
 		--start='$(START)'
 
 # Half of the tests a worker; one that is done takes tests of the other. Fixtures that cost seconds
-# are files that both workers read (tests/conftest.py: shared_folder). Byte code is kept, whatever the
+# are files that both workers read (tests/conftest.py: share_folder). Byte code is kept, whatever the
 # environment says: to compile the project and its tests is half of what a worker's start takes.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -287,7 +287,7 @@ def _own_objectives(stage: Stage) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=256)
 def _load_objectives(experiment: str, files: tuple[str, ...], override: str) -> frozenset[str]:
-    from official_cmlm.training.config import chosen_objectives
+    from official_cmlm.training.config import get_objectives
 
     config = registry.load(experiment, files, json.loads(override))
-    return frozenset(chosen_objectives(config.task.objectives))
+    return frozenset(get_objectives(config.task.objectives))

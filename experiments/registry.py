@@ -86,7 +86,10 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if init_checkpoint:
         start = read_starting_encoder(init_checkpoint)
         named = {field for values, _ in files for field in get_mapping(values, "task", "encoder")}
-        task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
+        task = {
+            "init_checkpoint": init_checkpoint,
+            "encoder": start.fields_to_inherit(needed, named),
+        }
         _apply(config, {"task": task}, init_checkpoint)
     changes = _read_changes(config_files, params_override)
     for values, where in changes:
@@ -97,7 +100,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if data is not None:
         _apply(config, {"task": {"train_data": {"input_path": data}}}, "--data")
     if start is not None:
-        _apply(config, {"task": {"encoder": start.reset_fields(config.task.encoder)}}, "start")
+        _apply(config, {"task": {"encoder": start.fields_to_reset(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
@@ -247,7 +250,7 @@ def _take_needs(values: dict, path: Path) -> list[str]:
 
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
     """Describes the fields in which a training, its experiment and its starting encoder differ."""
-    from official_cmlm.training.config import chosen_objectives
+    from official_cmlm.training.config import get_objectives
     from official_cmlm.training.inherited_fields import read_starting_encoder
 
     folder = config.task.init_checkpoint
@@ -260,6 +263,6 @@ def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> 
             # The training reports the error itself.
             return []
     lines = start.notes(experiment, config.task.encoder, needed)
-    if chosen_objectives(config.task.objectives):
+    if get_objectives(config.task.objectives):
         lines += start.length_notes(config.task.longest_sequence())
     return lines

@@ -32,7 +32,7 @@ BINARIES = [
 ]
 
 
-def imported(module: str):
+def import_binary(module: str):
     """Returns the module that `python -m` runs under this name."""
     if importlib.util.find_spec(module).submodule_search_locations is not None:
         module += ".__main__"
@@ -41,7 +41,7 @@ def imported(module: str):
 
 def flags_of(module: str) -> flags.FlagValues:
     """Returns the flags of a binary, apart from all others'."""
-    binary, before = imported(module), set(flags.FLAGS)
+    binary, before = import_binary(module), set(flags.FLAGS)
     binary.define_flags()
     own = flags.FlagValues()
     for name in set(flags.FLAGS) - before:
@@ -53,7 +53,7 @@ def flags_of(module: str) -> flags.FlagValues:
 
 def call(module: str, *arguments: str) -> int:
     """Runs a binary in this process as `cli.run` does; returns its exit status."""
-    binary, parsed = imported(module), cli._parsed
+    binary, parsed = import_binary(module), cli._parsed
     # On the way out the flags that were defined inside are removed again.
     with flagsaver.flagsaver():
         binary.define_flags()

@@ -76,7 +76,7 @@ def pytest_runtest_teardown() -> None:
         _collected[0] = time.monotonic()
 
 
-def shared_folder(
+def share_folder(
     factory: pytest.TempPathFactory, name: str, write: Callable[[Path], object]
 ) -> Path:
     """Returns a folder that one worker of the test run writes and all workers read."""
@@ -142,7 +142,7 @@ def bfloat16():
 
 
 @functools.cache
-def mirrored_strategy():
+def two_replicas():
     """Returns the one `MirroredStrategy` of the process, on both logical devices.
 
     A second one would start to count its collectives from the same number and clash with it.
@@ -194,7 +194,7 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
 @pytest.fixture(scope="session")
 def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
     """Writes records of 120 documents in several shards."""
-    return shared_folder(
+    return share_folder(
         tmp_path_factory,
         "records",
         lambda folder: write_records(folder, make_documents(120), vocabulary),
@@ -206,7 +206,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
     """Writes documents, long documents, bitext and inference pairs, a folder each."""
     from tests.training.all_objectives import write_folders
 
-    return shared_folder(
+    return share_folder(
         tmp_path_factory, "all_records", lambda folder: write_folders(folder, vocabulary)
     )
 
@@ -253,5 +253,5 @@ def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path
         (model / "params.yaml").write_text("task: {}\n")
         tfhub.export(str(model), str(folder / "out"), None, overwrite=False)
 
-    folder = shared_folder(tmp_path_factory, "tfhub", write)
+    folder = share_folder(tmp_path_factory, "tfhub", write)
     return folder / "model", folder / "out"

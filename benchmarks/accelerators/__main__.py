@@ -68,12 +68,12 @@ def main(argv: list[str]) -> None:
             if not output.exists():
                 # Lowering runs in a process of its own, so that its weights are freed before the
                 # compiler needs the memory.
-                found = in_new_process(_lowered, case, step, FLAGS.params_override)
-                found |= in_new_process(compile_step, step, FLAGS.topology)
-                found = {"settings": " ".join([case.experiment, *settings]), **found}
-                atomic_write_text(output, json.dumps(found, indent=1) + "\n")
+                figures = in_new_process(_lower, case, step, FLAGS.params_override)
+                figures |= in_new_process(compile_step, step, FLAGS.topology)
+                figures = {"settings": " ".join([case.experiment, *settings]), **figures}
+                atomic_write_text(output, json.dumps(figures, indent=1) + "\n")
             result = json.loads(output.read_text(encoding="utf-8"))
-            print(f"{result['settings']}\n  {_described(result)}", flush=True)
+            print(f"{result['settings']}\n  {_describe(result)}", flush=True)
             needed = result["total"] if "total" in result else result["wanted"]
             lines.append(f"figure {chip}_gib_{case.name} {needed / _GIB:.2f}")
             if case.experiment in CASES:
@@ -85,14 +85,14 @@ def main(argv: list[str]) -> None:
     print("\n".join(lines))
 
 
-def _lowered(case: Case, step: Path, params_override: str) -> dict[str, Any]:
+def _lower(case: Case, step: Path, params_override: str) -> dict[str, Any]:
     cli.quiet_tensorflow()
     from benchmarks.accelerators.lowering import write_step
 
     return write_step(case, step, params_override)
 
 
-def _described(result: dict[str, Any]) -> str:
+def _describe(result: dict[str, Any]) -> str:
     shapes = ", ".join(f"{name} {size[0]} x {size[1]}" for name, size in result["batch"].items())
     text = f"{result['weights'] / 1e6:.1f} M weights; {shapes}; {result['seconds']:.0f} s: "
     if "total" not in result:

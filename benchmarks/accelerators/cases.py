@@ -145,7 +145,7 @@ def write_records(params: Any, folder: Path) -> None:
 
 def _training_data(params: Any) -> list[tuple[str, str, Any]]:
     """Returns (objective, name of the field, data config) of all data that a step reads."""
-    return [each for each in params.task.used_data() if each[1].endswith("train_data")]
+    return [each for each in params.task.list_data() if each[1].endswith("train_data")]
 
 
 def _texts(words: list[str], length: int, count: int, sentence: int) -> Iterator[str]:

@@ -70,10 +70,10 @@ def compile_step(step: Path, topology: str) -> dict[str, Any]:
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        found = out_of_memory(str(error))
-        if not found:
+        shortage = out_of_memory(str(error))
+        if not shortage:
             raise
-        return {**found, "seconds": time.monotonic() - started}
+        return {**shortage, "seconds": time.monotonic() - started}
     seconds, memory = time.monotonic() - started, compiled.memory_analysis()
     cost = compiled.cost_analysis() or {}
     beside = memory.output_size_in_bytes - memory.alias_size_in_bytes
@@ -93,8 +93,8 @@ def out_of_memory(message: str) -> dict[str, float]:
     >>> out_of_memory("RESOURCE_EXHAUSTED: ... Used 26.40G of 15.75G hbm. Exceeded ...")["wanted"]
     28346784153.6
     """
-    found = re.search(r"[Uu]sed ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", message)
-    if not found:
+    match = re.search(r"[Uu]sed ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", message)
+    if not match:
         return {}
-    used, used_unit, had, had_unit = found.groups()
+    used, used_unit, had, had_unit = match.groups()
     return {"wanted": float(used) * _UNITS[used_unit], "available": float(had) * _UNITS[had_unit]}

@@ -11,7 +11,7 @@ from official.modeling import performance
 from benchmarks.accelerators.cases import Case, overrides, write_records
 from experiments import registry
 from official_cmlm.training.jax_loop import portable_step
-from official_cmlm.training.runtime import prepared
+from official_cmlm.training.runtime import resolve_runtime
 from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 
@@ -34,7 +34,7 @@ def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]
         file = Path(folder) / "own.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(own), encoding="utf-8")
-        params, _ = prepared(registry.load(case.experiment, [str(file)], params_override))
+        params, _ = resolve_runtime(registry.load(case.experiment, [str(file)], params_override))
         write_records(params, Path(folder))
         if params.runtime.mixed_precision_dtype:
             performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)

@@ -15,7 +15,7 @@ from official_cmlm.common.files import digest, read_object
 from official_cmlm.common.job import part_path
 from official_cmlm.evaluation.report.tables import duration
 from official_cmlm.training import signals
-from official_cmlm.training.progress import SUMMARY_NAME, evaluated_steps, total_counts, versions
+from official_cmlm.training.progress import SUMMARY_NAME, read_evaluations, total_counts, versions
 
 from .. import chains, registry
 from ..runner import Runner
@@ -219,14 +219,14 @@ class StudyRunner(Runner):
 
     def _resolve(self, arm: Arm, seed: int, start: Path | None) -> tuple[dict[str, Any], Any]:
         """Returns an arm's overrides and its whole experiment."""
-        from official_cmlm.training.config import chosen_objectives
+        from official_cmlm.training.config import get_objectives
 
         values = expand(self.study.settings(arm)["training"]["params_override"], self.names)
         data = {"train_data": {"seed": seed}}
         values = chains.merge(values, {"task": data})
         config = registry.load(arm.experiment, [], values, start and str(start))
         # Objectives with records of their own follow the seed too.
-        objectives = chosen_objectives(config.task.objectives).items()
+        objectives = get_objectives(config.task.objectives).items()
         own = {name: data for name, objective in objectives if objective.train_data is not None}
         if own:
             values = chains.merge(values, {"task": {"objectives": own}})
@@ -307,7 +307,7 @@ class StudyRunner(Runner):
         steps = last["train_steps"]
         fields = {"devices": last["devices"], "versions": last["versions"], "steps": steps}
         is_validated = self.study.scores.validation
-        validation = evaluated_steps(trial.folder)[steps] if is_validated else {}
+        validation = read_evaluations(trial.folder)[steps] if is_validated else {}
         return {**fields, **total_counts(trial.folder, steps), "validation": validation}
 
     def _score(self, trial: Trial, validation: dict[str, float]) -> dict[str, Any]:
@@ -353,7 +353,7 @@ class StudyRunner(Runner):
 
 def _check_method(task: Any) -> None:
     """Raises `UserError` if settings of an arm's data turn an objective into another method."""
-    for name, where, data in task.used_data():
+    for name, where, data in task.list_data():
         for field, value in getattr(task.objectives, name).method_data().items():
             if getattr(data, field) != value:
                 raise UserError(

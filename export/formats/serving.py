@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
+from official_cmlm.modeling.cpu_forward import embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 from .preprocessing import Preprocess, check_rank, deciding_bytes, packed_ids
@@ -103,7 +103,7 @@ class Serving(tf.Module):
         if encoder.projection is not None:
             self._variables += encoder.projection.variables
         arrays = {name: weights[name].numpy() for name in self.frozen}
-        arrays = joined_kernels(arrays, encoder.config)
+        arrays = join_kernels(arrays, encoder.config)
 
         def embeddings(word_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
             # Weights are passed as tensors: for variables, the forward pass would take another

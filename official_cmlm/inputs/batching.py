@@ -35,7 +35,9 @@ def training_batches(plan: Plan) -> tf.data.Dataset:
     reader, bucket_of, sizes = Reader(plan), bucket_function(plan), plan.batch_sizes
     (start,) = plan.starts
 
-    def positioned(blocks: tf.data.Dataset, skip: tuple, first: int | tf.Tensor) -> tf.data.Dataset:
+    def add_positions(
+        blocks: tf.data.Dataset, skip: tuple, first: int | tf.Tensor
+    ) -> tf.data.Dataset:
         """Adds the position to each example, and removes the examples to leave out."""
         tracker = data_position.Tracker(sizes, skip, plan.fingerprint)
 
@@ -48,7 +50,7 @@ def training_batches(plan: Plan) -> tf.data.Dataset:
         return blocks.scan(tracker.initial_state(first), follow)
 
     if plan.config.bucket_boundaries:
-        blocks = positioned(reader.from_start(start), start.skip, start.first_block)
+        blocks = add_positions(reader.from_start(start), start.skip, start.first_block)
         return in_order(blocks.map(lambda each: (False, each)), bucket_of, sizes)
 
     def of_epoch(blocks: tf.data.Dataset) -> tf.data.Dataset:
@@ -56,12 +58,12 @@ def training_batches(plan: Plan) -> tf.data.Dataset:
 
     def whole(epoch: tf.Tensor) -> tf.data.Dataset:
         first = data_position.block_number(epoch, 0)
-        return of_epoch(positioned(reader.epoch(epoch), (), first))
+        return of_epoch(add_positions(reader.epoch(epoch), (), first))
 
     if not start.block and not any(start.skip):
         # A whole epoch needs no dataset for the rest of one, which takes a second to build.
         return tf.data.Dataset.counter(start.epoch).flat_map(whole)
-    rest = positioned(reader.rest_of_epoch(start), start.skip, start.first_block)
+    rest = add_positions(reader.rest_of_epoch(start), start.skip, start.first_block)
     return of_epoch(rest).concatenate(tf.data.Dataset.counter(start.epoch + 1).flat_map(whole))
 
 
@@ -102,14 +104,14 @@ def in_order(blocks: tf.data.Dataset, bucket_of: BucketOf, sizes: Sequence[int])
 
     def follow(state: tuple[tf.Tensor, ...], block: tuple) -> tuple:
         flush, examples = block
-        pool = joined(unflattened(spec, state), examples)
+        pool = join(unflatten(spec, state), examples)
         batches = complete_batches(bucket_of(pool), sizes, flush)
-        waiting = taken(pool, batches.waiting)
+        waiting = take_rows(pool, batches.waiting)
         ends = tf.gather(batches.order, tf.cumsum(batches.sizes) - 1)
         whole = {name: tf.gather(pool.pop(name), ends) for name in ["position"] if name in pool}
-        return flattened(waiting), grouped(pool, batches, whole)
+        return flatten(waiting), group_batches(pool, batches, whole)
 
-    return single_batches(blocks.scan(flattened(no_examples(spec)), follow))
+    return single_batches(blocks.scan(flatten(no_examples(spec)), follow))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,35 +170,35 @@ def complete_batches(
 
 def no_examples(spec: dict[str, tf.TypeSpec]) -> Examples:
     """Returns a pool without examples, of the features that a dataset's `element_spec` names."""
-    found: Examples = {}
+    pool: Examples = {}
     for name, each in spec.items():
         if isinstance(each, tf.RaggedTensorSpec):
             splits = tf.zeros([1], each.row_splits_dtype)
             empty = tf.zeros([0], each.dtype)
-            found[name] = tf.RaggedTensor.from_row_splits(empty, splits, validate=False)
+            pool[name] = tf.RaggedTensor.from_row_splits(empty, splits, validate=False)
         else:
-            found[name] = tf.zeros([0, *each.shape[1:]], each.dtype)
-    return found
+            pool[name] = tf.zeros([0, *each.shape[1:]], each.dtype)
+    return pool
 
 
-def flattened(examples: Examples) -> tuple[tf.Tensor, ...]:
+def flatten(examples: Examples) -> tuple[tf.Tensor, ...]:
     """Returns dense tensors, in the order of the names: the state of a scan cannot be ragged."""
     return tuple(tf.nest.flatten(examples, expand_composites=True))
 
 
-def unflattened(spec: dict[str, tf.TypeSpec], tensors: Sequence[tf.Tensor]) -> Examples:
+def unflatten(spec: dict[str, tf.TypeSpec], tensors: Sequence[tf.Tensor]) -> Examples:
     return tf.nest.pack_sequence_as(spec, list(tensors), expand_composites=True)
 
 
-def joined(first: Examples, second: Examples) -> Examples:
+def join(first: Examples, second: Examples) -> Examples:
     return {name: tf.concat([first[name], second[name]], axis=0) for name in first}
 
 
-def taken(examples: Examples, index: tf.Tensor) -> Examples:
+def take_rows(examples: Examples, index: tf.Tensor) -> Examples:
     return {name: tf.gather(value, index) for name, value in examples.items()}
 
 
-def grouped(
+def group_batches(
     pool: Examples, batches: Batches, whole: dict[str, tf.Tensor], first: tf.Tensor | int = 0
 ) -> tuple:
     """Puts the pool's batches one after the other, for `single_batches`.
@@ -208,7 +210,7 @@ def grouped(
     """
     whole = {**whole, "bucket": batches.buckets}
     ends = tf.cumsum(batches.sizes)
-    return taken(pool, batches.order), ends, whole, tf.cast(first, tf.int64)
+    return take_rows(pool, batches.order), ends, whole, tf.cast(first, tf.int64)
 
 
 def single_batches(groups: tf.data.Dataset) -> tf.data.Dataset:

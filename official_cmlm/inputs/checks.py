@@ -25,15 +25,15 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
     """
     once = config.replace(is_training=False, shuffle_sentences=1024)
     check_rows(once, manifest)
-    found, size = 0, config.global_batch_size
+    count, size = 0, config.global_batch_size
     for _, examples in Reader(Plan.of(once, manifest, view)).epoch(0):
-        found += int(tf.size(examples["key"]))
-        if found >= (size if config.is_training else 1):
+        count += int(tf.size(examples["key"]))
+        if count >= (size if config.is_training else 1):
             return
-    if found:
+    if count:
         raise UserError(
             f"{config.named_folders}: training has too few examples for one batch of {size}, an "
-            f"epoch has {found}; lower train_data.global_batch_size, or use more records"
+            f"epoch has {count}; lower train_data.global_batch_size, or use more records"
         )
     raise UserError(
         f"{config.named_folders}: no record gives a {type(view).__name__} example with segment: "
@@ -127,8 +127,8 @@ def unusable_records(config: DataConfig, manifest: Manifest, view: View, where: 
     lines = []
     for reason, condition in is_unusable.items():
         batches = records.batch(4096).map(condition).as_numpy_iterator()
-        found = np.concatenate([np.zeros(0, bool), *batches])
-        if found.any():
-            counts = f"{found.sum()} of {len(found)} records of {where}"
+        unusable = np.concatenate([np.zeros(0, bool), *batches])
+        if unusable.any():
+            counts = f"{unusable.sum()} of {len(unusable)} records of {where}"
             lines.append(f"{counts} {reason} and are skipped")
     return lines

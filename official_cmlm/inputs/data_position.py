@@ -12,7 +12,7 @@ per bucket and, of a stream, three more numbers of `DataPosition`. A *block* is 
 
 `Tracker` computes the positions of a training's batches, `DataPositions` stores them in the step,
 and `read_positions` reads them from a checkpoint. `plan.Plan.of` decides from them where reading
-starts; `reader.Blocks.unread` finds the records that are left of that epoch.
+starts; `reader.Blocks.find_unread` finds the records that are left of that epoch.
 """
 
 import dataclasses
@@ -120,7 +120,7 @@ def fingerprint(
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def decoded(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | None:
+def decode(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | None:
     """Decodes a stored position; None: it is empty, or of other records, settings or sizes."""
     if stored[0] != mark:
         return None
@@ -141,7 +141,7 @@ def block_number(epoch: tf.Tensor | int, block: tf.Tensor | int) -> tf.Tensor:
     return epoch * _EPOCH + block
 
 
-def padded(position: tf.Tensor) -> tf.Tensor:
+def pad_to_size(position: tf.Tensor) -> tf.Tensor:
     """Pads a position with zeros to the size that checkpoints store: int64 `[SIZE]`."""
     return tf.pad(position, [[0, SIZE - position.shape[0]]])
 
@@ -306,7 +306,7 @@ def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
         name = f"{CHECKPOINT_NAME}/{place}/.ATTRIBUTES/VARIABLE_VALUE"
         return reader.get_tensor(name) if reader.has_tensor(name) else None
 
-    found = {}
+    positions = {}
     for group in groups:
         first, streams = read(group), read(f"{_STREAMS}/{group}")
         if first is None:
@@ -314,5 +314,5 @@ def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
         # Without streams the variable holds zeros, or an older training with streams left it.
         used = [] if streams is None else streams[streams[:, 0] != 0]
         in_streams = len(used) > 1 and np.array_equal(used[0], first)
-        found[group] = used if in_streams else first
-    return found
+        positions[group] = used if in_streams else first
+    return positions

@@ -111,7 +111,7 @@ class Spans(View):
         # Sorted uniform numbers that are then moved apart by the gap have that distribution.
         room = counts - (self.max_span_length - 2) - (self.num_anchors - 1) * gap + 1
         draws = tf.sort(hashing.uniform(keys, self.num_anchors, hashing.SALT_ANCHORS), axis=1)
-        starts = _scaled(draws, room[:, tf.newaxis]) + gap * tf.range(self.num_anchors)
+        starts = _scale(draws, room[:, tf.newaxis]) + gap * tf.range(self.num_anchors)
         lengths = self._lengths(
             keys,
             self.num_anchors,
@@ -145,7 +145,7 @@ class Spans(View):
         )
         draws = hashing.uniform(keys, self.num_positives, hashing.SALT_POSITIVE_STARTS)
         if self.sampling == "subsuming":
-            return start + _scaled(draws, end - start - lengths + 1), lengths
+            return start + _scale(draws, end - start - lengths + 1), lengths
         if self.sampling == "adjacent":
             # In a document of the least length there may be too little room on both sides.
             lengths = tf.minimum(lengths, tf.maximum(start, counts - end))
@@ -154,7 +154,7 @@ class Spans(View):
             return tf.where(before, start - lengths, end), lengths
         first = tf.maximum(start - lengths, 0)
         last = tf.minimum(end, counts - lengths)
-        return first + _scaled(draws, last - first + 1), lengths
+        return first + _scale(draws, last - first + 1), lengths
 
     def _lengths(
         self,
@@ -185,6 +185,6 @@ def least_tokens(num_anchors: int, max_span_length: int) -> int:
     return 2 * num_anchors * max_span_length
 
 
-def _scaled(draws: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+def _scale(draws: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
     """Scales uniform float32 `draws` to uniform int32 in [0, count)."""
     return tf.minimum(tf.cast(draws * tf.cast(count, tf.float32), tf.int32), count - 1)

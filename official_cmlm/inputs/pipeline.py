@@ -86,7 +86,7 @@ def build_dataset(
 
     def features(batch: dict) -> dict:
         length = tf.gather(lengths, batch.pop("bucket")) if is_padded else None
-        return features_of(padded(batch, view, length, known), view, augments, complete)
+        return features_of(pad_sequences(batch, view, length, known), view, augments, complete)
 
     batches = batches.map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if replicas.total > 1:
@@ -126,7 +126,7 @@ def check_batches(
     )
 
 
-def padded(
+def pad_sequences(
     batch: dict, view: View, length: tf.Tensor | None, known: list[int | None]
 ) -> dict[str, tf.Tensor]:
     """Pads the sequences of a batch.
@@ -165,7 +165,7 @@ def features_of(
                 ends_epoch = tf.size(batch["key"]) < complete
                 next_epoch = data_position.end_of_epoch(reached)
                 reached = tf.where(ends_epoch, next_epoch, reached)
-            reached = data_position.padded(reached)
+            reached = data_position.pad_to_size(reached)
         features["position"] = reached
     for name in view.sequences:
         word_ids = batch[name]

@@ -12,7 +12,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs.data_position import DataPosition, decoded, fingerprint
+from official_cmlm.inputs.data_position import DataPosition, decode, fingerprint
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest, parts_of
 
@@ -89,7 +89,7 @@ class Plan:
         rows = np.atleast_2d(reached) if config.is_training and reached is not None else []
         if len(rows) and config.global_batch_size % math.lcm(num_replicas, len(rows)) == 0:
             resumed = plan(len(rows))
-            starts = [decoded(row, resumed.fingerprint, len(resumed.buckets)) for row in rows]
+            starts = [decode(row, resumed.fingerprint, len(resumed.buckets)) for row in rows]
             if None not in starts:
                 return dataclasses.replace(resumed, starts=tuple(starts), resumes=True)
         return plan(num_streams(config, manifest, repetitions, num_replicas))
@@ -228,7 +228,7 @@ def num_streams(
         if any(less < (1 - _TOLERANCE) * size for less, size in zip(rounded, whole)):
             return False
         # These are the expected numbers of records of each stream in an epoch.
-        sums = np.bincount(dealt(np.arange(len(sizes)), count), sizes, count)
+        sums = np.bincount(deal(np.arange(len(sizes)), count), sizes, count)
         return sums.max() <= (1 + _TOLERANCE) * sums.mean()
 
     count = 1 << (config.streams.bit_length() - 1)
@@ -237,7 +237,7 @@ def num_streams(
     return count
 
 
-def dealt(place: Any, streams: int) -> Any:
+def deal(place: Any, streams: int) -> Any:
     """Deals shards, sorted by size, to streams: forwards, then backwards, and so on.
 
     Args:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import data_position, hashing
 from official_cmlm.inputs.data_position import DataPosition
-from official_cmlm.inputs.plan import Plan, dealt
+from official_cmlm.inputs.plan import Plan, deal
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest, join, parts_of
 
@@ -100,7 +100,7 @@ class Blocks:
         order, repetition = self._order(epoch, stream)
         return self.read(epoch, Unread(order, repetition, tf.zeros_like(order, tf.int64), 0, 0))
 
-    def unread(self, epoch: int, first: int, stream: int = 0) -> Unread:
+    def find_unread(self, epoch: int, first: int, stream: int = 0) -> Unread:
         """Computes what to read for the blocks of an epoch from number `first` on.
 
         Shards that were read to their end are not opened. In the shards that are open at block
@@ -166,8 +166,8 @@ class Blocks:
             by_size = tf.argsort(-tf.gather(self._records, order), stable=True)
             place = tf.argsort(by_size)
             # The streams take turns in getting the largest shards.
-            dealt_to = (dealt(place, self._streams) + tf.cast(epoch, tf.int32)) % self._streams
-            own = tf.where(dealt_to == tf.cast(stream, tf.int32))[:, 0]
+            owner = (deal(place, self._streams) + tf.cast(epoch, tf.int32)) % self._streams
+            own = tf.where(owner == tf.cast(stream, tf.int32))[:, 0]
             order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
 
@@ -222,7 +222,7 @@ class Reader:
         """Reads the blocks of the epoch where `start` is, from its block on."""
         if not start.block:
             return self.epoch(start.epoch)
-        unread = self._blocks.unread(start.epoch, start.block)
+        unread = self._blocks.find_unread(start.epoch, start.block)
         return self._examples(start.epoch, self._blocks.read(start.epoch, unread))
 
     def from_start(self, start: DataPosition) -> tf.data.Dataset:
@@ -235,7 +235,7 @@ class Reader:
 
         One function serves all streams, as a pipeline takes seconds to build.
         """
-        unread = [self._blocks.unread(s.epoch, s.block, n) for n, s in enumerate(starts)]
+        unread = [self._blocks.find_unread(s.epoch, s.block, n) for n, s in enumerate(starts)]
         lists = [tf.ragged.stack([each[i] for each in unread]) for i in range(3)]
         numbers = [tf.constant([each[i] for each in unread], tf.int64) for i in (3, 4)]
         epochs = tf.constant([start.epoch for start in starts], tf.int64)

@@ -20,13 +20,13 @@ from official_cmlm.inputs.batching import (
     BucketOf,
     Examples,
     bucket_function,
-    flattened,
-    grouped,
-    joined,
+    flatten,
+    group_batches,
+    join,
     no_examples,
     single_batches,
-    taken,
-    unflattened,
+    take_rows,
+    unflatten,
 )
 from official_cmlm.inputs.data_position import SIZE
 from official_cmlm.inputs.plan import Plan
@@ -59,7 +59,7 @@ def stream_batches(plan: Plan, used: Sequence[int]) -> tf.data.Dataset:
     mixed = plan.config.shuffle_sentences
     steps = np.zeros(1, np.int64)
     if len(sizes) > 1:
-        steps = _sampled_schedule(Reader(plan, min(mixed, _SAMPLE)), bucket_of, sizes)
+        steps = _schedule_of_sample(Reader(plan, min(mixed, _SAMPLE)), bucket_of, sizes)
     block_sentences = max(mixed // count, min(mixed, _LEAST_SENTENCES))
     blocks_of = Reader(plan, block_sentences, count).of_streams(starts)
     numbers = tf.constant([[s.batched_from, s.step, s.done] for s in starts], tf.int64)
@@ -76,19 +76,19 @@ def stream_batches(plan: Plan, used: Sequence[int]) -> tf.data.Dataset:
     )
     around = [[used[0], count - used[-1] - 1], [0, SIZE - len(sizes) - 5]]
 
-    def merged(parts: Examples) -> Examples:
+    def merge(parts: Examples) -> Examples:
         """Merges the parts of a batch, `[used, rows, …]`."""
         position = tf.pad(parts.pop("position"), around)
-        found = {"bucket": parts.pop("bucket")[0], "position": position}
+        batch = {"bucket": parts.pop("bucket")[0], "position": position}
         for name, value in parts.items():
             if isinstance(value, tf.RaggedTensor):
-                found[name] = value.merge_dims(0, 1)
+                batch[name] = value.merge_dims(0, 1)
             else:
-                found[name] = tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))
-        return found
+                batch[name] = tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))
+        return batch
 
     # All streams have the same bucket in a step, so their parts have the same shape.
-    return parts.batch(len(used), drop_remainder=True).map(merged)
+    return parts.batch(len(used), drop_remainder=True).map(merge)
 
 
 def host_batches(plan: Plan, first: int, end: int, total: int) -> tf.data.Dataset:
@@ -120,18 +120,18 @@ def host_batches(plan: Plan, first: int, end: int, total: int) -> tf.data.Datase
     return stream_batches(plan, used).map(own)
 
 
-def _sampled_schedule(reader: Reader, bucket_of: BucketOf, sizes: list[int]) -> np.ndarray:
+def _schedule_of_sample(reader: Reader, bucket_of: BucketOf, sizes: list[int]) -> np.ndarray:
     """Makes the schedule from a sample of the records: the beginnings of a few shards."""
     counts = np.zeros(len(sizes), np.int64)
     for _, examples in reader.epoch(0):
         counts += np.bincount(bucket_of(examples).numpy(), minlength=len(sizes))
         if counts.sum() >= _SAMPLE // 2:
             break
-    return schedule(scheduled_shares(counts), sizes)
+    return schedule(choose_shares(counts), sizes)
 
 
 def schedule(shares: Sequence[float], sizes: Sequence[int]) -> np.ndarray:
-    """Schedules the bucket of each step: int64 `[4096]`, a function of the arguments alone.
+    """Returns the bucket of each of 4,096 steps, int64 `[4096]`; it depends on its arguments alone.
 
     Buckets follow each other as evenly as their shares allow.
 
@@ -148,7 +148,7 @@ def schedule(shares: Sequence[float], sizes: Sequence[int]) -> np.ndarray:
     return bucket[np.argsort((number + 0.5) / counts[bucket], kind="stable")]
 
 
-def scheduled_shares(lengths: Sequence[int]) -> list[float]:
+def choose_shares(lengths: Sequence[int]) -> list[float]:
     """Computes the shares of `schedule` for examples that are distributed as a sample.
 
     Shorter examples can take the place of longer ones, but not the other way round. So the shares
@@ -169,7 +169,7 @@ def scheduled_shares(lengths: Sequence[int]) -> list[float]:
     return list(-np.diff(longer, prepend=1.0))
 
 
-def scheduled_batches(
+def choose_batches(
     bucket: tf.Tensor,
     sizes: Sequence[int],
     steps: np.ndarray,
@@ -280,7 +280,7 @@ def in_schedule(
     def follow(state: tuple, block: tuple) -> tuple:
         read, step, lost, waiting = state
         number, examples = block
-        waiting = unflattened(spec, waiting)
+        waiting = unflatten(spec, waiting)
         at = _position(waiting, bucket_of(waiting), read, number, step)
         bucket = bucket_of(examples)
         members = tf.one_hot(bucket, count, dtype=tf.int64)
@@ -292,28 +292,26 @@ def in_schedule(
             "before": tf.tile(read[tf.newaxis], [rows, 1]),
         }
         # The examples that are left out were in batches before the start.
-        new = taken(examples, tf.where(own > tf.gather(start.skip, bucket))[:, 0])
-        pool = joined(waiting, new)
-        batches = scheduled_batches(
-            bucket_of(pool), sizes, steps, step, number >= start.batched_from
-        )
+        new = take_rows(examples, tf.where(own > tf.gather(start.skip, bucket))[:, 0])
+        pool = join(waiting, new)
+        batches = choose_batches(bucket_of(pool), sizes, steps, step, number >= start.batched_from)
         done = tf.range(1, tf.size(batches.sizes, tf.int64) + 1)[:, tf.newaxis]
         positions = tf.tile(at[tf.newaxis], [tf.size(done), 1])
         positions = tf.ensure_shape(tf.concat([positions, done], axis=1), [None, count + 5])
-        waiting = taken(pool, batches.waiting)
+        waiting = take_rows(pool, batches.waiting)
         # Blocks before `batched_from` are read only for their waiting examples, of which none is
         # dropped.
         most = tf.where(number >= start.batched_from, tf.maximum(most_waiting, rows), tf.int32.max)
         kept = newest_of_each_bucket(bucket_of(waiting), count, most)
         before, lost = lost, lost + tf.size(batches.waiting) - tf.size(kept)
         with tf.control_dependencies([_say_lost(before, lost, tf.reduce_sum(read))]):
-            waiting = flattened(taken(waiting, kept))
+            waiting = flatten(take_rows(waiting, kept))
         for name in ("block", "before"):
             del pool[name]
         first = tf.where(number == start.batched_from, start.done, 0)
-        found = grouped(pool, batches, {"position": positions}, first)
+        groups = group_batches(pool, batches, {"position": positions}, first)
         step += tf.size(batches.sizes, tf.int64)
-        return (read + tf.reduce_sum(members, axis=0), step, lost, waiting), found
+        return (read + tf.reduce_sum(members, axis=0), step, lost, waiting), groups
 
     def _position(
         waiting: Examples, bucket: tf.Tensor, read: tf.Tensor, number: tf.Tensor, step: tf.Tensor
@@ -329,7 +327,7 @@ def in_schedule(
         tf.zeros([count], tf.int64),
         start.step,
         tf.constant(0),
-        flattened(no_examples(spec)),
+        flatten(no_examples(spec)),
     )
     return single_batches(blocks.scan(state, follow))
 

@@ -38,9 +38,9 @@ def alignment_and_uniformity(
         rows = tf.range(tf.shape(part)[0]) + start + offset
         itself = tf.one_hot(rows, tf.shape(others)[0], on_value=True, off_value=False)
         squares = 2.0 - 2.0 * tf.matmul(part, others, transpose_b=True)
-        found = tf.where(itself, 0.0, tf.exp(-_POTENTIAL * squares))
+        pairwise = tf.where(itself, 0.0, tf.exp(-_POTENTIAL * squares))
         # Otherwise `sum_in_blocks` would compute the gradient of every similarity.
-        sums = tf.stop_gradient(tf.reduce_sum(found, axis=1))
+        sums = tf.stop_gradient(tf.reduce_sum(pairwise, axis=1))
         return sums, tf.zeros_like(rows, tf.float32)
 
     count = tf.cast(tf.shape(first)[0], tf.float32)

@@ -25,8 +25,8 @@ def sum_at_once(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Sums as `sum_in_blocks` does, in one block: XLA cannot compile blocks of unequal size."""
     anchors, *others = (tf.cast(x, tf.float32) for x in (anchors, *others))
-    found, hits = losses(anchors, tf.constant(0), *others)
-    return tf.reduce_sum(found), tf.reduce_sum(hits)
+    values, hits = losses(anchors, tf.constant(0), *others)
+    return tf.reduce_sum(values), tf.reduce_sum(hits)
 
 
 def sum_in_blocks(
@@ -46,7 +46,7 @@ def sum_in_blocks(
     """
 
     @tf.custom_gradient
-    def summed(anchors: tf.Tensor, *others: tf.Tensor) -> tuple:
+    def sum_all(anchors: tf.Tensor, *others: tf.Tensor) -> tuple:
         count = tf.shape(anchors)[0]
         rows = tf.maximum(1, block // tf.maximum(1, tf.shape(others[0])[0]))
 
@@ -54,8 +54,8 @@ def sum_in_blocks(
             part = anchors[start : start + rows]
             with tf.GradientTape() as tape:
                 tape.watch([part, *others])
-                found, hits = losses(part, start, *others)
-                total = tf.reduce_sum(found)
+                values, hits = losses(part, start, *others)
+                total = tf.reduce_sum(values)
             of_part, *of_others = tape.gradient(
                 total, [part, *others], unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
@@ -90,4 +90,4 @@ def sum_in_blocks(
         return (total, hits), gradient
 
     tensors = [tf.cast(x, tf.float32) for x in (anchors, *others)]
-    return summed(*tensors)
+    return sum_all(*tensors)

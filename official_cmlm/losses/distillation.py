@@ -36,10 +36,10 @@ def similarity_error(student: tf.Tensor, teacher: tf.Tensor, reduction: Reductio
         part: tf.Tensor, start: tf.Tensor, students: tf.Tensor, teachers: tf.Tensor
     ) -> tuple:
         del start
-        given = tf.matmul(part[:, :size], students, transpose_b=True)
-        wanted = tf.matmul(part[:, size:], teachers, transpose_b=True)
-        found = tf.reduce_mean(tf.math.squared_difference(given, wanted), axis=1)
-        return found, tf.zeros_like(found)
+        of_student = tf.matmul(part[:, :size], students, transpose_b=True)
+        of_teacher = tf.matmul(part[:, size:], teachers, transpose_b=True)
+        differences = tf.reduce_mean(tf.math.squared_difference(of_student, of_teacher), axis=1)
+        return differences, tf.zeros_like(differences)
 
     both = tf.concat([student, teacher], axis=1)
     return reduction(errors, both, (all_students, all_teachers))[0]

@@ -26,7 +26,7 @@ def with_shorter_vectors(reduction: Reduction, weights: dict[int, float]) -> Red
       whole vectors.
     """
 
-    def nested(
+    def reduce_each_size(
         losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...]
     ) -> tuple[tf.Tensor, tf.Tensor]:
         # Vectors are cast here, and not in `reduction`, as the gradients of all sizes must be added
@@ -41,4 +41,4 @@ def with_shorter_vectors(reduction: Reduction, weights: dict[int, float]) -> Red
                 total += weight * reduction(losses, anchors[:, :size], shorter)[0]
         return total, hits
 
-    return nested
+    return reduce_each_size

@@ -22,7 +22,7 @@ def not_negatives(
     Returns:
       bool `[batch, all]`.
     """
-    found = itself
+    excluded = itself
     if anchor_texts is not None:
         own = tf.argmax(tf.cast(itself, tf.int32), axis=1)
         own_anchor, own_candidate = tf.gather(anchor_texts, own), tf.gather(candidate_texts, own)
@@ -31,8 +31,8 @@ def not_negatives(
             (own_anchor, candidate_texts),
             (own_candidate, candidate_texts),
         ):
-            found = tf.logical_or(found, _equal(own_text, texts))
-    return found
+            excluded = tf.logical_or(excluded, _equal(own_text, texts))
+    return excluded
 
 
 def not_hard_negatives(
@@ -55,29 +55,29 @@ def not_hard_negatives(
     Returns:
       bool `[batch, all]`.
     """
-    found = tf.repeat((present == 0)[tf.newaxis], tf.shape(itself)[0], axis=0)
+    excluded = tf.repeat((present == 0)[tf.newaxis], tf.shape(itself)[0], axis=0)
     if anchor_texts is not None:
         own = tf.argmax(tf.cast(itself, tf.int32), axis=1)
         own_anchor = tf.gather(anchor_texts, own)
-        found = tf.logical_or(found, _equal(own_anchor, negative_texts))
+        excluded = tf.logical_or(excluded, _equal(own_anchor, negative_texts))
         # "A row has i's text as its anchor and j's as its positive" is a product of matrices. It is
         # computed for as many rows at a time as there are anchors, so that no factor is larger than
         # the result.
         count, step = tf.shape(anchor_texts)[0], tf.shape(itself)[0]
 
-        def more(start: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def more(start: tf.Tensor, excluded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # Beyond the last row, that row is repeated: XLA needs the same number of rows each
             # time.
             rows = tf.minimum(start + tf.range(step), count - 1)
             same = tf.cast(_equal(own_anchor, tf.gather(anchor_texts, rows)), tf.float32)
             right = _equal(tf.gather(candidate_texts, rows), negative_texts)
             right = tf.matmul(same, tf.cast(right, tf.float32)) > 0
-            return start + step, tf.logical_or(found, right)
+            return start + step, tf.logical_or(excluded, right)
 
-        _, found = tf.while_loop(
-            lambda start, _: start < count, more, [tf.constant(0), found], parallel_iterations=1
+        _, excluded = tf.while_loop(
+            lambda start, _: start < count, more, [tf.constant(0), excluded], parallel_iterations=1
         )
-    return found
+    return excluded
 
 
 def _equal(some: tf.Tensor, others: tf.Tensor) -> tf.Tensor:

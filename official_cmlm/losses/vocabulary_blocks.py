@@ -147,10 +147,10 @@ def _gradients(
     def body(index, first, entries, of_hidden, tables, biases) -> list:  # noqa: ANN001
         probable = tf.exp(logits(first, entries) - scale[:, None])
         original = tf.one_hot(ids - first, entries)
-        found = (probable - original) * of_losses[:, None]
-        of_bias, found = tf.reduce_sum(found, axis=0), tf.cast(found, hidden.dtype)
-        more = tf.matmul(found, _rows(table, first, entries))
-        of_rows = tf.matmul(found, hidden, transpose_a=True)
+        of_logits = (probable - original) * of_losses[:, None]
+        of_bias, of_logits = tf.reduce_sum(of_logits, axis=0), tf.cast(of_logits, hidden.dtype)
+        more = tf.matmul(of_logits, _rows(table, first, entries))
+        of_rows = tf.matmul(of_logits, hidden, transpose_a=True)
         # All blocks of a `TensorArray` have one size.
         missing = size - entries
         return [

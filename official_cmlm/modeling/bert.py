@@ -49,7 +49,7 @@ class OffsetPositionEmbedding(layers.PositionEmbedding):
         return tf.broadcast_to(rows[tf.newaxis], tf.shape(inputs))
 
 
-def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+def recompute_outputs(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """Returns `function` with a gradient for which only its inputs are kept.
 
     While the `current_mode` of dropout has no stream, masks cannot be drawn again, and everything
@@ -79,13 +79,13 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
                     tape.watch([*again, *variables])
                     with dataclasses.replace(mode, stream=later).active():
                         outputs = function(*again)
-                found = tape.gradient(
+                gradients = tape.gradient(
                     outputs,
                     [*again, *variables],
                     output_gradients=upstream,
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
-                of_inputs, of_variables = found[: len(again)], found[len(again) :]
+                of_inputs, of_variables = gradients[: len(again)], gradients[len(again) :]
                 return (of_inputs, of_variables) if variables else of_inputs
 
             return function(*inputs), gradient
@@ -124,11 +124,11 @@ def recompute_attention(block: tf_keras.layers.Layer) -> None:
         if not training:
             return attend(query, key, value, attention_mask, training)
 
-        def attended(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        def attend_again(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
             return attend(query, key, value, attention_mask, training)[0]
 
         # Nothing reads the attention weights themselves.
-        return recomputed(attended)(query, key, value), None
+        return recompute_outputs(attend_again)(query, key, value), None
 
     block._attention_layer._compute_attention = compute
 
@@ -162,7 +162,7 @@ def block_at(
             inputs.insert(0, tf.gather(hidden, positions, batch_dims=1))
         return block(inputs, training=training)
 
-    return recomputed(outputs)(hidden) if recompute and training else outputs(hidden)
+    return recompute_outputs(outputs)(hidden) if recompute and training else outputs(hidden)
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
@@ -257,7 +257,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         for block in self._transformer_layers:
             last = block is self._transformer_layers[-1]
             positions = inputs.get("output_positions") if last else None
-            with self._biased(word_ids, mask, positions):
+            with self._use_bias(word_ids, mask, positions):
                 hidden = block_at(block, hidden, mask, positions, training, self.recomputes_blocks)
             outputs.append(hidden)
         return {
@@ -267,7 +267,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             "embedding_output": embedding_output,
         }
 
-    def _biased(
+    def _use_bias(
         self, word_ids: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor | None
     ) -> contextlib.AbstractContextManager:
         """Returns a context in which a block adds the bias from `positions` to its inputs."""

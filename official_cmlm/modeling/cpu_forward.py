@@ -15,7 +15,7 @@ from official_cmlm.modeling.pooling import (
     pad,
     sentence_vector,
     unit_length,
-    weighted_mask,
+    weigh_mask,
     with_padding,
 )
 from official_cmlm.modeling.relative_positions import relative_bias
@@ -50,7 +50,7 @@ def inference_weights(model: SentenceEncoderModel, precision: str) -> Weights:
     return weights
 
 
-def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict[str, np.ndarray]:
+def join_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict[str, np.ndarray]:
     """Joins constant weights into one product for the query, key and value of a layer.
 
     The scale of the scores is multiplied into the query's part. A few larger operations take less
@@ -98,7 +98,7 @@ def embed(
     """Embeds a padded batch; the embeddings are those that `SentenceEncoderModel` calls `default`.
 
     Args:
-      weights: see `inference_weights` and `joined_kernels`.
+      weights: see `inference_weights` and `join_kernels`.
       config: the encoder's config.
       projection: the encoder's projection, if it has one.
       word_ids: int32 `[batch, seq]`, special tokens included.
@@ -132,7 +132,7 @@ def embed(
     pooled_mask = with_padding(mask, config.padded_length) if config.padded_length else mask
     if config.pooled_by.weighted:
         table = tf.convert_to_tensor(weights["token_weights/embeddings"])
-        pooled_mask = weighted_mask(table, word_ids, mask)
+        pooled_mask = weigh_mask(table, word_ids, mask)
     embedding = sentence_vector(layers, pooled, pooled_mask, config.pooled_by)
     if projection is not None:
         embedding = tf.reduce_mean(projection(embedding), axis=1)

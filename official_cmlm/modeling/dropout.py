@@ -87,11 +87,11 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         """Drops units of `[batch, …]`."""
         if not training or not self.rate:
             return inputs
-        kept = self._kept(tf.shape(inputs), self._number, self.rate)
+        kept = self._draw_mask(tf.shape(inputs), self._number, self.rate)
         scaled = inputs * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return tf.where(kept, scaled, tf.zeros([], inputs.dtype))
 
-    def _kept(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
+    def _draw_mask(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
         """Draws a bool mask of a shape `[batch, …]`, false with probability `rate`.
 
         `number` separates the draws of one call.
@@ -148,7 +148,7 @@ class AttentionDropout(RepeatableDropout):
         if not training or not self._drophead_rate:
             return weights
         shape = tf.shape(weights)[:2]
-        kept = tf.cast(self._kept(shape, self._number + 1, self._drophead_rate), tf.float32)
+        kept = tf.cast(self._draw_mask(shape, self._number + 1, self._drophead_rate), tf.float32)
         scale = kept * tf.math.divide_no_nan(
             tf.cast(shape[1], tf.float32), tf.reduce_sum(kept, axis=1, keepdims=True)
         )

@@ -52,7 +52,7 @@ def sentence_vector(
       layers: outputs of the embedding layer and of each block, float `[batch, seq, hidden]`.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
       mask: `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding. For a weighted
-        mean it is the result of `weighted_mask`, for a padded pooling that of `with_padding`.
+        mean it is the result of `weigh_mask`, for a padded pooling that of `with_padding`.
       pooling: a value of `configs.encoder.POOLINGS` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
@@ -77,7 +77,7 @@ def unit_length(vectors: tf.Tensor) -> tf.Tensor:
     return tf.math.divide_no_nan(vectors, tf.norm(vectors, axis=-1, keepdims=True))
 
 
-def weighted_mask(table: tf.Tensor, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+def weigh_mask(table: tf.Tensor, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     """Returns how much each token counts in a weighted mean: `exp(table[id])`, 0 in the padding.
 
     Args:
@@ -92,7 +92,7 @@ def weighted_mask(table: tf.Tensor, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.
 
 
 class TokenWeights(tf_keras.layers.Layer):
-    """A learned weight for each entry of the vocabulary; see `weighted_mask`."""
+    """A learned weight for each entry of the vocabulary; see `weigh_mask`."""
 
     def __init__(self, vocab_size: int) -> None:
         super().__init__(name="token_weights", dtype=tf.float32)
@@ -100,7 +100,7 @@ class TokenWeights(tf_keras.layers.Layer):
 
     def call(self, word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """Returns the weighted mask, float32 `[batch, seq]`, of int32 ids and mask."""
-        return weighted_mask(self.embeddings, word_ids, mask)
+        return weigh_mask(self.embeddings, word_ids, mask)
 
 
 class Projection(tf_keras.layers.Layer):

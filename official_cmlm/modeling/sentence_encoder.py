@@ -101,7 +101,7 @@ class SentenceEncoderModel(tf_keras.Model):
         # Outputs at single positions are not pooled.
         padded = self.config.padded_length if "output_positions" not in inputs else 0
         if padded:
-            features = self._padded(features)
+            features = self._pad(features)
         dense = inputs.get("dense_inputs")
         if dense is not None:
             present = tf.ones(tf.shape(dense)[:2], tf.int32)
@@ -139,7 +139,7 @@ class SentenceEncoderModel(tf_keras.Model):
             return vectors
         return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers[1:]}
 
-    def _padded(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _pad(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
         ids, mask, types = (features[name] for name in INPUT_NAMES)
         length = self.config.padded_length

@@ -87,7 +87,7 @@ class CmlmConfig(MaskingConfig):
         return True
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        return [self.masked_copy("second", special)]
+        return [self.mask_tokens("second", special)]
 
     def extra_positions(self) -> int:
         return self.num_projections

@@ -78,7 +78,7 @@ class CmlmCseConfig(AuxiliaryConfig):
     mlm_weight: Annotated[float, at_least(0)] = 0.005
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        return [self.masked_copy("first", special)] if self.mlm_weight else []
+        return [self.mask_tokens("first", special)] if self.mlm_weight else []
 
 
 @register("cmlm_cse")

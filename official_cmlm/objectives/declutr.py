@@ -136,7 +136,7 @@ class DeclutrConfig(TwoTermConfig):
     def augments(self, special: SpecialIds) -> list[Augment]:
         if not self.mlm_weight:
             return []
-        return [self.masked_copy(f"anchor_{a}", special, stream=a) for a in range(self.num_anchors)]
+        return [self.mask_tokens(f"anchor_{a}", special, stream=a) for a in range(self.num_anchors)]
 
 
 @register("declutr")
@@ -186,7 +186,7 @@ class Declutr(Objective):
         if not self.config.mlm_weight:
             return None
         outputs = self._encode_masked(features, encode)["sequence_output"]
-        masked = end_to_end(self._masked(features))
+        masked = end_to_end(self._get_masked_anchors(features))
         if self._compares_masked(encode):
             positions = masked["masked_lm_positions"]
             outputs = tf.gather(outputs, positions, axis=1, batch_dims=1)
@@ -195,7 +195,7 @@ class Declutr(Objective):
     def num_predictions(self, features: dict) -> tf.Tensor:
         if not self.config.mlm_weight:
             return tf.constant(0.0)
-        return num_masked(*self._masked(features))
+        return num_masked(*self._get_masked_anchors(features))
 
     def _compares_masked(self, encode: Encode) -> bool:
         """Returns whether one pass over the masked anchors serves both losses: in training only."""
@@ -206,9 +206,9 @@ class Declutr(Objective):
     def _encode_masked(self, features: dict, encode: Encode) -> dict[str, tf.Tensor]:
         """Returns all masked anchors' outputs: at all tokens if their vectors are compared too."""
         both = self._compares_masked(encode)
-        masked = self._masked(features)
+        masked = self._get_masked_anchors(features)
         inputs = masked if both else [at_predictions(m) for m in masked]
         return encode(inputs, "anchors_masked", views=len(masked), with_tokens=both)
 
-    def _masked(self, features: dict) -> list[dict]:
+    def _get_masked_anchors(self, features: dict) -> list[dict]:
         return [features[f"anchor_{a}_masked"] for a in range(self.config.num_anchors)]

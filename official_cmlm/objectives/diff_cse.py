@@ -66,7 +66,7 @@ class DiffCseConfig(AuxiliaryConfig):
         if not self.replaced_token_weight:
             return []
         return [
-            self.masked_copy(name, special, stream=number)
+            self.mask_tokens(name, special, stream=number)
             for number, name in enumerate(self.judged_views)
         ]
 

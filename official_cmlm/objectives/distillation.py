@@ -103,14 +103,14 @@ class Distillation(Objective):
             self.to_teacher.build([None, size])
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        return self._taught(features, encode, {"segment": "teacher_vector"})
+        return self._collect_vectors(features, encode, {"segment": "teacher_vector"})
 
-    def _taught(self, features: dict, encode: Encode, targets: dict[str, str]) -> Vectors:
+    def _collect_vectors(self, features: dict, encode: Encode, targets: dict[str, str]) -> Vectors:
         """Returns the student's, the mapped and the teacher's vectors of each sequence.
 
         `targets`: sequence -> the feature with the teacher's vectors for it.
         """
-        found = {}
+        vectors = {}
         for sequence, target in targets.items():
             student = encode(features[sequence], sequence)["default"]
             mapped = student if self.to_teacher is None else self.to_teacher(student)
@@ -120,10 +120,10 @@ class Distillation(Objective):
                     f"the encoder's vectors have {mapped.shape[-1]} components, the teacher's "
                     f"{teacher.shape[-1]}; set the objective's teacher_size to {teacher.shape[-1]}"
                 )
-            found[f"student/{sequence}"] = student
-            found[f"mapped/{sequence}"] = mapped
-            found[f"teacher/{sequence}"] = teacher
-        return found
+            vectors[f"student/{sequence}"] = student
+            vectors[f"mapped/{sequence}"] = mapped
+            vectors[f"teacher/{sequence}"] = teacher
+        return vectors
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
         config = self.config
@@ -174,4 +174,4 @@ class PairDistillation(Distillation):
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         second = "second_vector" if self.config.targets == "own" else "first_vector"
-        return self._taught(features, encode, {"first": "first_vector", "second": second})
+        return self._collect_vectors(features, encode, {"first": "first_vector", "second": second})

@@ -48,7 +48,7 @@ class MaskingConfig(ObjectiveConfig):
 
     removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
 
-    def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
+    def mask_tokens(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
         """Returns a function that adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
         return MaskTokens(
             sequence,

@@ -25,7 +25,7 @@ class MlmConfig(MaskingConfig):
         return Segments(data.segment, data.seq_length, facts.special)
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        return [self.masked_copy("segment", special)]
+        return [self.mask_tokens("segment", special)]
 
 
 @register("mlm")

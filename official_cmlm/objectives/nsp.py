@@ -78,7 +78,7 @@ class NspConfig(MaskingConfig):
         )
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        masked = self.masked_copy("pair", special)
+        masked = self.mask_tokens("pair", special)
         return [SegmentTypes(), masked, FirstTokenBeforeSlots(masked.target)]
 
 

@@ -129,8 +129,8 @@ class QuickThought(Objective):
         config = self.config
         places, offset = gather(tf.stop_gradient(vectors["places"]))
         rows = offset + tf.range(tf.shape(vectors["first"])[0])
-        found = tf.reduce_any(are_neighbours(rows, places, config.context_size), axis=1)
-        count = tf.reduce_sum(tf.cast(found, tf.float32))
+        has_neighbour = tf.reduce_any(are_neighbours(rows, places, config.context_size), axis=1)
+        count = tf.reduce_sum(tf.cast(has_neighbour, tf.float32))
 
         def direction(anchors: str, candidates: str) -> tuple[tf.Tensor, tf.Tensor]:
             def losses(

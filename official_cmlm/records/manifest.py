@@ -234,7 +234,7 @@ def load_manifest(
     values = read_object(path, "make the records again")
     version = values.get("format_version")
     if version is None:
-        raise _damaged(path, "no format_version")
+        raise _damage_error(path, "no format_version")
     if version != FORMAT_VERSION:
         raise UserError(
             f"{path}: format version {version!r:.60}, this release reads {FORMAT_VERSION}; "
@@ -243,7 +243,7 @@ def load_manifest(
     try:
         manifest = read_dataclass(Manifest, values, FILE_NAME)
     except UserError as error:
-        raise _damaged(path, str(error)) from None
+        raise _damage_error(path, str(error)) from None
     check_kind(folder, manifest, kind)
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
@@ -320,7 +320,7 @@ def _size(path: str) -> int | None:
     return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
 
 
-def _damaged(path: str, what: str) -> UserError:
+def _damage_error(path: str, what: str) -> UserError:
     return UserError(f"{path}: not a manifest of this project ({what}); make the records again")
 
 

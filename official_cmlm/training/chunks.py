@@ -95,7 +95,7 @@ class _Chunks:
         return _Chunk({self._group: part}, {self._group: first_row}, begin, size)
 
 
-def chunked_gradients(
+def compute_in_chunks(
     model: MultiObjectiveModel,
     features: dict[str, dict],
     step_key: tf.Tensor,
@@ -111,7 +111,7 @@ def chunked_gradients(
       factor: float32 scalar.
       chunk_size: examples of a group at a time, at least 1.
     """
-    found: Gradients = [None] * len(model.trainable_variables)
+    gradients: Gradients = [None] * len(model.trainable_variables)
     outputs = {}
     for group, batch in features.items():
         chunks = _Chunks(group, batch, chunk_size)
@@ -121,7 +121,7 @@ def chunked_gradients(
         # R / global weight, with R replicas, turns this replica's sum of losses into its part of
         # the global mean.
         shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
-        found, sums = _accumulate(model, chunks, step_key, factor, caches, shares, found)
+        gradients, sums = _accumulate(model, chunks, step_key, factor, caches, shares, gradients)
         outputs |= {
             name: combine(
                 model.objectives[name],
@@ -132,16 +132,16 @@ def chunked_gradients(
         }
     outputs = {name: outputs[name] for name in model.objectives}
     chosen = {name: objective.config for name, objective in model.objectives.items()}
-    return weighted_sum(outputs, chosen), found, outputs
+    return weighted_sum(outputs, chosen), gradients, outputs
 
 
 def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tensor) -> Parts:
     """Computes the vectors of the whole batch, without a gradient tape."""
     last = chunks.last()
-    found = model.vectors(last.features, step_key, last.first_rows)
-    flat = tf.nest.flatten(found)
+    vectors = model.vectors(last.features, step_key, last.first_rows)
+    flat = tf.nest.flatten(vectors)
     if not flat:
-        return found
+        return vectors
 
     def body(chunk: _Chunk, *state: tf.Tensor) -> list[tf.Tensor]:
         more = tf.nest.flatten(model.vectors(chunk.features, step_key, chunk.first_rows))
@@ -154,7 +154,7 @@ def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tenso
     # chunks.
     every = [tf.pad(part, [[last.first_of(part), 0], [0, 0]]) for part in flat]
     every = [tf.ensure_shape(each, [None, part.shape[1]]) for each, part in zip(every, flat)]
-    return tf.nest.pack_sequence_as(found, chunks.add_to_last(body, every))
+    return tf.nest.pack_sequence_as(vectors, chunks.add_to_last(body, every))
 
 
 def _compare(
@@ -194,12 +194,12 @@ def _accumulate(
     factor: tf.Tensor,
     caches: Parts,
     shares: dict[str, tf.Tensor],
-    found: Gradients,
+    earlier: Gradients,
 ) -> tuple[Gradients, dict[str, dict]]:
-    """Adds the chunks' gradients to `found`, and sums their predictions' totals and metrics."""
+    """Adds the chunks' gradients to `earlier` ones; sums their predictions' totals and metrics."""
     variables = model.trainable_variables
     flat_caches = tf.nest.flatten(caches)
-    learning = {i for i, gradient in enumerate(found) if gradient is not None}
+    learning = {i for i, gradient in enumerate(earlier) if gradient is not None}
 
     def body(chunk: _Chunk, gradients: list, sums: list) -> list[list]:
         with tf.GradientTape() as tape:
@@ -218,14 +218,14 @@ def _accumulate(
         learning.update(i for i, gradient in enumerate(more) if gradient is not None)
         added = tf.nest.flatten({n: _sums(model.objectives[n], p) for n, p in predicted.items()})
         return [
-            [_added(total, gradient) for total, gradient in zip(gradients, more)],
+            [_add(total, gradient) for total, gradient in zip(gradients, more)],
             [total + more for total, more in zip(sums, added)],
         ]
 
     structure = {name: _sums(model.objectives[name], None) for name in caches}
     zeros = [
         tf.zeros(variable.shape, variable.dtype) if gradient is None else gradient
-        for variable, gradient in zip(variables, found)
+        for variable, gradient in zip(variables, earlier)
     ]
     gradients, sums = chunks.add(body, [zeros, tf.nest.flatten(structure)])
     # A variable without a gradient in any chunk must not be updated, not even by weight decay.
@@ -233,7 +233,7 @@ def _accumulate(
     return gradients, tf.nest.pack_sequence_as(structure, sums)
 
 
-def _added(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor:
+def _add(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor:
     """Returns the sum; a table's gradient has only the rows that a chunk has read."""
     if gradient is None:
         return total

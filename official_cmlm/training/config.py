@@ -15,7 +15,7 @@ from official_cmlm.configs.schedule import ScheduleConfig, with_schedule
 from official_cmlm.objectives import ObjectiveConfig, objectives
 
 
-def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
+def get_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
     """Returns the objectives that an `ObjectivesConfig` sets, by name, but none set to null."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
@@ -38,7 +38,7 @@ def objective_notes(before: base_config.Config, now: base_config.Config) -> list
 
     Their records are not compared: `SentenceEncoderTask.resume_notes` tells what restarts.
     """
-    old, new = chosen_objectives(before), chosen_objectives(now)
+    old, new = get_objectives(before), get_objectives(now)
     changes = [f"{name} was removed" for name in old if name not in new]
     changes += [f"{name} was added" for name in new if name not in old]
     for name, config in new.items():
@@ -108,13 +108,13 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         data = getattr(objective, split) or getattr(self, split)
         return data.replace(is_training=is_training)
 
-    def used_data(self) -> list[tuple[str, str, DataConfig]]:
+    def list_data(self) -> list[tuple[str, str, DataConfig]]:
         """Lists (objective, name of the field, data config) of all data that a run reads.
 
         Validation data without folders is left out: validation is optional.
         """
         used = []
-        for name, objective in chosen_objectives(self.objectives).items():
+        for name, objective in get_objectives(self.objectives).items():
             for split in ("train_data", "validation_data"):
                 own = getattr(objective, split) is not None
                 where = f"task.objectives.{name}.{split}" if own else f"task.{split}"
@@ -125,21 +125,21 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
 
     def longest_sequence(self) -> int:
         """Returns the longest sequence of the training data, in tokens."""
-        chosen = chosen_objectives(self.objectives).values()
+        chosen = get_objectives(self.objectives).values()
         return max(self.data_of(each, is_training=True).seq_length for each in chosen)
 
     def check(self) -> None:
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
         check_fields(self, "task")
-        chosen = chosen_objectives(self.objectives)
+        chosen = get_objectives(self.objectives)
         if not chosen:
             raise UserError(
                 f"task.objectives is empty; choose at least one of {', '.join(objectives())}"
             )
         for name, config in chosen.items():
             config.check(self.encoder, f"task.objectives.{name}")
-        for name, where, data in self.used_data():
+        for name, where, data in self.list_data():
             extra = chosen[name].extra_positions()
             needed = data.seq_length + extra
             if needed > self.encoder.max_seq_length:

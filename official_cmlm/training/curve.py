@@ -61,22 +61,22 @@ def panels(history: Sequence[Mapping[str, Any]]) -> list[Lines]:
             lines.setdefault((line["split"], metric), []).append((int(line["step"]), value))
     metrics = list(dict.fromkeys(metric for _, metric in lines))
     together = comparable(metrics)
-    found: list[Lines] = []
+    result: list[Lines] = []
     for metric in sorted(metrics, key=lambda name: (name in _LAST, name != "training_loss")):
         own = [key for key in lines if key[1] == metric]
         groups = [own] if metric in together else [[key] for key in own]
-        found += [{key: lines[key] for key in group} for group in groups]
-    return found
+        result += [{key: lines[key] for key in group} for group in groups]
+    return result
 
 
-def draw(figure: Any, found: Sequence[Lines]) -> None:
+def draw(figure: Any, panels: Sequence[Lines]) -> None:
     """Draws panels into a Matplotlib figure."""
-    last = max(step for panel in found for line in panel.values() for step, _ in line)
-    rows = math.ceil(len(found) / _COLUMNS)
+    last = max(step for panel in panels for line in panel.values() for step, _ in line)
+    rows = math.ceil(len(panels) / _COLUMNS)
     figure.set_size_inches(6.0, 0.7 + 1.75 * rows)
     grid = figure.subplots(rows, _COLUMNS, squeeze=False).flatten()
     drawn: dict[str, Any] = {}
-    for axes, panel in zip(grid, found):
+    for axes, panel in zip(grid, panels):
         for (split, _), line in panel.items():
             # A single point has no line.
             marker = {"marker": "o"} if len(line) == 1 else {}
@@ -90,7 +90,7 @@ def draw(figure: Any, found: Sequence[Lines]) -> None:
         axes.set_xlim(0, 1.02 * last)
         axes.locator_params(axis="x", nbins=5)
         axes.grid(alpha=0.3)
-    for axes in grid[len(found) :]:
+    for axes in grid[len(panels) :]:
         axes.set_visible(False)
     figure.supxlabel("step", fontsize=9)
     figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
@@ -109,11 +109,11 @@ def write_curve(model_dir: str | Path) -> Path | None:
 
     path = folder / CURVE_NAME
     try:
-        found = panels(read_history(folder / HISTORY_NAME))
-        if max((len(line) for panel in found for line in panel.values()), default=0) < _FEWEST:
+        to_draw = panels(read_history(folder / HISTORY_NAME))
+        if max((len(line) for panel in to_draw for line in panel.values()), default=0) < _FEWEST:
             return None
         figure = Figure(layout="constrained")
-        draw(figure, found)
+        draw(figure, to_draw)
         figure.savefig(path, dpi=160)
         return path
     except (OSError, ValueError, TypeError, AttributeError) as error:

@@ -50,7 +50,7 @@ class StartingEncoder:
     max_seq_length: int
     for_sentences: bool
 
-    def inherited(self, needed: Collection[str], named: Collection[str]) -> dict:
+    def fields_to_inherit(self, needed: Collection[str], named: Collection[str]) -> dict:
         """Returns the fields of `task.encoder` that a training inherits.
 
         Args:
@@ -63,7 +63,7 @@ class StartingEncoder:
             own |= set(VECTOR_FIELDS)
         return {name: value for name, value in self.encoder.as_dict().items() if name not in own}
 
-    def reset_fields(self, result: EncoderConfig) -> dict:
+    def fields_to_reset(self, result: EncoderConfig) -> dict:
         """Returns fields to reset: they belong to an inherited vector that a setting replaced."""
         values: dict = {}
         own = self.encoder
@@ -81,7 +81,7 @@ class StartingEncoder:
         Args:
           experiment: the encoder as the experiment's files have it.
           result: the encoder that is trained.
-          needed: see `inherited`.
+          needed: see `fields_to_inherit`.
         """
         lines = []
         for name in (*VECTOR_FIELDS, *_TRAINING_FIELDS, *_TRAINING_FIELDS_IF_NAMED):

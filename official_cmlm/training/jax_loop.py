@@ -220,12 +220,12 @@ class JaxLoop:
             self._push(missing)
         return executable
 
-    def _known_variables(self) -> list[tf.Variable]:
+    def _list_variables(self) -> list[tf.Variable]:
         # Under a half-precision policy graphs do not list wrapped variables, e.g. those of metrics.
         return [*self._variables(), *self._host_variables]
 
     def _compile(self, batch: Any) -> _Executable:
-        jax, module = self._jax, lower(self._step, batch, self._known_variables)
+        jax, module = self._jax, lower(self._step, batch, self._list_variables)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
         constants = {
             i: jax.device_put(value, self._device) for i, value in module.constants.items()
@@ -255,7 +255,7 @@ def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, 
     return jax.jit(run, donate_argnums=0)
 
 
-def compiled_memory(
+def measure_memory(
     step: Callable[[Any], None],
     batch: Any,
     variables: Callable[[], Iterable[tf.Variable]] = tuple,

@@ -149,7 +149,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     return [lines[key] for key in sorted(lines, key=lambda key: key[1])]
 
 
-def evaluated_steps(model_dir: str | Path) -> dict[int, dict[str, Any]]:
+def read_evaluations(model_dir: str | Path) -> dict[int, dict[str, Any]]:
     """Returns step -> metrics of each validation in a folder's history."""
     path, facts = Path(model_dir) / HISTORY_NAME, ("split", "step", "seconds")
     return {
@@ -241,5 +241,5 @@ def total_counts(model_dir: Path, steps: int) -> dict[str, float | None]:
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that results depend on."""
     packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": sys.version.split()[0], **found}
+    by_package = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": sys.version.split()[0], **by_package}

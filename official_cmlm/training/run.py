@@ -44,7 +44,7 @@ from official_cmlm.training.config import (
     SentenceEncoderExperimentConfig,
     SentenceEncoderTrainerConfig,
     check_start,
-    chosen_objectives,
+    get_objectives,
     objective_notes,
 )
 from official_cmlm.training.curve import write_curve
@@ -54,8 +54,14 @@ from official_cmlm.training.inherited_fields import (
     source_of_weights,
 )
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
-from official_cmlm.training.progress import TrainingProgress, evaluated_steps, write_summary
-from official_cmlm.training.runtime import create_strategy, devices, is_chief, is_compiled, prepared
+from official_cmlm.training.progress import TrainingProgress, read_evaluations, write_summary
+from official_cmlm.training.runtime import (
+    create_strategy,
+    devices,
+    is_chief,
+    is_compiled,
+    resolve_runtime,
+)
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import (
@@ -85,7 +91,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         check_start(params.task.init_checkpoint)
         prepared_run = prepare(params, mode, model_dir)
-        with prepared_run.guarded():
+        with prepared_run.guard():
             if "train" in mode:
                 prepared_run.train(stop, started)
             else:
@@ -95,7 +101,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
 def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> "Run":
     """Checks a run and builds its strategy and task; prints what the run will do."""
     trains, asked = "train" in mode, params.runtime.mixed_precision_dtype
-    params, xla_choice = prepared(params, model_dir if trains else "")
+    params, xla_choice = resolve_runtime(params, model_dir if trains else "")
     strategy = create_strategy(params.runtime)
     if is_chief(strategy):
         check_writable(model_dir, is_folder=True)
@@ -134,7 +140,7 @@ class Run:
     """A training or an evaluation whose settings and records are checked.
 
     Attributes:
-      params: the experiment, with the settings of this machine, see `runtime.prepared`.
+      params: the experiment, with the settings of this machine, see `runtime.resolve_runtime`.
       task: the task of `params`.
       mode: e.g. `train_and_eval`.
       model_dir: folder of its checkpoints and reports.
@@ -153,7 +159,7 @@ class Run:
         return is_chief(self.strategy)
 
     @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guard(self) -> Iterator[None]:
         """Locks the folder for a training; turns damaged shards and full disks into `UserError`."""
         is_writer = "train" in self.mode and self.chief
         with contextlib.ExitStack() as held:
@@ -205,7 +211,7 @@ class Run:
             write_summary(self.model_dir, trainer, reports, checkpoint)
             write_curve(self.model_dir)
         if stopped:
-            raise self._stopped(int(trainer.global_step.numpy()), checkpoint)
+            raise self._stop_error(int(trainer.global_step.numpy()), checkpoint)
 
     def evaluate(self) -> None:
         """Evaluates the newest checkpoint.
@@ -281,7 +287,7 @@ class Run:
             controller_cls=functools.partial(
                 Controller,
                 unevaluated=lambda step: trainer.any_worker(
-                    chief and step not in evaluated_steps(model_dir)
+                    chief and step not in read_evaluations(model_dir)
                 ),
                 before_saving=trainer.check_weights,
                 after_saving=write_encoder if chief else lambda manager: None,
@@ -316,7 +322,7 @@ class Run:
                 f"{error}; {last_checkpoint(self.model_dir)}; {advice}{again}"
             ) from None
 
-    def _stopped(self, step: int, checkpoint: str | None) -> Stopped:
+    def _stop_error(self, step: int, checkpoint: str | None) -> Stopped:
         """Returns the error that ends a run which was stopped after `step` steps."""
         total = self.params.trainer.train_steps
         where = f"saved as {checkpoint}" if self.chief else "saved by the chief worker"
@@ -478,7 +484,7 @@ def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
         return
     directions = {"validation_loss": LOWER} | {
         f"{name}/{metric}": better
-        for name in chosen_objectives(params.task.objectives)
+        for name in get_objectives(params.task.objectives)
         for metric, better in objectives()[name].metric_directions.items()
     }
     if params.task.sts_file:
@@ -526,7 +532,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
             f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
             f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
         )
-    # `mixed_float16` is Keras's name, which `runtime.prepared` would have replaced.
+    # `mixed_float16` is Keras's name, which `runtime.resolve_runtime` would have replaced.
     half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
     if half and trainer.optimizer_config.ema:
         raise UserError(

@@ -56,8 +56,8 @@ def num_gpus(runtime: cfg.RuntimeConfig) -> int:
         return 0
     if runtime.num_gpus != ALL_GPUS:
         return runtime.num_gpus
-    found = len(tf.config.list_physical_devices("GPU"))
-    return min(found, 1) if runtime.distribution_strategy == "one_device" else found
+    count = len(tf.config.list_physical_devices("GPU"))
+    return min(count, 1) if runtime.distribution_strategy == "one_device" else count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,15 +88,15 @@ def choose_xla(
       num_gpus: GPUs of this machine that the training uses.
       model_dir: the training's folder; if it is resumed there, it keeps its choice. Empty: none.
     """
-    found = _choice_of_new(params, num_gpus)
-    kept = _stored_choice(model_dir) if model_dir else None
+    choice = _choice_of_new(params, num_gpus)
+    earlier = _read_choice(model_dir) if model_dir else None
     # On other devices than before, the kept choice may not be possible.
-    return kept if kept and (found.possible or not kept.compiled) else found
+    return earlier if earlier and (choice.possible or not earlier.compiled) else choice
 
 
 def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> XlaChoice:
     runtime, task = params.runtime, params.task
-    data = [config for _, where, config in task.used_data() if where.endswith("train_data")]
+    data = [config for _, where, config in task.list_data() if where.endswith("train_data")]
     if runtime.distribution_strategy in ("tpu", PJRT):
         return XlaChoice(
             False, f"{runtime.distribution_strategy} compiles every step itself", False
@@ -120,25 +120,25 @@ def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> Xl
 
 
 def step_shapes(data: list[DataConfig]) -> int:
-    """Returns the most shapes of a step: all combinations of the buckets of its pipelines."""
+    """Returns the maximum number of distinct step shapes: one for each combination of buckets."""
     different = {repr(config.as_dict()): config for config in data}
     return math.prod(max(1, len(config.bucket_boundaries)) for config in different.values())
 
 
-def _stored_choice(model_dir: str) -> XlaChoice | None:
+def _read_choice(model_dir: str) -> XlaChoice | None:
     """Returns the choice that an earlier run stored in model_dir, or None without a checkpoint."""
     # A damaged or foreign file is reported where it is used.
     with contextlib.suppress(UserError, OSError):
         if checkpoints_of(model_dir):
             values = read_yaml(Path(model_dir) / "params.yaml")
             runtime = values.get("runtime") if isinstance(values, dict) else None
-            known = runtime.get("enable_xla") if isinstance(runtime, dict) else None
-            if isinstance(known, bool):
-                return XlaChoice(known, f"as {model_dir} was begun")
+            compiled = runtime.get("enable_xla") if isinstance(runtime, dict) else None
+            if isinstance(compiled, bool):
+                return XlaChoice(compiled, f"as {model_dir} was begun")
     return None
 
 
-def prepared(
+def resolve_runtime(
     params: SentenceEncoderExperimentConfig, model_dir: str = ""
 ) -> tuple[SentenceEncoderExperimentConfig, XlaChoice | None]:
     """Resolves the settings that depend on this machine.
@@ -209,10 +209,10 @@ def _half_precision(runtime: cfg.RuntimeConfig) -> str | None:
         return "bfloat16"
     if _on_cpu(runtime):
         return "bfloat16" if multiplies_bfloat16() and not hides_bfloat16() else None
-    found = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]
-    details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
+    gpus = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
     capable = [each.get("compute_capability", (0, 0)) >= _TENSOR_CORES for each in details]
-    return "float16" if found and all(capable) else None
+    return "float16" if gpus and all(capable) else None
 
 
 def devices(strategy: tf.distribute.Strategy) -> str:

@@ -13,7 +13,7 @@ from official.modeling.optimization import ema_optimizer
 from official_cmlm.inputs.hashing import fold
 from official_cmlm.objectives import ObjectiveOutput
 from official_cmlm.objectives.base import weighted_sum
-from official_cmlm.training.chunks import Gradients, chunked_gradients
+from official_cmlm.training.chunks import Gradients, compute_in_chunks
 from official_cmlm.training.model import MultiObjectiveModel
 
 # This constant separates the random numbers of dropout from those of the data.
@@ -51,14 +51,14 @@ def train_step(
     # Each replica's loss is a part of the global mean: gradients are summed.
     factor = optimizer.get_scaled_loss(share) if scaling else share
     if chunk_size:
-        loss, found, outputs = chunked_gradients(model, features, step_key, factor, chunk_size)
+        loss, gradients, outputs = compute_in_chunks(model, features, step_key, factor, chunk_size)
     else:
-        loss, found, outputs = whole_gradients(model, features, step_key, factor)
-    found = optimizer.get_unscaled_gradients(found) if scaling else found
-    total, *summed = summed_over_replicas([loss, *found])
-    summed, norm = clipped(summed, clip_norm_of(optimizer))
+        loss, gradients, outputs = compute_at_once(model, features, step_key, factor)
+    gradients = optimizer.get_unscaled_gradients(gradients) if scaling else gradients
+    total, *sums = sum_over_replicas([loss, *gradients])
+    sums, norm = clip(sums, clip_norm_of(optimizer))
     allowed = model.guard.allows(total * share, norm, scaling, optimizer.iterations)
-    pairs = [(g, v) for g, v in zip(summed, model.trainable_variables) if g is not None]
+    pairs = [(g, v) for g, v in zip(sums, model.trainable_variables) if g is not None]
     variables = [variable for _, variable in pairs]
     apply_if(
         allowed,
@@ -68,7 +68,7 @@ def train_step(
     return loss, norm, outputs
 
 
-def whole_gradients(
+def compute_at_once(
     model: MultiObjectiveModel,
     features: dict[str, dict],
     step_key: tf.Tensor,
@@ -83,17 +83,17 @@ def whole_gradients(
     return loss, tape.gradient(scaled, model.trainable_variables), outputs
 
 
-def summed_over_replicas(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> Gradients:
+def sum_over_replicas(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> Gradients:
     """Returns the gradients of the global batch; None on every replica stays None."""
     present = [tf.convert_to_tensor(g) for g in gradients if g is not None]
     context = tf.distribute.get_replica_context()
     if context is not None and context.num_replicas_in_sync > 1 and present:
         present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
-    summed = iter(present)
-    return [None if g is None else next(summed) for g in gradients]
+    sums = iter(present)
+    return [None if g is None else next(sums) for g in gradients]
 
 
-def clipped(gradients: Gradients, clip_norm: float) -> tuple[Gradients, tf.Tensor]:
+def clip(gradients: Gradients, clip_norm: float) -> tuple[Gradients, tf.Tensor]:
     """Clips gradients by their global norm; `clip_norm` 0 leaves them unchanged.
 
     Model Garden's AdamW clips each replica's gradients before it sums them, so its update depends
@@ -162,12 +162,12 @@ def apply_if(
 
 def optimizer_variables(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:
     """Returns all variables of an optimizer and of those that it wraps, slots included."""
-    found: list[tf.Variable] = []
+    variables: list[tf.Variable] = []
     wrapped = optimizer
     while wrapped is not None:
-        found.extend(wrapped.variables())
+        variables.extend(wrapped.variables())
         wrapped = getattr(wrapped, "inner_optimizer", getattr(wrapped, "_optimizer", None))
-    return found
+    return variables
 
 
 def clip_norm_of(optimizer: tf_keras.optimizers.Optimizer) -> float:

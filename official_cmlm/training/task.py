@@ -39,7 +39,7 @@ from official_cmlm.records.manifest import (
     load_records_vocabulary,
 )
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
-from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
+from official_cmlm.training.config import SentenceEncoderTaskConfig, get_objectives
 from official_cmlm.training.inherited_fields import encoding_length, source_of_weights
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import (
@@ -99,9 +99,9 @@ class SentenceEncoderTask(base_task.Task):
         """
         super().__init__(params, logging_dir=logging_dir, name=name)
         params.check()
-        self.chosen = chosen_objectives(params.objectives)
+        self.chosen = get_objectives(params.objectives)
         self._static_shapes, self._static_validation = static_shapes, static_validation
-        for _, where, data in params.used_data():
+        for _, where, data in params.list_data():
             data.check(where)
         # Folders -> their manifest; the manifests of large folders take a second to read.
         self._manifests: dict[tuple[str, ...], Manifest] = {}
@@ -113,7 +113,7 @@ class SentenceEncoderTask(base_task.Task):
                 f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
             )
         self._sts_pairs = self._open_sts()
-        for name, where, data in params.used_data():
+        for name, where, data in params.list_data():
             manifest = self.manifest(data)
             self.chosen[name].check_records(data, self._facts(data), where)
             view = self._view(name, data)
@@ -159,7 +159,7 @@ class SentenceEncoderTask(base_task.Task):
         """Returns the encoder's vocabulary, after checking that all records were made with it."""
         params = self.task_config
         vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
-        for name, _, data in params.used_data():
+        for name, _, data in params.list_data():
             manifest = self.manifest(data, self.chosen[name].record_kind)
             # All folders must have one vocabulary, so the first one's is read.
             folder = data.folders()[0]
@@ -176,7 +176,7 @@ class SentenceEncoderTask(base_task.Task):
 
     def input_folders(self) -> list[str]:
         """Returns all record folders that the task reads, each once."""
-        used = self.task_config.used_data()
+        used = self.task_config.list_data()
         return list(dict.fromkeys(folder for _, _, data in used for folder in data.folders()))
 
     def training_data(self) -> dict[str, DataConfig]:
@@ -189,17 +189,18 @@ class SentenceEncoderTask(base_task.Task):
         Raises:
           UserError: see `Plan.steps`; or epochs of several objectives have different lengths.
         """
-        found = {}
+        steps_by_group = {}
         for group in self.train_groups:
             shape = (self.manifest(group.data), group.view, num_replicas, None, self._static_shapes)
-            found[group.name] = Plan.of(group.data, *shape).steps(epochs, num_replicas)
-        if len(set(found.values())) > 1:
+            steps_by_group[group.name] = Plan.of(group.data, *shape).steps(epochs, num_replicas)
+        if len(set(steps_by_group.values())) > 1:
+            lengths = ", ".join(f"{name}: {steps} steps" for name, steps in steps_by_group.items())
             raise UserError(
-                f"trainer.train_epochs is {epochs}, but epochs of the objectives are unlike "
-                f"({', '.join(f'{name}: {steps} steps' for name, steps in found.items())}); "
+                f"trainer.train_epochs is {epochs}, but the objectives' epochs differ in length "
+                f"({lengths}); "
                 "set trainer.train_steps instead"
             )
-        return next(iter(found.values()))
+        return next(iter(steps_by_group.values()))
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
@@ -211,12 +212,12 @@ class SentenceEncoderTask(base_task.Task):
 
     def _without_validation(self) -> list[str]:
         """Returns the objectives without validation records."""
-        validated = {name for name, _, data in self.task_config.used_data() if not data.is_training}
+        validated = {name for name, _, data in self.task_config.list_data() if not data.is_training}
         return [name for name in self.chosen if name not in validated]
 
     def check_batch_sizes(self, num_replicas: int) -> None:
         """Raises `UserError` unless all batches divide by the replicas and have enough examples."""
-        for name, where, data in self.task_config.used_data():
+        for name, where, data in self.task_config.list_data():
             smallest = min(size for _, size in data.buckets(num_replicas, where))
             needed = self.chosen[name].min_batch_size()
             if smallest < needed:
@@ -227,7 +228,7 @@ class SentenceEncoderTask(base_task.Task):
 
     def check_padding(self) -> None:
         """Raises `UserError` if hosts would pad to different lengths, on which a loss depends."""
-        for name, where, data in self.task_config.used_data():
+        for name, where, data in self.task_config.list_data():
             one_length = data.bucket_boundaries or self._static_shapes
             if not data.is_training or data.streams < 2 or one_length:
                 continue
@@ -254,7 +255,7 @@ class SentenceEncoderTask(base_task.Task):
         """Returns lines to print before training: how many records an objective cannot use."""
         return [
             f"{name}: {line}"
-            for name, where, data in self.task_config.used_data()
+            for name, where, data in self.task_config.list_data()
             if data.is_training
             for line in unusable_records(data, self.manifest(data), self._view(name, data), where)
         ]
@@ -384,14 +385,14 @@ class SentenceEncoderTask(base_task.Task):
         return {self.loss: loss}
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        found = [
+        metrics = [
             tf_keras.metrics.Mean(f"{name}/{metric}")
             for name in self.chosen
             for metric in objectives()[name].metric_directions
         ]
         if training:
-            found += [FiniteMean(GRADIENT_NORM), *count_metrics()]
-        return found
+            metrics += [FiniteMean(GRADIENT_NORM), *count_metrics()]
+        return metrics
 
     def process_metrics(
         self,

@@ -290,14 +290,14 @@ class Trainer(base_trainer.Trainer):
 
     def _so_far(self) -> dict[str, float]:
         """Returns metrics of the current loop; rates only from the second piece of the run on."""
-        found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
-        loop = self._since_begin({name: found.pop(name) for name in NAMES})
-        found["learning_rate"] = self._learning_rate(self.optimizer.iterations)
+        values = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
+        loop = self._since_begin({name: values.pop(name) for name in NAMES})
+        values["learning_rate"] = self._learning_rate(self.optimizer.iterations)
         if not self.totals.steps:
             loop -= self._first
         if loop.steps:
-            found |= {"seconds": loop.seconds, **loop.rates()}
-        return found
+            values |= {"seconds": loop.seconds, **loop.rates()}
+        return values
 
     def _first_checkpoint_is_due(self) -> bool:
         if self._checkpoint_due is None or time.monotonic() < self._checkpoint_due:

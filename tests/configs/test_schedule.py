@@ -178,7 +178,7 @@ def test_shares_are_whole_steps():
         ({"warmup_steps": 50, "decay_steps": 50}, "warmup_steps is 50, but .*decay_steps.*is 50"),
     ],
 )
-def test_what_contradicts_itself(schedule, message):
+def test_contradictions_are_refused(schedule, message):
     text = json.dumps({"trainer": {"schedule": schedule}})
     with pytest.raises(UserError, match=message):
         registry.load("demo", params_override=text)
@@ -210,7 +210,7 @@ def test_a_later_source_may_choose_a_rate_of_model_garden(tmp_path):
         registry.load("demo", [str(own)], "trainer.schedule={peak: 0.1}")
 
 
-def test_what_a_run_writes_can_be_read_again(tmp_path):
+def test_written_settings_can_be_read_again(tmp_path):
     """`params.yaml` says what the schedule is, not what it came to: a later length is followed."""
     before = registry.load("demo", params_override="trainer.schedule.warmup_share=0.2")
     path = tmp_path / "params.yaml"
@@ -220,7 +220,7 @@ def test_what_a_run_writes_can_be_read_again(tmp_path):
                                        1.8e-3 * (n - s) / (n - 20)), 100)  # fmt: skip
 
 
-def test_no_learning_rate_at_all():
+def test_a_missing_learning_rate_is_refused():
     trainer = SentenceEncoderTrainerConfig(train_steps=5)
     with pytest.raises(UserError, match=r"no learning rate: .* set trainer.schedule={peak: 1e-4}"):
         trainer.optimization()
@@ -258,7 +258,7 @@ def _own(steps, decay_steps, warmup_steps):
         (_trainer(0, warmup_steps=10), None),
     ],
 )  # fmt: skip
-def test_what_is_probably_not_meant_is_said(trainer, line):
+def test_unlikely_schedules_are_announced(trainer, line):
     # The first line says what the schedule is.
     told = trainer.schedule is not None and trainer.train_steps and "never reaches" not in str(line)
     notes = schedule_notes(trainer)[1 if told else 0 :]

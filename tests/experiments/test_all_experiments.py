@@ -8,7 +8,7 @@ import yaml
 
 from experiments import registry
 from official_cmlm.objectives.in_batch import InBatchConfig
-from official_cmlm.training.config import chosen_objectives
+from official_cmlm.training.config import get_objectives
 from tests.training.all_objectives import TEACHER_SIZE, records_of
 from tests.training.helpers import optimizer_config
 
@@ -45,7 +45,7 @@ def _reduce(name, folders):
         task["encoder"]["padded_length"] = SEQ_LENGTH
     data = {"seq_length": SEQ_LENGTH, "global_batch_size": 4, "bucket_boundaries": []}
     data |= {"max_bucket_batch_size": 4, "segment": "sentence"}
-    for objective in chosen_objectives(config.task.objectives):
+    for objective in get_objectives(config.task.objectives):
         values = {}
         if objective == "declutr":
             values |= {"min_span_length": 4, "max_span_length": SEQ_LENGTH}
@@ -81,7 +81,7 @@ def test_an_experiment_can_be_built(name, folders):
 
     config = load(name)
     config.task.check()
-    for objective in chosen_objectives(config.task.objectives).values():
+    for objective in get_objectives(config.task.objectives).values():
         for is_training in (True, False):
             data = config.task.data_of(objective, is_training)
             compares = isinstance(objective, InBatchConfig)

@@ -16,7 +16,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.yaml_loading import parse_override
-from official_cmlm.training.config import chosen_objectives
+from official_cmlm.training.config import get_objectives
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
 from tests.training.quick_runs import quick_runs
@@ -249,7 +249,7 @@ def _load_configs(chain, common):
 
 def _get_weights(chain, common):
     return [
-        {name: one.weight for name, one in chosen_objectives(config.task.objectives).items()}
+        {name: one.weight for name, one in get_objectives(config.task.objectives).items()}
         for config in _load_configs(chain, common)
     ]
 
@@ -258,7 +258,7 @@ def _list_data(config):
     """Returns (objective, folder, batch size) of all training records."""
     return [
         (name, data.input_path, data.global_batch_size)
-        for name, where, data in config.task.used_data()
+        for name, where, data in config.task.list_data()
         if where.endswith("train_data")
     ]
 

@@ -29,7 +29,7 @@ from official_cmlm.modeling.sentence_encoder import (
     SentenceEncoderModel,
     encoder_variables,
 )
-from tests.conftest import mirrored_strategy, tiny_encoder_config, write_encoder
+from tests.conftest import tiny_encoder_config, two_replicas, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowly and then"]
 
@@ -152,7 +152,7 @@ def test_dropout_and_fine_tuning(preprocess, encoder):
 @pytest.mark.parametrize("trainable", [True, False])
 def test_fits_under_mirrored_strategy(exported, preprocess, trainable):
     """An encoder inside the scope, on two logical devices: trained too, or left as it is."""
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     with strategy.scope():
         inputs = {name: tf_keras.Input([24], dtype=tf.int32, name=name) for name in INPUT_NAMES}
         layer = hub.KerasLayer(str(exported[1] / "encoder"), trainable=trainable)

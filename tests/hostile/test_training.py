@@ -21,7 +21,7 @@ from tests.training.quick_runs import quick_runs
 from tests.training.tiny_training import params
 
 
-def _refused(call, *parts):
+def _expect(call, *parts):
     """Asserts a message that holds all of `parts`."""
     with pytest.raises(UserError) as caught:
         call()
@@ -60,7 +60,7 @@ def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
     decay = {"optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 1e30}}}
     config = params(str(records_dir), steps=2, optimizer=decay)
     config.trainer.schedule.override({"peak": 1e38, "warmup_steps": 1})
-    _refused(
+    _expect(
         lambda: run(config, "train", str(tmp_path / "model")),
         "an update made weights non-finite (",
         "there is no checkpoint yet; lower the learning rate",
@@ -73,14 +73,14 @@ def test_a_stop_after_such_an_update(records_dir, tmp_path, monkeypatch):
     """The weights that a stop would save are checked as well."""
     from official_cmlm.training.trainer import StopRequested, Trainer
 
-    def stopped(trainer, output):
+    def stop(trainer, output):
         if trainer.global_step.numpy():
             trainer.model.encoder.bert.weights[0][0, 0].assign(np.nan)
             raise StopRequested
 
-    monkeypatch.setattr(Trainer, "check_stop", stopped)
+    monkeypatch.setattr(Trainer, "check_stop", stop)
     config = params(str(records_dir), steps=9, checkpoint_interval=9)
-    _refused(
+    _expect(
         lambda: run(config, "train", str(tmp_path / "model")),
         "an update made weights non-finite",
         "there is no checkpoint yet; lower the learning rate",
@@ -97,7 +97,7 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
         lambda: SentenceEncoder.load(model_dir),
         lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False),
     ):
-        _refused(call, model_dir / "weights.safetensors", "holds non-finite weights", named)
+        _expect(call, model_dir / "weights.safetensors", "holds non-finite weights", named)
     assert not (tmp_path / "hub").exists()
 
 
@@ -126,7 +126,7 @@ def test_old_checkpoints_outside_are_not_removed(records_dir, model_dir, tmp_pat
         lambda: run(params(str(records_dir), steps=20), "train", str(model_dir)),
         lambda: SentenceEncoder.load(model_dir),
     ):
-        _refused(call, model_dir / "checkpoint", "victim/ckpt-1", "delete that file")
+        _expect(call, model_dir / "checkpoint", "victim/ckpt-1", "delete that file")
     assert _contents(victim) == before
 
 
@@ -139,7 +139,7 @@ def test_shards_outside_are_not_read(records_dir, tmp_path):
         values["shards"][0] = shard | {"name": name}
         (folder / "dataset.json").write_text(json.dumps(values))
         call = lambda: run(params(str(folder)), "train", str(tmp_path / "model"))  # noqa: E731
-        _refused(call, "dataset.json", name, "only files of that folder are read")
+        _expect(call, "dataset.json", name, "only files of that folder are read")
 
 
 def test_two_trainings_in_one_folder(records_dir, model_dir):
@@ -147,7 +147,7 @@ def test_two_trainings_in_one_folder(records_dir, model_dir):
     config = params(str(records_dir), steps=8)
     before = _contents(model_dir)
     with hold_lock(model_dir / "training.lock", "x"):
-        _refused(
+        _expect(
             lambda: run(config, "train", str(model_dir)),
             f"{model_dir}: another training is running in this folder",
             f"(process {os.getpid()} on ",
@@ -173,9 +173,9 @@ def test_a_vocabulary_of_another_size(model_dir, tmp_path):
     for lines in (words[:6], [*words, "more"]):
         (model_dir / "vocab.txt").write_text("\n".join(lines) + "\n")
         parts = (f"the vocabulary has {len(lines)} entries, the embedding table {len(words)} rows",)
-        _refused(lambda: SentenceEncoder.load(model_dir), model_dir, *parts)
+        _expect(lambda: SentenceEncoder.load(model_dir), model_dir, *parts)
         export = lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False)  # noqa: E731
-        _refused(export, model_dir, *parts)
+        _expect(export, model_dir, *parts)
 
 
 DESCRIPTIONS = {
@@ -202,7 +202,7 @@ DESCRIPTIONS = {
 def test_damaged_descriptions(model_dir, kind):
     """One line that names the file, before anything is allocated."""
     (model_dir / "encoder_config.json").write_text(DESCRIPTIONS[kind])
-    _refused(lambda: SentenceEncoder.load(model_dir), model_dir)
+    _expect(lambda: SentenceEncoder.load(model_dir), model_dir)
 
 
 def test_pipes_where_files_should_be(model_dir, records_dir, tmp_path):
@@ -210,14 +210,14 @@ def test_pipes_where_files_should_be(model_dir, records_dir, tmp_path):
     for name in ("encoder_config.json", "vocab.txt", "vocab.json"):
         (model_dir / name).rename(model_dir / "kept")
         os.mkfifo(model_dir / name)
-        _refused(lambda: SentenceEncoder.load(model_dir), name, "not a regular file")
+        _expect(lambda: SentenceEncoder.load(model_dir), name, "not a regular file")
         (model_dir / name).unlink()
         (model_dir / "kept").rename(model_dir / name)
     records = shutil.copytree(records_dir, tmp_path / "records")
     (records / "dataset.json").unlink()
     os.mkfifo(records / "dataset.json")
     call = lambda: run(params(str(records)), "train", str(tmp_path / "new"))  # noqa: E731
-    _refused(call, "dataset.json", "not a regular file")
+    _expect(call, "dataset.json", "not a regular file")
 
 
 def test_a_folder_that_cannot_be_written(records_dir, tmp_path):
@@ -226,7 +226,7 @@ def test_a_folder_that_cannot_be_written(records_dir, tmp_path):
     config = params(str(records_dir))
     for folder in (tmp_path / "file" / "model", tmp_path / "file", "/proc/model"):
         call = functools.partial(run, config, "train", str(folder))
-        _refused(call, folder, "cannot be written")
+        _expect(call, folder, "cannot be written")
 
 
 def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
@@ -237,15 +237,13 @@ def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
     config = params(str(records_dir), steps=8)
     trainer = config.trainer.replace(best_checkpoint_export_subdir="best")
     config = config.replace(trainer=trainer)
-    _refused(lambda: run(config, "train", str(model_dir)), best / "info.json", "not valid JSON")
+    _expect(lambda: run(config, "train", str(model_dir)), best / "info.json", "not valid JSON")
     # An earlier release, or a run without STS-B, chose by another metric.
     (best / "info.json").write_text('{"validation_loss": 1.0, "best_ckpt_global_step": 4.0}')
     chosen = config.replace(trainer=trainer.replace(best_checkpoint_eval_metric="sts_spearman"))
     before = _contents(best)
-    _refused(lambda: run(chosen, "train", str(model_dir)), best / "info.json", "no sts_spearman,")
+    _expect(lambda: run(chosen, "train", str(model_dir)), best / "info.json", "no sts_spearman,")
     assert _contents(best) == before
     (best / "info.json").unlink()
     (best / "checkpoint").write_text('model_checkpoint_path: "../ckpt-6"\n')
-    _refused(
-        lambda: run(config, "train", str(model_dir)), best / "checkpoint", "not in this folder"
-    )
+    _expect(lambda: run(config, "train", str(model_dir)), best / "checkpoint", "not in this folder")

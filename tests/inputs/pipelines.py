@@ -126,7 +126,7 @@ def assert_same_data(left, right) -> None:
     assert_same(*([{**batch, "position": 0} for batch in side] for side in (left, right)))
 
 
-def unordered(pairs) -> Counter:
+def count_unordered(pairs) -> Counter:
     """Counts pairs whatever the order of their halves."""
     return Counter(tuple(sorted(pair)) for pair in pairs)
 

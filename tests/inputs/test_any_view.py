@@ -11,7 +11,7 @@ from official_cmlm.inputs.views import AdjacentPairs, SegmentRuns, Segments
 from tests.inputs.blocks import SPECIAL, make_block, random_documents
 
 
-def _mirrored(name):
+def _make_mirrored(name):
     return lambda length, vocabulary: Mirrored(
         "sentence", length, name, 5, 30, 0.3, 0.3, vocabulary
     )
@@ -21,11 +21,11 @@ def _mirrored(name):
 VIEWS = {
     "Segments": lambda length, _: Segments("sentence", length, SPECIAL),
     "SegmentRuns": lambda length, _: SegmentRuns("sentence", length, SPECIAL),
-    "none": _mirrored("none"),
+    "none": _make_mirrored("none"),
     "AdjacentPairs": lambda length, _: AdjacentPairs("sentence", length, 0.5, SPECIAL),
     "distant": lambda length, _: AdjacentPairs("sentence", length, 0.5, SPECIAL, 3),
     "packed": lambda length, _: AdjacentPairs("packed", length // 3, 0.5, SPECIAL),
-    **{name: _mirrored(name) for name in AUGMENTATIONS if name != "none"},
+    **{name: _make_mirrored(name) for name in AUGMENTATIONS if name != "none"},
     **{
         sampling: lambda length, _, sampling=sampling: Spans(
             2, 2, 4, length // 2, sampling, SPECIAL

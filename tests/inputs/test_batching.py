@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from official_cmlm.inputs.batching import in_order
 from official_cmlm.inputs.streams import (
+    choose_batches,
+    choose_shares,
     newest_of_each_bucket,
     schedule,
-    scheduled_batches,
-    scheduled_shares,
 )
 
 LENGTHS, SIZES = (4, 8, 16), (6, 3, 2)
@@ -49,7 +49,7 @@ def test_in_order_is_what_tf_data_gives(seed, flush):
         },
     )
     dataset = tf.data.Dataset.from_generator(lambda: iter(pieces), output_signature=spec)
-    found = [
+    actual = [
         (int(batch["bucket"]), batch["key"].numpy().tolist(), batch["tokens"].to_list())
         for batch in in_order(dataset, _bucket, SIZES)
     ]
@@ -62,9 +62,9 @@ def test_in_order_is_what_tf_data_gives(seed, flush):
         drop_remainder=not flush,
     )
     batches = [(keys.numpy(), rows.numpy()) for keys, rows in expected]
-    assert [keys for _, keys, _ in found] == [keys.tolist() for keys, _ in batches]
-    assert len(found) > 20
-    for (bucket, keys, tokens), (_, rows) in zip(found, batches):
+    assert [keys for _, keys, _ in actual] == [keys.tolist() for keys, _ in batches]
+    assert len(actual) > 20
+    for (bucket, keys, tokens), (_, rows) in zip(actual, batches):
         assert bucket == np.searchsorted(LENGTHS, rows.max())
         assert tokens == [[key] * int(row) for key, row in zip(keys, rows)]
 
@@ -83,7 +83,7 @@ def test_schedule():
 
 def test_scheduled_shares_leave_room_for_long_examples():
     """More slots of long buckets than examples in a sample, hardly more where it is large."""
-    small, large = scheduled_shares([80, 15, 5]), scheduled_shares([80_000, 15_000, 5_000])
+    small, large = choose_shares([80, 15, 5]), choose_shares([80_000, 15_000, 5_000])
     assert sum(small) == pytest.approx(1) == sum(large)
     assert small[2] > large[2] > 0.05
     assert small[1] + small[2] > large[1] + large[2] > 0.2
@@ -93,22 +93,22 @@ def test_scheduled_shares_leave_room_for_long_examples():
 def _plan_by_hand(bucket: list[int], steps: list[int], first: int) -> list[list[int]]:
     """Finds as many of the steps as possible, trying one after the other with a search for each."""
 
-    def filled(count: int) -> list[list[int]] | None:
+    def fill(count: int) -> list[list[int]] | None:
         left = sorted(range(len(bucket)), key=lambda i: (-bucket[i], i))
         wanted = [steps[(first + i) % len(steps)] for i in range(count)]
-        found: dict[int, list[int]] = {}
+        rows_of: dict[int, list[int]] = {}
         for step in sorted(range(count), key=lambda i: -wanted[i]):
             fitting = [i for i in left if bucket[i] <= wanted[step]][: SIZES[wanted[step]]]
             if len(fitting) < SIZES[wanted[step]]:
                 return None
             left = [i for i in left if i not in fitting]
-            found[step] = fitting
-        return [found[step] for step in range(count)]
+            rows_of[step] = fitting
+        return [rows_of[step] for step in range(count)]
 
     count = 0
-    while filled(count + 1) is not None:
+    while fill(count + 1) is not None:
         count += 1
-    return filled(count)
+    return fill(count)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -118,13 +118,13 @@ def test_scheduled_batches_against_a_search(seed):
     shares = rng.dirichlet([1, 1, 1])
     steps = schedule(rng.dirichlet([1, 1, 1]), SIZES)
     bucket = rng.choice(3, 70, p=shares)
-    batches = scheduled_batches(
+    batches = choose_batches(
         tf.constant(bucket, tf.int64), SIZES, steps, tf.constant(4090, tf.int64)
     )
     order, sizes = batches.order.numpy(), batches.sizes.numpy()
-    found = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
+    parts = np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []
     by_hand = _plan_by_hand(bucket.tolist(), steps.tolist(), 4090)
-    assert [sorted(rows) for rows in found] == [sorted(rows) for rows in by_hand]
+    assert [sorted(rows) for rows in parts] == [sorted(rows) for rows in by_hand]
     assert batches.buckets.numpy().tolist() == [steps[(4090 + i) % 4096] for i in range(len(sizes))]
     assert sorted([*order, *batches.waiting.numpy()]) == list(range(70))
 

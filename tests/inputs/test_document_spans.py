@@ -17,7 +17,7 @@ _LENGTHS = st.integers(1, 12).flatmap(
 )
 
 
-def _numbered(lengths, sentence=7):
+def _number(lengths, sentence=7):
     """Documents whose tokens are numbered through the block, in sentences of `sentence` tokens."""
     documents, first = [], 10
     for length in lengths:
@@ -76,7 +76,7 @@ def test_spans(counts, lengths, sampling, extra, data):
     assert len(view.anchors) == counts[0] and len(view.positives) == counts[0] * counts[1]
     sizes = [max(1, view.min_record_tokens + more) for more in extra]
     keys = data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), **_exactly(sizes), unique=True))
-    examples = view(make_block(_numbered(sizes), keys=keys))
+    examples = view(make_block(_number(sizes), keys=keys))
     long_enough = [i for i, more in enumerate(extra) if more >= 0]
     assert examples["key"].numpy().tolist() == [keys[i] for i in long_enough]
     bounds = [(10 + sum(sizes[:i]), 10 + sum(sizes[: i + 1])) for i in long_enough]
@@ -92,7 +92,7 @@ def test_positives_inside_an_anchor_are_drawn_no_longer_than_it():
     """Lengths are ℓmin + Beta(2, 4) · (ℓanchor − ℓmin): a third of the way, on average 138 tokens
     with §3.2's 32 and 512; hardly any is the whole anchor."""
     view = Spans(1, 2, 32, 512, "subsuming", SPECIAL)
-    examples = view(make_block(_numbered([1024] * 600)))
+    examples = view(make_block(_number([1024] * 600)))
     # Without the two special tokens.
     anchors = examples["anchor_0"].row_lengths().numpy() - 2
     for name in ("positive_0_0", "positive_0_1"):
@@ -107,16 +107,16 @@ def test_the_shortest_documents():
     """2 · A · ℓmax tokens are enough: 2,048 in the paper (§4.1)."""
     assert Spans(2, 2, 32, 512, "all", SPECIAL).min_record_tokens == 2048
     view = Spans(2, 1, 4, 8, "all", SPECIAL)
-    examples = view(make_block(_numbered([31, 32, 33]), keys=[5, 6, 7]))
+    examples = view(make_block(_number([31, 32, 33]), keys=[5, 6, 7]))
     assert examples["key"].numpy().tolist() == [6, 7]
     # Comparisons of several A read the same documents.
     one_anchor = Spans(1, 1, 4, 8, "all", SPECIAL, min_document_tokens=32)
-    assert one_anchor(make_block(_numbered([31, 32]), keys=[5, 6]))["key"].numpy().tolist() == [6]
+    assert one_anchor(make_block(_number([31, 32]), keys=[5, 6]))["key"].numpy().tolist() == [6]
 
 
-def test_what_is_repeated_counts_once():
+def test_repeated_sentences_count_once():
     """The sentence that a cut repeats is not there: neither for the length nor in a span."""
-    (document,) = _numbered([32])
+    (document,) = _number([32])
     view = Spans(1, 2, 4, 16, "all", SPECIAL)
     shorter = view(make_block([document], [True]))
     assert shorter["key"].shape == (0,)

@@ -24,7 +24,7 @@ def _fold(key: int, data: int) -> int:
     return _mix((_mix(key & WORD) + (data + 1) * GAMMA) & WORD)
 
 
-def _signed(word: int) -> int:
+def _to_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
@@ -46,7 +46,7 @@ def test_the_published_sequence():
 def test_fold_against_integers(keys, data):
     """Every bit of `fold` is that of the integer implementation, negative keys included."""
     drawn = hashing.fold(_keys(*keys), data).numpy().tolist()
-    assert drawn == [_signed(_fold(key, data)) for key in keys]
+    assert drawn == [_to_signed(_fold(key, data)) for key in keys]
 
 
 @SLOW
@@ -64,7 +64,7 @@ def test_uniform_against_integers(keys, count):
 def test_permutation(keys):
     """Every row occurs once, rows ordered by the hash of their key, equal keys in order."""
     order = hashing.permutation(_keys(*keys), hashing.SALT_SHUFFLE).numpy().tolist()
-    hashes = [_signed(_fold(key, hashing.SALT_SHUFFLE)) for key in keys]
+    hashes = [_to_signed(_fold(key, hashing.SALT_SHUFFLE)) for key in keys]
     assert order == sorted(range(len(keys)), key=lambda row: (hashes[row], row))
 
 

@@ -32,7 +32,7 @@ def _numpy(batch):
     return {name: value.numpy() for name, value in batch["masked"].items()}
 
 
-def _chosen(masked):
+def _list_chosen(masked):
     """Returns {position: (label, the id that replaces it)} of each row."""
     slots = (masked[f"masked_lm_{name}"] for name in ("positions", "ids", "weights"))
     return [
@@ -85,7 +85,7 @@ def test_bernoulli_draws_keep_a_random_part_of_too_many():
     """At most `max_predictions`, of all places; special tokens are never drawn."""
     rows = [wrap([10] * 20)] * 200 + [wrap([]), wrap([SPECIAL.unknown])]
     batch = make_batch(rows, 24)
-    masked = [_chosen(_numpy(_mask(batch, 0.9, most, bernoulli=True))) for most in (22, 5)]
+    masked = [_list_chosen(_numpy(_mask(batch, 0.9, most, bernoulli=True))) for most in (22, 5)]
     for every, kept in zip(*masked):
         assert kept.keys() <= every.keys() and len(kept) == min(len(every), 5)
     assert {place for row in masked[1] for place in row} == {*range(1, 21)}
@@ -125,9 +125,9 @@ def test_slots_of_every_length(rate):
         return tf.shape(batch["masked"]["masked_lm_positions"])[1]
 
     lengths = [*range(3, 40), 64, 102, 128, 227, 256, 302, 512]
-    found = {length: int(slots(tf.fill([1, length], 10))) for length in lengths}
+    counts = {length: int(slots(tf.fill([1, length], 10))) for length in lengths}
     expected = {n: min(max(1, min(80, math.floor(n * rate + 0.5))), n - 2) for n in lengths}
-    assert found == expected
+    assert counts == expected
 
 
 def test_choice_does_not_depend_on_the_padding():
@@ -135,7 +135,7 @@ def test_choice_does_not_depend_on_the_padding():
     rows = [row[: 3 + i] for i, row in enumerate(_rows(20, 30))]
     short = _numpy(_mask(make_batch(rows, 30), 0.5))
     long = _numpy(_mask(make_batch(rows, 47), 0.5))
-    assert _chosen(short) == _chosen(long)
+    assert _list_chosen(short) == _list_chosen(long)
     np.testing.assert_array_equal(long["input_word_ids"][:, :30], short["input_word_ids"])
     assert not long["input_word_ids"][:, 30:].any()
 
@@ -143,25 +143,25 @@ def test_choice_does_not_depend_on_the_padding():
 def test_choice_does_not_depend_on_the_neighbours():
     """The same example in another order, alone, and where shapes are unknown."""
     rows, keys = _rows(12, 25), [7 * i - 30 for i in range(12)]
-    together = _chosen(_numpy(_mask(make_batch(rows, 25, keys))))
+    together = _list_chosen(_numpy(_mask(make_batch(rows, 25, keys))))
     order = np.random.default_rng(1).permutation(12)
     shuffled = make_batch([rows[i] for i in order], 25, [keys[i] for i in order])
-    assert _chosen(_numpy(_mask(shuffled))) == [together[i] for i in order]
+    assert _list_chosen(_numpy(_mask(shuffled))) == [together[i] for i in order]
     for i in range(12):
         alone = make_batch([rows[i]], 25, [keys[i]])
-        assert _chosen(_numpy(_mask(alone))) == [together[i]]
+        assert _list_chosen(_numpy(_mask(alone))) == [together[i]]
     spec = tf.TensorSpec([None, None], tf.int32)
     signature = {"text": {name: spec for name in shuffled["text"]}}
     signature["key"] = tf.TensorSpec([None], tf.int64)
     graph = tf.function(_mask, input_signature=[signature])
-    assert _chosen(_numpy(graph(make_batch(rows, 25, keys)))) == together
+    assert _list_chosen(_numpy(graph(make_batch(rows, 25, keys)))) == together
 
 
 # Special tokens scattered over the vocabulary, the last entry among them.
 SCATTERED = SpecialIds(cls=3, sep=20, mask=39, pad=0, unknown=7, vocab_size=40)
 
 
-def _masked(token, rows, length, rate, special):
+def _mask_token(token, rows, length, rate, special):
     """Rows of `length` times one token, masked: (ids, positions) without the specials.
 
     Of these tokens the share `rate` is chosen; the specials, which count too, are allowed for.
@@ -208,7 +208,7 @@ def test_bernoulli_draws():
 
 def test_80_10_10():
     """80 % of the chosen tokens are [MASK], 10 % random, 10 % unchanged."""
-    ids, positions = _masked(50, 100, 400, 0.5, SPECIAL)
+    ids, positions = _mask_token(50, 100, 400, 0.5, SPECIAL)
     n = positions.size
     assert n == 100 * 200
     there = np.take_along_axis(ids, positions, axis=1)
@@ -222,7 +222,7 @@ def test_80_10_10():
 
 def test_random_replacements_cover_the_vocabulary():
     """Every ordinary entry is drawn about equally often, specials never."""
-    ids, _ = _masked(10, 200, 500, 1.0, SCATTERED)
+    ids, _ = _mask_token(10, 200, 500, 1.0, SCATTERED)
     counts = np.bincount(ids.ravel(), minlength=40)
     assert len(counts) == 40
     ordinary = [i for i in range(40) if i not in (*SCATTERED.all(), 10)]
@@ -234,16 +234,16 @@ def test_random_replacements_cover_the_vocabulary():
 def test_specials_at_the_end_of_the_vocabulary():
     """With all specials last, the ordinary ids are those before them; and with all first."""
     last = SpecialIds(cls=17, sep=18, mask=19, pad=15, unknown=16, vocab_size=20)
-    ids, _ = _masked(0, 100, 200, 1.0, last)
+    ids, _ = _mask_token(0, 100, 200, 1.0, last)
     assert set(ids.ravel().tolist()) == {*range(15), 19}
     first = SpecialIds(cls=2, sep=3, mask=4, pad=0, unknown=1, vocab_size=20)
-    ids, _ = _masked(5, 100, 200, 1.0, first)
+    ids, _ = _mask_token(5, 100, 200, 1.0, first)
     assert set(ids.ravel().tolist()) == {*range(4, 20)}
 
 
 def test_positions_are_uniform():
     """Each position is chosen equally often, and so is each distance between two choices."""
-    _, positions = _masked(50, 6000, 20, 0.1, SPECIAL)
+    _, positions = _mask_token(50, 6000, 20, 0.1, SPECIAL)
     assert positions.shape == (6000, 2)
     counts = np.bincount(positions.ravel(), minlength=20)
     assert len(counts) == 20

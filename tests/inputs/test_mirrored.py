@@ -112,9 +112,9 @@ def test_masked_tokens_and_words(vocabulary, documents, rate, key):
             units = [[t] for t in first] if name == "token_mask" else _words(vocabulary, first)
             masked, place = 0, 0
             for unit in units:
-                found = second[place : place + len(unit)]
-                assert found in (unit, [mask] * len(unit))
-                masked += found != unit
+                part = second[place : place + len(unit)]
+                assert part in (unit, [mask] * len(unit))
+                masked += part != unit
                 place += len(unit)
             assert masked == max(1, round(rate * len(units)))
 

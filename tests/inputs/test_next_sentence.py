@@ -25,13 +25,13 @@ def _parts(document, segment, limit):
 
 
 def _examples(view, block):
-    found = view(block)
-    keys = found["key"].numpy().tolist()
+    examples = view(block)
+    keys = examples["key"].numpy().tolist()
     assert len(set(keys)) == len(keys)
-    assert found["label"].dtype == found["first_length"].dtype == tf.int32
+    assert examples["label"].dtype == examples["first_length"].dtype == tf.int32
     rows = []
     for ids, label, length in zip(
-        found["pair"].to_list(), found["label"].numpy(), found["first_length"].numpy()
+        examples["pair"].to_list(), examples["label"].numpy(), examples["first_length"].numpy()
     ):
         first, second = ids[:length], ids[length:]
         assert (first[0], first[-1], second[-1]) == (SPECIAL.cls, SPECIAL.sep, SPECIAL.sep)
@@ -80,10 +80,10 @@ def test_random_segments_are_uniform_over_the_other_documents():
     assert abs(np.mean(labels) - 0.5) < 5 * np.sqrt(0.25 / len(labels))
     for owner in (0, 2, 3):
         others = [s[0] for d, rows in enumerate(documents) if d != owner for s in rows]
-        found = counts[owner]
-        assert found[others].sum() == found.sum() > 100
-        mean = found.sum() / len(others)
-        assert np.abs(found[others] - mean).max() < 5 * np.sqrt(mean)
+        drawn = counts[owner]
+        assert drawn[others].sum() == drawn.sum() > 100
+        mean = drawn.sum() / len(others)
+        assert np.abs(drawn[others] - mean).max() < 5 * np.sqrt(mean)
 
 
 def test_records_of_one_document_give_no_random_segments():

@@ -63,7 +63,7 @@ def test_buckets(pipeline):
     assert set(seen) == set(pipeline.sizes)
 
 
-def test_a_padding_entry_in_a_record_is_no_padding(vocabulary, tmp_path):
+def test_a_padding_id_in_a_record_is_a_token(vocabulary, tmp_path):
     """The id of [PAD] inside a sentence counts as a token of it."""
     from data_prep.output.folder import ShardWriter
     from official_cmlm.records.documents import encode

@@ -11,7 +11,13 @@ from official_cmlm.inputs.checks import check_examples
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import Pipeline, assert_same_data, pairs_by_hand, pairs_of, unordered
+from tests.inputs.pipelines import (
+    Pipeline,
+    assert_same_data,
+    count_unordered,
+    pairs_by_hand,
+    pairs_of,
+)
 
 # `max_examples`, of validation, must not matter.
 SETTINGS = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3, "max_examples": 37}
@@ -45,7 +51,7 @@ def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
     orders = []
     for number in range(3):
         epoch = batches[number * each : (number + 1) * each]
-        assert unordered(pairs_of(epoch)) == Counter(corpus)
+        assert count_unordered(pairs_of(epoch)) == Counter(corpus)
         assert [len(batch["key"]) for batch in epoch[:-1]] == [SIZE] * (each - 1)
         assert len(epoch[-1]["key"]) == len(corpus) % SIZE
         orders.append([tuple(sorted(pair)) for pair in pairs_of(epoch)])
@@ -95,8 +101,8 @@ def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
     whole = small.batches(2 * each, **settings)
     done = each + after_epoch
     rest = small.build(reached=whole[done - 1]["position"], **settings)
-    found = list(rest.take(4).as_numpy_iterator())
-    assert_same_data(found, whole[done : done + 4])
+    resumed = list(rest.take(4).as_numpy_iterator())
+    assert_same_data(resumed, whole[done : done + 4])
 
 
 @pytest.mark.parametrize("buckets", [pytest.param([], marks=pytest.mark.long), [12, 24]])

@@ -17,7 +17,7 @@ from official_cmlm.inputs.data_position import (
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.reader import resume_interleave
 from official_cmlm.records.manifest import load_manifest
-from tests.conftest import mirrored_strategy
+from tests.conftest import two_replicas
 from tests.inputs.pipelines import assert_same_data, blocks_of
 
 # Blocks of few sentences, so that batches wait for examples of many blocks and epochs.
@@ -62,7 +62,7 @@ def test_on_two_replicas(pipeline):
     assert_same_data(_rest(pipeline, shares[21], 6, Replicas(2, 0, 2)), shares[22:28])
 
 
-def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
+def test_blocks_from_any_number_on(pipeline, tmp_path):
     """Shards that are done with could be empty."""
     folder = shutil.copytree(pipeline.folder, tmp_path / "records")
     config = DataConfig(input_path=str(folder), **SETTINGS)
@@ -75,11 +75,11 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
             if not left & set(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()):
                 path.write_bytes(b"")
                 done += 1
-        rest = list(blocks.read(2, blocks.unread(2, first)).as_numpy_iterator())
+        rest = list(blocks.read(2, blocks.find_unread(2, first)).as_numpy_iterator())
         assert [number for number, _, _ in rest] == list(range(first, len(whole)))
-        for found, expected in zip(rest, whole[first:], strict=True):
-            np.testing.assert_array_equal(found[1], expected[1])
-            np.testing.assert_array_equal(found[2], expected[2])
+        for block, expected in zip(rest, whole[first:], strict=True):
+            np.testing.assert_array_equal(block[1], expected[1])
+            np.testing.assert_array_equal(block[2], expected[2])
     assert done > 2
 
 
@@ -97,7 +97,7 @@ def test_tracker_against_a_plain_loop():
     batched = []  # (block, bucket) of all examples in batches
     for block in range(40):
         bucket = rng.choice(3, size=rng.integers(0, 6), p=[0.6, 0.35, 0.05])
-        state, is_new, found = tracker.step(state, tf.constant(block, tf.int64), bucket)
+        state, is_new, rows = tracker.step(state, tf.constant(block, tf.int64), bucket)
         assert is_new.numpy().all()
         for i, k in enumerate(bucket):
             waiting[k].append((block, k))
@@ -106,14 +106,14 @@ def test_tracker_against_a_plain_loop():
                 waiting[k] = []
             oldest = min([b for each in waiting for b, _ in each], default=block)
             skip = [sum(b >= oldest and j == k for b, j in batched) for k in range(3)]
-            assert found[i].numpy().tolist() == [7, oldest, *skip]
+            assert rows[i].numpy().tolist() == [7, oldest, *skip]
 
 
 # Larger than 32 bits, as fingerprints and block numbers are.
 REACHED = (1 << 62) + np.arange(4 * SIZE, dtype=np.int64).reshape(4, SIZE)
 
 
-def _saved(positions, path) -> str:
+def _save(positions, path) -> str:
     return tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(str(path))
 
 
@@ -126,9 +126,9 @@ def test_streams_are_stored_and_read(tmp_path):
     positions = DataPositions(["mlm"])
     assert "position" not in positions.take(_batch(REACHED))["mlm"]
     np.testing.assert_array_equal(positions.by_group["mlm"].numpy(), REACHED[0])
-    found = read_positions(_saved(positions, tmp_path / "one"), ["mlm", "cmlm"])
-    assert list(found) == ["mlm"]
-    np.testing.assert_array_equal(found["mlm"], REACHED)
+    stored = read_positions(_save(positions, tmp_path / "one"), ["mlm", "cmlm"])
+    assert list(stored) == ["mlm"]
+    np.testing.assert_array_equal(stored["mlm"], REACHED)
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -138,13 +138,13 @@ def test_a_training_that_goes_on_without_streams(tmp_path, before):
     if before:
         positions.take(_batch(REACHED))
     positions.take(_batch(REACHED[2]))
-    found = read_positions(_saved(positions, tmp_path / "one"), ["mlm"])
-    np.testing.assert_array_equal(found["mlm"], REACHED[2])
+    stored = read_positions(_save(positions, tmp_path / "one"), ["mlm"])
+    np.testing.assert_array_equal(stored["mlm"], REACHED[2])
 
 
 def test_replicas_put_their_streams_together():
     """Each knows some; the others are 0 there. All of 64 bits arrive."""
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     with strategy.scope():
         positions = DataPositions(["mlm"])
     own = np.stack([REACHED, REACHED])

@@ -34,10 +34,10 @@ def made(request, vocabulary):
     if request.param == "spaced":
         vocabulary = dataclasses.replace(vocabulary, add_prefix_space=True)
     statistics, options = Counts(), RecordOptions(max_sentences=5, keep_text=True)
-    found = [
+    stored = [
         data for _, data in document_records(make_documents(12), vocabulary, options, statistics)
     ]
-    block = documents.parse(tf.constant(found), tf.range(len(found), dtype=tf.int64), True)
+    block = documents.parse(tf.constant(stored), tf.range(len(stored), dtype=tf.int64), True)
     assert block.repeats_last.numpy().any()
     texts = [[text.decode() for text in row] for row in block.text.to_list()]
     return vocabulary, block, texts, statistics.manifest(vocabulary, [], True)
@@ -47,7 +47,7 @@ def _ids(vocabulary, run):
     return build_tokenizer(vocabulary).tokenize([" ".join(run)]).to_list()[0]
 
 
-def _packed(vocabulary, sentences):
+def _pack(vocabulary, sentences):
     """Forms greedy runs of at most `LIMIT` tokens, each run tokenised as one text."""
     runs = [sentences[:1]]
     for sentence in sentences[1:]:
@@ -64,7 +64,7 @@ def _halves(vocabulary, row):
     return min(halves, key=lambda two: abs(len(two[0]) - len(two[1])), default=[])
 
 
-def _kept(block, texts):
+def _keep_texts(block, texts):
     return [row[1:] if repeats else row for row, repeats in zip(texts, block.repeats_last.numpy())]
 
 
@@ -76,12 +76,12 @@ def test_segments(made):
     """Single ones, mirrored ones, and neighbours; a segment may begin anywhere in its document."""
     vocabulary, block, texts, _ = made
     special = SpecialIds.of(vocabulary)
-    kept = [run for row in _kept(block, texts) for run in _packed(vocabulary, row)]
+    kept = [run for row in _keep_texts(block, texts) for run in _pack(vocabulary, row)]
     view = Segments("packed", LIMIT + 2, special)
     assert _inner(view(block)["segment"]) == kept
     mirrored = Mirrored("packed", LIMIT + 2, "none", 5, 30, 0.3, 0.3, vocabulary)
     assert _inner(mirrored(block)["first"]) == kept
-    packed = [(_packed(vocabulary, row), row) for row in texts]
+    packed = [(_pack(vocabulary, row), row) for row in texts]
     assert sum(len(runs) - 1 for runs, _ in packed) > 5
     parts = [runs if len(runs) > 1 else _halves(vocabulary, row) for runs, row in packed]
     pairs = [pair for runs in parts for pair in zip(runs, runs[1:])]
@@ -105,7 +105,7 @@ def test_single_sentences(made):
     """Single sentences are tokenised alone."""
     vocabulary, block, texts, _ = made
     view = Segments("sentence", 200, SpecialIds.of(vocabulary))
-    sentences = [sentence for row in _kept(block, texts) for sentence in row]
+    sentences = [sentence for row in _keep_texts(block, texts) for sentence in row]
     assert _inner(view(block)["segment"]) == [_ids(vocabulary, [text]) for text in sentences]
 
 
@@ -114,7 +114,7 @@ def test_spans(made):
     vocabulary, block, texts, _ = made
     view = Spans(1, 2, 3, 12, "all", SpecialIds.of(vocabulary))
     examples = view(block)
-    whole = [_ids(vocabulary, row) for row in _kept(block, texts)]
+    whole = [_ids(vocabulary, row) for row in _keep_texts(block, texts)]
     long_enough = [ids for ids in whole if len(ids) >= view.min_record_tokens]
     assert len(long_enough) > 5
     for name in view.sequences:

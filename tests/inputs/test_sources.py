@@ -150,7 +150,7 @@ def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
     weights, view = {"large": 1.0, "tiny": 3.0}, TextPairs(14, SPECIAL)
     settings = {"shuffle_sentences": 40, "seq_length": 14, "global_batch_size": 8}
 
-    def opened(root, **changes):
+    def open_folders(root, **changes):
         config = _config(root, weights | changes, bucket_boundaries=[14], **settings)
         manifest = load_folders(config.folders())
         return config, manifest, data_position.fingerprint(config, manifest, view, [(14, 8)])
@@ -159,18 +159,18 @@ def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
         read = build_dataset(Plan.of(config, manifest, view, reached=reached))
         return [*read.take(count).as_numpy_iterator()]
 
-    *records, mark = opened(folders)
+    *records, mark = open_folders(folders)
     whole = batches(*records, None, 32)
     reached = whole[23]["position"]
     assert reached[1] > 1
     for name in weights:
         shutil.copytree(folders / name, tmp_path / name)
-    *moved, same = opened(tmp_path)
-    assert same == mark != opened(folders, tiny=4.0)[-1]
-    for found, expected in zip(batches(*moved, reached, 8), whole[24:], strict=True):
-        np.testing.assert_array_equal(found["key"], expected["key"])
+    *moved, same = open_folders(tmp_path)
+    assert same == mark != open_folders(folders, tiny=4.0)[-1]
+    for resumed, expected in zip(batches(*moved, reached, 8), whole[24:], strict=True):
+        np.testing.assert_array_equal(resumed["key"], expected["key"])
         for name in ("first", "second"):
-            ids = (batch[name]["input_word_ids"] for batch in (found, expected))
+            ids = (batch[name]["input_word_ids"] for batch in (resumed, expected))
             np.testing.assert_array_equal(*ids)
 
 
@@ -210,7 +210,7 @@ def test_merged_counts():
         ),
     ],
 )
-def test_folders_that_do_not_go_together(changes, what):
+def test_folders_that_differ_are_refused(changes, what):
     """Both are named, with what differs."""
     manifest = manifest_of([("en", 7)])
     with pytest.raises(UserError, match=f"one and three cannot be .* different .*{what}"):
@@ -237,7 +237,7 @@ def test_folders_that_do_not_go_together(changes, what):
         ({"bucket_boundaries": [2, 32]}, "data.bucket_boundaries.0. must be in .3, "),
     ],
 )
-def test_settings_that_cannot_be(values, message):
+def test_invalid_settings_are_refused(values, message):
     """Each mistake is named with its field."""
     sources = [SourceConfig(path=path, weight=w) for path, w in values.get("sources", ())]
     path = "" if sources else "x"
@@ -265,7 +265,7 @@ def test_languages_of_folders():
             shard_repetitions(each, unknown)
 
 
-def test_what_one_folder_lacks(vocabulary, tmp_path):
+def test_a_folder_without_text_is_named(vocabulary, tmp_path):
     """Text, and rows that align: the folder that lacks them is named, not the other one."""
     write_pairs(tmp_path / "good", nli_rows(4), vocabulary, keep_text=True)
     write_pairs(tmp_path / "bad", nli_rows(4), vocabulary)

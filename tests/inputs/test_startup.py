@@ -43,15 +43,15 @@ class _Opened:
 
     def names(self) -> list[str]:
         """Lists the files that were opened since the last call."""
-        found = []
+        names = []
         with contextlib.suppress(BlockingIOError):
             while True:
                 events = os.read(self._descriptor, 1 << 16)
                 while events:
                     length = self._EVENT.unpack_from(events)[3]
-                    found.append(events[self._EVENT.size :][:length].rstrip(b"\0").decode())
+                    names.append(events[self._EVENT.size :][:length].rstrip(b"\0").decode())
                     events = events[self._EVENT.size + length :]
-        return found
+        return names
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,8 @@ def test_records_on_another_file_system(records_dir, vocabulary):
     )
     assert read == expected and len(read) > 100
     view = Spans(1, 1, 3, 10, "all", SpecialIds.of(vocabulary))
-    found = [unusable_records(c, manifest, view, "data") for c in (config, data(records_dir))]
-    assert found[0] == found[1] != []
+    lines = [unusable_records(c, manifest, view, "data") for c in (config, data(records_dir))]
+    assert lines[0] == lines[1] != []
     tf.io.gfile.remove(f"{remote}/{manifest.shards[0].name}")
     load_folders([remote])
     with pytest.raises(UserError, match="^ram://sources/records/.*listed in dataset.json but"):

@@ -11,7 +11,7 @@ from official_cmlm.inputs import hashing, streams
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.plan import num_streams, shard_repetitions
 from official_cmlm.records.manifest import load_manifest
-from tests.conftest import make_documents, mirrored_strategy, write_records
+from tests.conftest import make_documents, two_replicas, write_records
 from tests.inputs.pipelines import (
     Pipeline,
     assert_same,
@@ -78,8 +78,8 @@ def _together(shares: list[dict]) -> dict:
 def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
     """Positions included. Static shapes, as random batches of hosts may differ in length."""
     settings = {"bucket_boundaries": boundaries, "static_shapes": True}
-    found = _hosts(streamed, hosts, replicas, 12, **settings)
-    assert_same(found, streamed.batches(12, **SETTINGS | settings))
+    batches = _hosts(streamed, hosts, replicas, 12, **settings)
+    assert_same(batches, streamed.batches(12, **SETTINGS | settings))
 
 
 @pytest.mark.long
@@ -142,14 +142,14 @@ def test_shapes_of_a_step(streamed):
 def test_goes_on_after_any_batch(streamed, hosts, done, settings):
     """With as many hosts or with others; and what it stores leads on in turn."""
     whole = streamed.batches(STEPS, **SETTINGS | settings)
-    found = _hosts(streamed, hosts, hosts, 5, whole[done - 1]["position"], **settings)
-    assert_same_data(found, whole[done : done + 5])
-    again = _hosts(streamed, 1, 1, 2, found[-1]["position"], **settings)
+    resumed = _hosts(streamed, hosts, hosts, 5, whole[done - 1]["position"], **settings)
+    assert_same_data(resumed, whole[done : done + 5])
+    again = _hosts(streamed, 1, 1, 2, resumed[-1]["position"], **settings)
     assert_same_data(again, whole[done + 5 : done + 7])
 
 
 @pytest.mark.long
-def test_what_is_tested_above_is_not_the_easy_case(whole):
+def test_batches_cover_the_hard_cases(whole):
     """Blocks that complete several batches, examples that wait, later epochs."""
     positions = np.array([batch["position"] for batch in whole])
     assert positions.shape == (STEPS, STREAMS, 64)
@@ -165,15 +165,15 @@ def test_a_training_keeps_its_number_of_streams(streamed, began):
     batches = streamed.batches(15, **SETTINGS | {"streams": began})
     for now in (1, STREAMS):
         settings = SETTINGS | {"streams": now}
-        found = streamed.build(reached=batches[9]["position"], **settings).take(5)
-        assert_same_data(list(found.as_numpy_iterator()), batches[10:15])
+        resumed = streamed.build(reached=batches[9]["position"], **settings).take(5)
+        assert_same_data(list(resumed.as_numpy_iterator()), batches[10:15])
 
 
 @pytest.mark.long
-def test_what_waits_is_bounded(streamed, monkeypatch, capfd):
+def test_waiting_examples_are_bounded(streamed, monkeypatch, capfd):
     """A schedule with too few long batches: long ones are left out, by a restart too."""
     wrong = streams.schedule([0.98, 0.01, 0.01], [4, 3, 2])
-    monkeypatch.setattr(streams, "_sampled_schedule", lambda *_: wrong)
+    monkeypatch.setattr(streams, "_schedule_of_sample", lambda *_: wrong)
     monkeypatch.setattr(streams, "_MOST_WAITING", 2 * STREAMS)
     # A block holds a few records.
     monkeypatch.setattr(streams, "_LEAST_SENTENCES", 20)
@@ -183,8 +183,8 @@ def test_what_waits_is_bounded(streamed, monkeypatch, capfd):
     waited = positions[:, :, 5] - positions[:, :, 1]
     assert 0 < waited[waited < 1 << 20].max() < 8
     assert capfd.readouterr().err.count("train_data.streams: 1") >= 1
-    found = streamed.build(reached=positions[47], **settings).take(5).as_numpy_iterator()
-    assert_same_data(list(found), batches[48:53])
+    resumed = streamed.build(reached=positions[47], **settings).take(5).as_numpy_iterator()
+    assert_same_data(list(resumed), batches[48:53])
 
 
 def _number(config, manifest) -> int:
@@ -252,7 +252,7 @@ def test_streams_of_unequal_shards_are_not_made():
 def test_strategies_keep_the_number_of_rows(streamed):
     """One that looks for a last batch at each step would not know it; there is none."""
     settings = {"bucket_boundaries": [12, 16, 24], "static_shapes": True}
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     batches = strategy.distribute_datasets_from_function(
         lambda context: streamed.build(Replicas.of(context), **SETTINGS | settings)
     )

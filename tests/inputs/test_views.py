@@ -63,8 +63,8 @@ def test_short_documents(lengths, limit, halves):
     """A record that fits one segment is split in the middle; a longer one is packed as ever."""
     view = AdjacentPairs("packed", limit + 2, 0.0, SPECIAL)
     pairs = _examples(view, make_block([[[6] * length for length in lengths]]))
-    found = [tuple(len(side) - 2 for side in pair) for pair in pairs]
-    assert found == ([halves] if halves else [])
+    sizes = [tuple(len(side) - 2 for side in pair) for pair in pairs]
+    assert sizes == ([halves] if halves else [])
 
 
 def test_the_end_of_a_long_document():

@@ -70,7 +70,7 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
         examples = view(parse_block("documents", serialized, keys, view.reads_text))
         lists = {sequence: examples[sequence].to_list() for sequence in view.sequences}
         expected |= _by_key(view.sequences, lists | {"key": examples["key"].numpy()})
-    found = {}
+    by_key = {}
     batches = build_dataset(Plan.of(config, load_manifest(folder), view))
     for batch in batches.as_numpy_iterator():
         lists = {
@@ -82,8 +82,8 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
             ]
             for sequence in view.sequences
         }
-        found |= _by_key(view.sequences, lists | {"key": batch["key"]})
-    assert len(found) > 15 and found == expected
+        by_key |= _by_key(view.sequences, lists | {"key": batch["key"]})
+    assert len(by_key) > 15 and by_key == expected
 
 
 @pytest.mark.long

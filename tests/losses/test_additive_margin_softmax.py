@@ -38,7 +38,7 @@ def test_loss_equals_the_reference(margin, weight, normalize):
     assert 0 < sum(hits.numpy()) < 6
 
 
-def test_without_any_it_is_the_plain_loss():
+def test_without_equal_texts_it_is_the_plain_loss():
     """As if there were no third text."""
     none = _losses(present=tf.zeros([6]), negative_weight=3.0)
     plain = _losses(negatives=None)
@@ -59,7 +59,7 @@ TEXTS = {
 }
 
 
-def test_what_is_no_negative():
+def test_equal_texts_are_not_negatives():
     """The text of the anchor, and of a positive of that text."""
     losses, _ = _losses(**TEXTS)
     left_out = 0
@@ -82,7 +82,7 @@ def test_what_is_no_negative():
 @pytest.mark.parametrize(
     ("start", "stop", "jit"), [(0, 4, False), (3, 4, False), (2, 6, False), (2, 6, True)]
 )
-def test_what_is_no_negative_in_a_part_of_the_anchors(start, stop, jit):
+def test_equal_texts_are_not_negatives_of_a_part(start, stop, jit):
     """A positive of the same text may be in another part, on another replica."""
     expected = _losses(**TEXTS)[0][start:stop]
 

@@ -44,8 +44,8 @@ def test_blocks_equal_the_whole(case, block, graph):
 
     with tf.GradientTape() as tape:
         tape.watch([anchors, *others])
-        found, hits = losses(anchors, 0, *others)
-        total = tf.reduce_sum(found)
+        values, hits = losses(anchors, 0, *others)
+        total = tf.reduce_sum(values)
         scaled = 0.25 * total
     expected = [total, tf.reduce_sum(hits), *tape.gradient(scaled, [anchors, *others])]
     got = (tf.function(blocks) if graph else blocks)(anchors, *others)
@@ -58,10 +58,10 @@ def test_a_metric_computes_no_gradient():
     """The similarities of alignment and uniformity are multiplied once, as without blocks."""
 
     @tf.function
-    def measured(first, second):
+    def measure(first, second):
         return alignment_and_uniformity(first, second, sum_in_blocks)
 
-    graph = measured.get_concrete_function(_vectors(4, 0), _vectors(4, 1)).graph.as_graph_def()
+    graph = measure.get_concrete_function(_vectors(4, 0), _vectors(4, 1)).graph.as_graph_def()
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
     bodies = {node.attr["body"].func.name for node in nodes if "While" in node.op}
     body = [each for each in graph.library.function if each.signature.name in bodies]

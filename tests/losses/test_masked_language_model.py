@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from official_cmlm.losses import replicas
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
-from tests.conftest import mirrored_strategy
+from tests.conftest import two_replicas
 
 IDS = np.array([[1, 4, 0], [2, 3, 0]], np.int32)
 WEIGHTS = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
@@ -34,7 +34,7 @@ def test_without_replicas_all_is_local():
 
 def test_replicas_without_any_weight():
     """Replicas whose batches hold nothing to predict have the loss 0, and no NaN gradient."""
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
 
     @tf.function
     def step(total, weight):

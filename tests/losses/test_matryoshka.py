@@ -46,8 +46,8 @@ def test_gradient_is_the_sum_over_sizes(case, compiled, weights):
 
     if compiled:
         gradients = tf.function(gradients, jit_compile=True)
-    found = gradients(tf.constant(FIRST), *map(tf.constant, others))
-    expected = [np.zeros_like(FIRST) for _ in found]
+    actual = gradients(tf.constant(FIRST), *map(tf.constant, others))
+    expected = [np.zeros_like(FIRST) for _ in actual]
     for size, weight in {6: 1.0, **weights}.items():
         parts = [tf.constant(v[:, :size]) for v in (FIRST, *others)]
         with tf.GradientTape() as tape:
@@ -55,7 +55,7 @@ def test_gradient_is_the_sum_over_sizes(case, compiled, weights):
             total = tf.reduce_sum(losses(parts[0], 0, *parts[1:])[0])
         for sums, part in zip(expected, tape.gradient(total, parts, unconnected_gradients="zero")):
             sums[:, :size] += weight * part
-    for got, value in zip(found, expected):
+    for got, value in zip(actual, expected):
         np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
 
 

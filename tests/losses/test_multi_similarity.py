@@ -20,7 +20,7 @@ def _unit(vector):
     return np.asarray(vector, np.float64) / np.linalg.norm(vector)
 
 
-def _expected(anchor, i, own_view, other_view, alpha, beta, base, margin):
+def _compute(anchor, i, own_view, other_view, alpha, beta, base, margin):
     """Returns one anchor's loss, and how many negatives were mined."""
     positive = other_view[i]
     to_positive = np.linalg.norm(_unit(anchor) - _unit(positive))
@@ -49,7 +49,7 @@ def test_loss_equals_the_reference(alpha, beta, base, margin):
     for anchors, other in ((first, second), (second, first)):
         losses, hits = multi_similarity(anchors, anchors, other, **settings)
         for i, anchor in enumerate(anchors):
-            expected, count = _expected(anchor, i, anchors, other, alpha, beta, base, margin)
+            expected, count = _compute(anchor, i, anchors, other, alpha, beta, base, margin)
             counts.append(count)
             assert float(losses[i]) == pytest.approx(expected, rel=1e-4, abs=1e-6)
             others = [

@@ -41,11 +41,11 @@ def test_texts_of_equal_tokens_are_equal_however_far_they_are_padded():
     rows = [[5, 6, 7], [5, 6, 7], [6, 5, 7], [5, 6], [5, 6, 0]]
     ids = tf.ragged.constant(rows)
     lengths = ids.row_lengths()
-    found = [
+    both = [
         row_identity(ids.to_tensor(shape=[None, width]), tf.sequence_mask(lengths, width, tf.int32))
         for width in (3, 9)
     ]
-    np.testing.assert_array_equal(*found)
-    assert len({tuple(row) for row in found[0].numpy()}) == len({tuple(row) for row in rows})
+    np.testing.assert_array_equal(*both)
+    assert len({tuple(row) for row in both[0].numpy()}) == len({tuple(row) for row in rows})
     many = row_identity(tf.range(200_000)[:, tf.newaxis], tf.ones([200_000, 1], tf.int32))
     assert len(np.unique(many.numpy(), axis=0)) == 200_000

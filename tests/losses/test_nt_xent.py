@@ -21,7 +21,7 @@ def _settings(negatives, positive_in_denominator=True, temperature=0.3):
 
 
 @pytest.mark.parametrize("negatives", NEGATIVES)
-def test_a_tie_is_no_hit(negatives):
+def test_a_tie_is_not_a_hit(negatives):
     """Where all vectors are the same, nobody finds anything and each candidate is as likely."""
     same = np.tile(np.array([[0.0, 2.0]], np.float32), [4, 1])
     losses, hits = nt_xent(same, same, same, **_settings(negatives))

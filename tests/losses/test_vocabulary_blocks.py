@@ -34,9 +34,9 @@ def _plain(read):
 
 def _with_gradients(sums, variables):
     with tf.GradientTape() as tape:
-        found = sums()
-        scaled = 0.25 * found[0]
-    return [*found, *(tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables))]
+        results = sums()
+        scaled = 0.25 * results[0]
+    return [*results, *(tf.convert_to_tensor(g) for g in tape.gradient(scaled, variables))]
 
 
 def _both(dtype, block, scale=1.0, **function):
@@ -62,9 +62,9 @@ def _both(dtype, block, scale=1.0, **function):
 )
 def test_blocks_equal_the_whole(block, settings):
     """Sums, and gradients by hidden states, table and bias, eager, in a graph and compiled."""
-    found, expected = _both(tf.float32, block, **settings)
+    actual, expected = _both(tf.float32, block, **settings)
     assert float(expected[0]) > 1.0
-    for got, value in zip(found, expected, strict=True):
+    for got, value in zip(actual, expected, strict=True):
         assert np.isfinite(value).all()
         np.testing.assert_allclose(got, value, rtol=1e-5, atol=1e-5 * np.abs(value).max())
 
@@ -72,10 +72,10 @@ def test_blocks_equal_the_whole(block, settings):
 @pytest.mark.parametrize("block", [10, 101])
 def test_half_precision(block):
     """bfloat16 factors: float32 sums equal to the plain ones, gradients but for rounding."""
-    found, expected = _both(tf.bfloat16, block)
-    assert {value.dtype for value in found} == {tf.float32}
-    np.testing.assert_allclose(found[:3], expected[:3], rtol=1e-5)
-    for got, value in zip(found[3:], expected[3:], strict=True):
+    actual, expected = _both(tf.bfloat16, block)
+    assert {value.dtype for value in actual} == {tf.float32}
+    np.testing.assert_allclose(actual[:3], expected[:3], rtol=1e-5)
+    for got, value in zip(actual[3:], expected[3:], strict=True):
         # Eight bits of mantissa.
         np.testing.assert_allclose(got, value, rtol=0, atol=2**-8 * np.abs(value).max())
 
@@ -90,12 +90,12 @@ def test_sums_over_blocks_are_float32():
 
 
 @pytest.mark.parametrize("block", [2, 3, 5, 6])
-def test_of_equal_logits_the_first_is_most_likely(block):
+def test_the_first_of_equal_logits_is_most_likely(block):
     """As `tf.argmax` decides, within a block and between blocks."""
     logits = tf.constant([[0.0, 3, 1, 3, 3, 0], [0, 0, 0, 0, 0, 0], [-9, -8, -9, -9, -9, -8]])
-    found = most_likely_in_blocks(tf.eye(3), tf.transpose(logits), tf.zeros([6]), block)
-    np.testing.assert_array_equal(found, tf.argmax(logits, axis=1))
-    np.testing.assert_array_equal(found, [1, 0, 1])
+    likely = most_likely_in_blocks(tf.eye(3), tf.transpose(logits), tf.zeros([6]), block)
+    np.testing.assert_array_equal(likely, tf.argmax(logits, axis=1))
+    np.testing.assert_array_equal(likely, [1, 0, 1])
 
 
 @pytest.mark.parametrize("graph", [False, True])
@@ -119,8 +119,8 @@ def test_no_tensor_of_all_logits_in_the_graph():
     """Neither forward nor backward: no shape has a dimension of rows and one of the entries."""
     whole = {(ROWS, ENTRIES), (ENTRIES, ROWS)}
     assert whole & _shapes(ENTRIES)
-    found = _shapes(10)
-    assert (ROWS, 10) in found and not whole & found
+    shapes = _shapes(10)
+    assert (ROWS, 10) in shapes and not whole & shapes
 
 
 def _shapes(block):

@@ -36,7 +36,7 @@ def randomize(layer, seed=0):
     return layer
 
 
-def _named(layer):
+def _weights_by_name(layer):
     return {w.name.removesuffix(":0").removeprefix("bert/"): w.numpy() for w in layer.weights}
 
 
@@ -55,7 +55,7 @@ def oracle_block(block):
 
 def oracle_encoder(model):
     """Returns the weights of a `SentenceEncoderModel` as `bert_encode` takes them."""
-    named = _named(model.bert)
+    named = _weights_by_name(model.bert)
     narrow = model.config.embedding_width
     return {
         "embedding_projection_kernel": named["embedding_projection/kernel"] if narrow else None,
@@ -79,7 +79,7 @@ def oracle_projection(projection):
 
 def oracle_head(head):
     """Returns the weights of the language-model head as `masked_lm_log_probs` takes them."""
-    named = _named(head)
+    named = _weights_by_name(head)
     return {
         "dense_kernel": named["language_model_head/transform/dense/kernel"],
         "dense_bias": named["language_model_head/transform/dense/bias"],
@@ -150,7 +150,7 @@ def oracle_pairs(features):
     return [{name: value.numpy()[i] for name, value in rows.items()} for i in range(count)]
 
 
-def pooled_by(pooling, length=9):
+def pooling_of(pooling, length=9):
     """Returns the fields of an encoder with a pooling; `mean_padded` pads to `length` tokens."""
     if pooling != "mean_padded":
         return {"pooling": pooling}

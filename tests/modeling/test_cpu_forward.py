@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
+from official_cmlm.modeling.cpu_forward import embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
 from tests.export.serving_ops import traced_ops
-from tests.modeling.helpers import make_tokens, pooled_by, randomize
+from tests.modeling.helpers import make_tokens, pooling_of, randomize
 
 LENGTHS = [6, 1, 9, 3]
 
@@ -24,7 +24,7 @@ def _both(precision="float32", joined=False, **overrides):
     weights = inference_weights(model, precision)
     if joined:
         arrays = {name: variable.numpy() for name, variable in weights.items()}
-        weights = {k: tf.constant(v) for k, v in joined_kernels(arrays, model.config).items()}
+        weights = {k: tf.constant(v) for k, v in join_kernels(arrays, model.config).items()}
         apart = sum("self_attention/query/kernel" in name for name in weights)
         assert apart == model.config.pooled_by.first_token
     forward = tf.function(
@@ -45,8 +45,8 @@ def _both(precision="float32", joined=False, **overrides):
         {"pooling": "cls_pooler"},
         {"pooling": "first_last"},
         {"pooling": "embedding_last", "embedding_width": 6},
-        pooled_by("mean_padded", 8),
-        pooled_by("mean_padded", 20),
+        pooling_of("mean_padded", 8),
+        pooling_of("mean_padded", 20),
         {"hidden_activation": "gelu_exact"},
         {"hidden_activation": "relu"},
         {"layer_norm_epsilon": 0.1},
@@ -79,7 +79,7 @@ def test_same_embedding(overrides, joined):
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_poolings_in_bfloat16(pooling):
     """Copies in half precision give nearly the same vector with every pooling."""
-    got, expected = _both("bfloat16", **pooled_by(pooling))
+    got, expected = _both("bfloat16", **pooling_of(pooling))
     assert got.dtype == np.float32
     cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
     assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99

@@ -57,7 +57,7 @@ def test_each_rate_acts_and_only_in_training(rates):
     assert np.abs(moved - model(tokens, training=True)["default"]).max() > 1e-2
 
 
-def _recorded(monkeypatch, layer, seen):
+def _record(monkeypatch, layer, seen):
     """Lets a layer append (inputs, output) of each of its calls to `seen`."""
     original = layer.call
 
@@ -68,7 +68,7 @@ def _recorded(monkeypatch, layer, seen):
     monkeypatch.setattr(layer, "call", recording)
 
 
-def _dropped(before, after):
+def _measure_drop(before, after):
     """Returns the share of zeros, and the factor of all others, between two arrays."""
     ratio = np.asarray(after, np.float64) / np.asarray(before, np.float64)
     kept = np.abs(ratio) > 1e-3
@@ -107,8 +107,8 @@ def test_each_rate_acts_where_bert_has_it(monkeypatch, kind):
         }
         seen.append({name: [] for name in ("block", *parts)})
         for name, layer in parts.items():
-            _recorded(monkeypatch, layer, seen[-1][name])
-        _recorded(monkeypatch, block, seen[-1]["block"])
+            _record(monkeypatch, layer, seen[-1][name])
+        _record(monkeypatch, block, seen[-1]["block"])
     forward()
     for calls in seen:
         ((inputs, _),) = calls["block"]
@@ -122,7 +122,7 @@ def test_each_rate_acts_where_bert_has_it(monkeypatch, kind):
             (attended, first_sum - inputs[0], 0.25),
             (outer, second_sum - first_norm, 0.25),
         ):
-            share, factor = _dropped(before, after)
+            share, factor = _measure_drop(before, after)
             assert abs(share - rate) < 0.02
             assert abs(factor - 1 / (1 - rate)) < 0.01
 

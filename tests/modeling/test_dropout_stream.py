@@ -16,7 +16,7 @@ def _stream(key, first_row=0):
     return DropoutStream(tf.constant(key, tf.int64), tf.constant(first_row, tf.int64))
 
 
-def _dropped(layer, inputs, stream, views=1, shared=False):
+def _drop(layer, inputs, stream, views=1, shared=False):
     with DropoutMode(views, shared, stream).active():
         return layer(inputs, training=True).numpy()
 
@@ -39,12 +39,12 @@ INPUTS = tf.constant(np.random.default_rng(0).uniform(0.5, 1, [12, 3, 5, 5]), tf
 def test_a_row_has_the_same_mask_in_any_chunk(name, views, shared):
     """Each view draws for itself, row by row; shared ones draw once."""
     layer = _layers()[name]
-    whole = _dropped(layer, tf.concat([INPUTS] * views, axis=0), _stream(7), views, shared)
+    whole = _drop(layer, tf.concat([INPUTS] * views, axis=0), _stream(7), views, shared)
     whole = np.split(whole, views)
     assert np.array_equal(whole[0], whole[-1]) == (shared or views == 1)
     for start, stop in ((0, 12), (4, 8), (11, 12)):
         chunk = tf.concat([INPUTS[start:stop]] * views, axis=0)
-        part = _dropped(layer, chunk, _stream(7, start), views, shared)
+        part = _drop(layer, chunk, _stream(7, start), views, shared)
         np.testing.assert_array_equal(part, np.concatenate([rows[start:stop] for rows in whole]))
     assert len(np.unique(whole[0].reshape(12, -1) == 0, axis=0)) > 3
 
@@ -53,12 +53,12 @@ def test_keys_and_layers_differ():
     """The same key gives the same mask; another key, or another layer, another one."""
     layers = _layers()
     ones = tf.ones([8, 16, 16])
-    first = _dropped(layers["units"], ones, _stream(1))
-    np.testing.assert_array_equal(_dropped(layers["units"], ones, _stream(1)), first)
+    first = _drop(layers["units"], ones, _stream(1))
+    np.testing.assert_array_equal(_drop(layers["units"], ones, _stream(1)), first)
     others = [
-        _dropped(layers["units"], ones, _stream(2)),
-        _dropped(layers["units"], ones, _stream(-1)),
-        _dropped(RepeatableDropout(0.4, 7), ones, _stream(1)),
+        _drop(layers["units"], ones, _stream(2)),
+        _drop(layers["units"], ones, _stream(-1)),
+        _drop(RepeatableDropout(0.4, 7), ones, _stream(1)),
     ]
     for other in others:
         # Independent masks agree where both keep or both drop: 0.36 + 0.16.
@@ -67,7 +67,7 @@ def test_keys_and_layers_differ():
 
 def test_rate_and_scale():
     """40 % of 40,000 units are dropped, within four standard errors; the others are scaled."""
-    dropped = _dropped(RepeatableDropout(0.4, 7), tf.ones([40, 1000]), _stream(3))
+    dropped = _drop(RepeatableDropout(0.4, 7), tf.ones([40, 1000]), _stream(3))
     assert np.mean(dropped == 0) == pytest.approx(0.4, abs=4 * (0.24 / 40000) ** 0.5)
     np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.6, rtol=1e-6)
     # Neither rows nor columns are alike.

@@ -9,7 +9,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import NUM_HEADS, make_tokens, oracle_encoder, pooled_by, randomize
+from tests.modeling.helpers import NUM_HEADS, make_tokens, oracle_encoder, pooling_of, randomize
 from tests.oracles import cmlm_numpy as oracle
 from tests.oracles.bert_numpy import _encoder_block
 
@@ -17,7 +17,7 @@ LENGTHS = [6, 1, 9, 12]
 
 
 def _encoder(length, **overrides):
-    config = tiny_encoder_config(**pooled_by("mean_padded", length), **overrides)
+    config = tiny_encoder_config(**pooling_of("mean_padded", length), **overrides)
     return randomize(SentenceEncoderModel(config))
 
 

@@ -8,7 +8,7 @@ from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import make_tokens, pooled_by, randomize
+from tests.modeling.helpers import make_tokens, pooling_of, randomize
 
 # In any order, twice, and on padding.
 POSITIONS = np.array([[3, 0, 3], [1, 0, 0], [8, 7, 2]], np.int32)
@@ -35,7 +35,7 @@ def test_outputs_at_positions_are_those_of_the_whole(dense):
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_vectors_alone_are_the_same(pooling):
     """For each pooling; those of the first token ask the last block for nothing else."""
-    model, inputs = _encoder(**pooled_by(pooling)), make_tokens([6, 2, 9], 9)
+    model, inputs = _encoder(**pooling_of(pooling)), make_tokens([6, 2, 9], 9)
     asked = []
     block = model.bert.transformer_layers[-1]
     dense = block._intermediate_dense.call

@@ -10,7 +10,7 @@ from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import make_tokens, oracle_encoder, pooled_by, randomize
+from tests.modeling.helpers import make_tokens, oracle_encoder, pooling_of, randomize
 from tests.oracles.bert_numpy import layer_norm
 
 LENGTHS = [5, 1, 7, 3]
@@ -76,7 +76,7 @@ def test_first_last_of_a_row_without_tokens():
 @functools.cache
 def _encoder(pooling):
     """Returns an encoder with this pooling, which no test changes."""
-    return randomize(SentenceEncoderModel(tiny_encoder_config(num_layers=3, **pooled_by(pooling))))
+    return randomize(SentenceEncoderModel(tiny_encoder_config(num_layers=3, **pooling_of(pooling))))
 
 
 @pytest.mark.parametrize("pooling", OF_REAL)

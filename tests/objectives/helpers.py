@@ -91,7 +91,7 @@ def train(task, steps, batch=None, start=None, seed=7):
     return model, [float(step(features)) for features in batches]
 
 
-def masked_tokens_reference(model, batches, sequences, activation=cmlm_numpy.gelu_tanh):
+def compute_masked_tokens(model, batches, sequences, activation=cmlm_numpy.gelu_tanh):
     """Computes the mean loss per masked token and the share of right ones from given outputs.
 
     Args:
@@ -120,7 +120,7 @@ def masked_tokens_reference(model, batches, sequences, activation=cmlm_numpy.gel
     return loss, sum(right) / len(right), len(ids)
 
 
-def encoded_by_oracle(model, masked, activation=cmlm_numpy.gelu_tanh):
+def encode_by_oracle(model, masked, activation=cmlm_numpy.gelu_tanh):
     """Encodes masked features in NumPy: `[seq, hidden]` for each row."""
     weights = oracle_encoder(model.encoder)
     rows = zip(*(masked[f"input_{name}"].numpy() for name in ("word_ids", "mask", "type_ids")))

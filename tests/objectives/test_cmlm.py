@@ -14,7 +14,7 @@ from tests.modeling.helpers import (
     oracle_pairs,
     oracle_projection,
 )
-from tests.objectives.helpers import masked_tokens_reference
+from tests.objectives.helpers import compute_masked_tokens
 from tests.oracles import cmlm_numpy as oracle
 
 P = 48
@@ -70,7 +70,7 @@ def test_skip_equals_the_reference():
         [np.concatenate([output, *vectors]) @ kernel + bias for output in row]
         for row, vectors in zip(outputs, projected.numpy())
     ]
-    expected, _, _ = masked_tokens_reference(model, [masked], [beside])
+    expected, _, _ = compute_masked_tokens(model, [masked], [beside])
     assert float(model({"cmlm": features})["cmlm"].loss) == pytest.approx(expected, rel=1e-4)
 
 

@@ -7,10 +7,10 @@ from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
 from official_cmlm.objectives.contrastive import ContrastiveConfig
 from tests.modeling.helpers import NUM_HEADS, oracle_block
 from tests.objectives.helpers import (
+    compute_masked_tokens,
     embed,
     make_batch,
     make_task,
-    masked_tokens_reference,
     random_model,
     train,
     value,
@@ -45,7 +45,7 @@ def _reference(model, batch, vectors=None):
     blocks = [oracle_block(block) for block in objective.auxiliary.fusion]
     rows = zip(vectors, lexical.numpy(), masked["input_mask"].numpy())
     fused = [oracle.fuse(*row, blocks, NUM_HEADS) for row in rows]
-    return masked_tokens_reference(model, [masked], [fused])
+    return compute_masked_tokens(model, [masked], [fused])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_conditioning(records_dir, batch, conditioning, encoder):
     assert value(output, "masked_token_loss") == pytest.approx(expected, rel=1e-4)
 
 
-def _trained(folder, name, config):
+def _train(folder, name, config):
     """Returns model and losses of three steps with dropout; one layer is enough for them."""
     dropout = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
     task = make_task(folder, name, config, dropout)
@@ -101,9 +101,9 @@ def _trained(folder, name, config):
 
 def test_without_masked_words_it_is_simcse(records_dir):
     """λ = 0: the losses and the weights of three steps with dropout are exactly SimCSE's."""
-    expected, expected_losses = _trained(records_dir, "contrastive", ContrastiveConfig())
+    expected, expected_losses = _train(records_dir, "contrastive", ContrastiveConfig())
     config = CmlmCseConfig(mlm_weight=0.0, lexical_layers=1, fusion_layers=1)
-    model, losses = _trained(records_dir, "cmlm_cse", config)
+    model, losses = _train(records_dir, "cmlm_cse", config)
     assert losses == expected_losses and len(set(losses)) == 3
     for got, weight in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_array_equal(got, weight)

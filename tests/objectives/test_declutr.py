@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.pipeline import padded
+from official_cmlm.inputs.pipeline import pad_sequences
 from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.objectives.declutr import DeclutrConfig
 from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
     Spy,
+    compute_masked_tokens,
     end_to_end,
     make_batch,
     make_task,
-    masked_tokens_reference,
     random_model,
     value,
 )
@@ -54,11 +54,11 @@ def _spans(encode, batch, num_anchors, num_positives, masked=False):
     return anchors, oracle.mean_positives(positives, len(anchors))
 
 
-def _masked(model, batch, num_anchors):
+def _compute_masked(model, batch, num_anchors):
     """Computes the masked anchors' loss, accuracy and count from the encoder's outputs."""
     masked = [batch[f"anchor_{a}_masked"] for a in range(num_anchors)]
     sequences = [model.encoder(features)["sequence_output"].numpy() for features in masked]
-    return masked_tokens_reference(model, masked, sequences)
+    return compute_masked_tokens(model, masked, sequences)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_loss_equals_the_reference(records_dir, batch, anchors, positives, setti
     output = model({"declutr": batch}, training=True)["declutr"]
     spans = _spans(model.encoder, batch, anchors, positives, settings.keys() >= {*MASKED_ANCHORS})
     contrast = oracle.nt_xent_mean(*spans, config.temperature)
-    predicted, accuracy, count = _masked(model, batch, anchors)
+    predicted, accuracy, count = _compute_masked(model, batch, anchors)
     assert value(output, "contrastive_loss") == pytest.approx(contrast, rel=1e-3, abs=1e-4)
     assert float(output.metrics["contrastive_loss"][1]) == 4 * anchors
     hits = [
@@ -146,7 +146,7 @@ def test_positives_are_padded_apart_from_anchors(records_dir):
     examples = examples_of(str(records_dir), view)
     for start in range(0, 24, 4):
         rows = {name: value[start : start + 4] for name, value in examples.items()}
-        batch = padded(rows, view, None, [None, None])
+        batch = pad_sequences(rows, view, None, [None, None])
         for group in (view.anchors, view.positives):
             longest = max(int(tf.reduce_max(rows[name].row_lengths())) for name in group)
             assert {batch[name].shape[1] for name in group} == {longest}
@@ -184,7 +184,7 @@ def test_masked_words_alone(records_dir, batch):
     """contrastive_weight 0: the masked-token loss alone, in one pass over the masked anchors."""
     task = _task(records_dir, num_positives=3, contrastive_weight=0.0, mlm_weight=2.0)
     model = random_model(task)
-    predicted, _, _ = _masked(model, batch, 2)
+    predicted, _, _ = _compute_masked(model, batch, 2)
     spy = Spy(model.encoder)
     output = output_of(model.objectives["declutr"], batch, spy)
     assert len(spy.calls) == 1

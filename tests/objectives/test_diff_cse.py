@@ -40,7 +40,7 @@ def _model(folder, encoder=None, **settings):
     return model
 
 
-def _filled(model, batch, name):
+def _fill(model, batch, name):
     """Fills one view with the most likely tokens of the model's own encoder and head."""
     masked, ids = batch[f"{name}_masked"], batch[name]["input_word_ids"].numpy()
     states = model.encoder(masked)["sequence_output"]
@@ -70,7 +70,7 @@ def _reference(model, batch, vectors):
     kernel, bias = (weight.numpy() for weight in objective.is_original.weights)
     losses, right = [], []
     for name, view in zip(("first", "second"), vectors):
-        filled, originals = _filled(model, batch, name), batch[name]["input_word_ids"].numpy()
+        filled, originals = _fill(model, batch, name), batch[name]["input_word_ids"].numpy()
         outputs = model.encoder({**batch[name], "input_word_ids": tf.constant(filled)})
         lexical = outputs["encoder_outputs"][objective.config.lexical_layers - 1].numpy()
         for row, vector in enumerate(view):
@@ -127,22 +127,22 @@ def test_loss_equals_the_reference(records_dir, settings):
 
 
 @pytest.mark.parametrize("settings", [{}, REFERENCE], ids=["masked", "reference"])
-def test_what_is_filled_in(records_dir, settings):
+def test_masked_words_are_filled_in(records_dir, settings):
     """Masked places only, or every token but the first, as training draws it; never padding."""
     dropout = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5}
     model = _model(records_dir, dropout, **settings)
     batch = make_batch(_task(records_dir, dropout, **settings))
     objective, first = model.objectives["diff_cse"], batch["first"]
 
-    def filled(training):
+    def fill(training):
         encode = Spy(model.encoder, training)
         return objective.fill_in(first, batch["first_masked"], encode).numpy()
 
-    np.testing.assert_array_equal(filled(None), _filled(model, batch, "first"))
+    np.testing.assert_array_equal(fill(None), _fill(model, batch, "first"))
     # In the reference's training the generator, too, has dropout.
-    assert np.array_equal(filled(True), filled(None)) == (not settings)
+    assert np.array_equal(fill(True), fill(None)) == (not settings)
     for training in (True, None):
-        changed = filled(training) != first["input_word_ids"].numpy()
+        changed = fill(training) != first["input_word_ids"].numpy()
         masked = batch["first_masked"]["masked_lm_weights"].numpy().sum()
         assert (changed.sum() > masked) if settings else (0 < changed.sum() <= masked)
         assert not changed[:, 0].any() and not changed[first["input_mask"].numpy() == 0].any()

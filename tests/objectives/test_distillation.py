@@ -62,8 +62,8 @@ def test_translations_follow_the_first_text_or_their_own(folders, targets):
     teachers = np.concatenate([first, second if targets == "own" else first])
     kernel = model.objectives["pair_distillation"].to_teacher.kernel.numpy()
     expected = _loss(students, teachers, students @ kernel)
-    found = _output(model, "pair_distillation", batch).loss
-    assert float(found) == pytest.approx(expected, rel=1e-4)
+    loss = _output(model, "pair_distillation", batch).loss
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
 def test_retrieval_and_distillation_of_the_same_pairs_share_a_batch(folders):
@@ -91,14 +91,14 @@ def test_blocks_give_the_same_error_and_gradients():
         reduction = sum_at_once if rows is None else lambda *a: sum_in_blocks(*a, block=rows * 7)
         with tf.GradientTape() as tape:
             tape.watch(student)
-            found = similarity_error(student, teacher, reduction)
-        return found.numpy(), tape.gradient(found, student).numpy()
+            value = similarity_error(student, teacher, reduction)
+        return value.numpy(), tape.gradient(value, student).numpy()
 
-    for found, expected in zip(error(2), error(None)):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    for value, expected in zip(error(2), error(None)):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_does_not_fit_is_refused_in_one_line(folders, tmp_path):
+def test_vectors_of_another_size_are_refused(folders, tmp_path):
     """Records without vectors, other sizes, folders of two teachers."""
     documents, taught = folders / "documents", folders / "taught_documents"
 

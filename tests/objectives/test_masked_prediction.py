@@ -8,14 +8,14 @@ from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.masked_prediction import num_masked, predict_masked
 from official_cmlm.objectives.mlm import MlmConfig
-from official_cmlm.training.step import whole_gradients
+from official_cmlm.training.step import compute_at_once
 from tests.inputs.blocks import SPECIAL, make_batch, wrap
 from tests.modeling.helpers import build, make_masked, make_pairs
 
 
 def test_the_default_is_berts_number():
     """BERT's release takes `round(512 * 0.15)` of a full sequence, which is 77."""
-    mask = MlmConfig().masked_copy("text", SPECIAL)
+    mask = MlmConfig().mask_tokens("text", SPECIAL)
     weights = mask(make_batch([wrap([10] * 510)], 512))["text_masked"]["masked_lm_weights"]
     assert float(tf.reduce_sum(weights)) == round(512 * 0.15) == 77
 
@@ -43,7 +43,7 @@ def test_equals_logits_at_all_slots(static):
 def _step(model, features):
     """Returns the loss and all gradients."""
     key, factor = tf.constant(5, tf.int64), tf.constant(1.0)
-    loss, gradients, _ = whole_gradients(model, features, key, factor)
+    loss, gradients, _ = compute_at_once(model, features, key, factor)
     return [loss, *(tf.convert_to_tensor(g) for g in gradients if g is not None)]
 
 

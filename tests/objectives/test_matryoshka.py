@@ -18,7 +18,7 @@ def _task(folders, name, **settings):
     return task_of(folders, name, **head, **settings)
 
 
-def _compared(task, name, weights=None):
+def _compare(task, name, weights=None):
     """Returns the objective, its vectors of a batch, and the loss that compares them."""
     model = randomize(task.build_model())
     if weights is not None:
@@ -33,10 +33,10 @@ def test_loss_is_the_sum_over_sizes(folders, name):
     """As a training without the field computes it for vectors that were cut before."""
     settings = {"ignore_equal_texts": True}
     plain = _task(folders, name, **settings)
-    model, objective, vectors = _compared(plain, name)
+    model, objective, vectors = _compare(plain, name)
     dims, weights = [4, 10], [0.5, 2.0]
     nested = _task(folders, name, matryoshka_dims=dims, matryoshka_weights=weights, **settings)
-    output = _compared(nested, name, model.get_weights())[1].compare(vectors)
+    output = _compare(nested, name, model.get_weights())[1].compare(vectors)
 
     def cut(size):
         return {k: v if k.endswith("texts") else v[:, :size] for k, v in vectors.items()}

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from official_cmlm.objectives.mlm import MlmConfig
 from tests.modeling.helpers import build, make_masked
-from tests.objectives.helpers import encoded_by_oracle, masked_tokens_reference, value
+from tests.objectives.helpers import compute_masked_tokens, encode_by_oracle, value
 from tests.oracles import cmlm_numpy as oracle
 
 ACTIVATIONS = {"gelu": oracle.gelu_tanh, "gelu_exact": oracle.gelu_erf, "relu": oracle.relu}
@@ -21,17 +21,17 @@ def test_loss_and_accuracy_equal_the_reference(activation, width):
     """
     model = build({"mlm": MlmConfig()}, hidden_activation=activation, embedding_width=width)
     masked = make_masked((6, 2, 9), 11, (3, 1, 4))
-    outputs = encoded_by_oracle(model, masked, ACTIVATIONS[activation])
+    outputs = encode_by_oracle(model, masked, ACTIVATIONS[activation])
     # The first prediction of every row is made right.
     first = masked["masked_lm_positions"][:, :1]
     likely = tf.argmax(model.head(tf.constant(outputs, tf.float32), masked_positions=first), -1)
     ids = [tf.cast(likely, tf.int32), masked["masked_lm_ids"][:, 1:]]
     masked["masked_lm_ids"] = tf.concat(ids, axis=1)
-    expected = masked_tokens_reference(model, [masked], [outputs], ACTIVATIONS[activation])
+    expected = compute_masked_tokens(model, [masked], [outputs], ACTIVATIONS[activation])
     assert expected[1] >= 3 / 8
     output = model({"mlm": {"segment_masked": masked}})["mlm"]
-    found = value(output, "masked_token_loss"), value(output, "masked_token_accuracy")
-    assert (*found, float(output.metrics["masked_token_loss"][1])) == pytest.approx(
+    values = value(output, "masked_token_loss"), value(output, "masked_token_accuracy")
+    assert (*values, float(output.metrics["masked_token_loss"][1])) == pytest.approx(
         expected, rel=1e-4
     )
     assert float(output.loss) == pytest.approx(expected[0], rel=1e-4)

@@ -5,10 +5,10 @@ import pytest
 
 from official_cmlm.objectives.nsp import NspConfig
 from tests.objectives.helpers import (
-    encoded_by_oracle,
+    compute_masked_tokens,
+    encode_by_oracle,
     make_batch,
     make_task,
-    masked_tokens_reference,
     random_model,
     value,
 )
@@ -43,12 +43,12 @@ def test_loss_and_accuracy_equal_the_reference(records_dir, batch, pooling):
     output, masked = model({"nsp": batch})["nsp"], batch["pair_masked"]
     kernel, bias = (w.numpy() for w in model.encoder.bert.pooler_layer.weights)
     classifier, offset = (w.numpy() for w in model.objectives["nsp"].classifier.weights)
-    sequences, losses, hits = encoded_by_oracle(model, masked), [], []
+    sequences, losses, hits = encode_by_oracle(model, masked), [], []
     for outputs, label in zip(sequences, batch["label"].numpy()):
         logits = np.tanh(outputs[0] @ kernel + bias) @ classifier + offset
         losses.append(contrastive_numpy.cross_entropy(logits, label))
         hits.append(logits.argmax() == label)
-    tokens, _, _ = masked_tokens_reference(model, [masked], [sequences])
+    tokens, _, _ = compute_masked_tokens(model, [masked], [sequences])
     assert float(output.loss) == pytest.approx(np.mean(losses) + tokens, rel=1e-4)
     assert value(output, "nsp_loss") == pytest.approx(np.mean(losses), rel=1e-4)
     assert value(output, "masked_token_loss") == pytest.approx(tokens, rel=1e-4)

@@ -91,8 +91,8 @@ def test_no_sentence_is_a_negative_of_itself(records_dir):
                     logits.append(config.logit_scale * similarity)
             total += log_sum_exp(logits) - own
     assert met > 10
-    found = model({"quick_thought": batch})["quick_thought"].loss
-    assert float(found) == pytest.approx(total / 32, rel=1e-4)
+    loss = model({"quick_thought": batch})["quick_thought"].loss
+    assert float(loss) == pytest.approx(total / 32, rel=1e-4)
 
 
 @pytest.fixture(scope="module")

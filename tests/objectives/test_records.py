@@ -5,7 +5,7 @@ import pytest
 from data_prep.readers.document import Pair
 from official_cmlm.objectives import objectives
 from official_cmlm.records.pairs import NLI_LABELS
-from tests.conftest import shared_folder
+from tests.conftest import share_folder
 from tests.objectives.helpers import make_task, refuses
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
 from tests.training.helpers import data
@@ -13,7 +13,7 @@ from tests.training.helpers import data
 CHINESE = ("zh-Hans", "zh-Hans")
 
 
-def _labelled(*languages):
+def _make_labelled(*languages):
     """Returns two rows of each label, of one pair a row; language tags may have hyphens."""
     return [
         (Pair(("a cat", "a dog"), both, label, "hand:1"),)
@@ -28,8 +28,8 @@ ROWS = {
     "mixed": bitext(6, "en-en") + bitext(6, "en-de"),
     "translated_inferences": nli_rows(6, ["en", "de"]),
     "english_inferences": nli_rows(6, ["en"]),
-    "inferences_of_two": _labelled(("en", "de")),
-    "mixed_inferences": _labelled(("en", "en"), ("en", "de"), CHINESE),
+    "inferences_of_two": _make_labelled(("en", "de")),
+    "mixed_inferences": _make_labelled(("en", "en"), ("en", "de"), CHINESE),
 }
 RETRIEVAL, NLI, SAME = "bitext_retrieval", "nli", {"hypothesis_language": "same"}
 
@@ -66,7 +66,7 @@ def test_records(records_dir, vocabulary, tmp_path_factory, name, rows, settings
     folder = records_dir
     if rows:
         write = lambda path: write_pairs(path, ROWS[rows], vocabulary)  # noqa: E731
-        folder = shared_folder(tmp_path_factory, f"objectives_{rows}", write)
+        folder = share_folder(tmp_path_factory, f"objectives_{rows}", write)
     config = objectives()[name].config_class(**settings)
     read = {
         split: data(folder, split == "train_data", languages=languages)

@@ -27,7 +27,7 @@ def _own(*overridden, config=_Viewed, bases=(Objective,)):
         (_own("compare", config=ObjectiveConfig), "config_class does not say what it reads"),
     ],
 )
-def test_what_cannot_be_computed_in_chunks_is_refused(objective, message):
+def test_objectives_without_chunks_are_refused(objective, message):
     """With the class's full name, and nothing is registered."""
     with pytest.raises(UserError, match=f"{__name__}._Own.*{message}"):
         register("own")(objective)

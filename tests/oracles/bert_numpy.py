@@ -92,10 +92,10 @@ def _self_attention(
     kernels = {n: floats(layer[f"{n}_kernel"]) for n in ("query", "key", "value", "output")}
     biases = {n: floats(layer[f"{n}_bias"]) for n in kernels}
     length, hidden_size = states.shape
-    found = kernels["query"].shape
-    if found[:2] != (hidden_size, num_heads):
+    shape = kernels["query"].shape
+    if shape[:2] != (hidden_size, num_heads):
         raise ValueError(
-            f"query_kernel is {found}, expected ({hidden_size}, {num_heads}, head_dim)"
+            f"query_kernel is {shape}, expected ({hidden_size}, {num_heads}, head_dim)"
         )
     result = np.tile(biases["output"], [length, 1])
     for head in range(num_heads):
@@ -104,7 +104,7 @@ def _self_attention(
             for n, count in (("query", length), ("key", attended), ("value", attended))
         )
         for i in range(length):
-            scores = [float(queries[i] @ key) / math.sqrt(found[2]) for key in keys]
+            scores = [float(queries[i] @ key) / math.sqrt(shape[2]) for key in keys]
             context = sum(p * value for p, value in zip(softmax(scores), values, strict=True))
             result[i] += context @ kernels["output"][head]
     return result
@@ -231,7 +231,7 @@ def bert_encode(
 # Sentence vectors and their projections (section 2, appendix A and appendix C).
 
 
-def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
+def _real_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
     """Returns the rows of [L, h] whose mask is not 0, as a list of vectors [h]."""
     sequence = floats(sequence_output)
     if len(sequence) != len(mask):
@@ -244,13 +244,13 @@ def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
 
 def mean_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
     """Averages the sequence outputs over the real tokens (section 2), [L, h], [L] -> [h]."""
-    rows = _kept_rows(sequence_output, mask)
+    rows = _real_rows(sequence_output, mask)
     return sum(rows) / len(rows)
 
 
 def max_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
     """Returns the maximum of each feature over the tokens (section 2, footnote 1): [h]."""
-    rows = _kept_rows(sequence_output, mask)
+    rows = _real_rows(sequence_output, mask)
     return np.array([max(float(row[k]) for row in rows) for k in range(len(rows[0]))])
 
 

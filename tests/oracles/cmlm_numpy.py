@@ -162,16 +162,16 @@ def cmlm_loss(
 
     predictions: list[tuple[Array, int, float]] = []
 
-    def encoded(example: Mapping[str, Any], name: str, **dense: Any) -> Array:
+    def encode(example: Mapping[str, Any], name: str, **dense: Any) -> Array:
         ids, mask = example[f"{name}_word_ids"], example[f"{name}_mask"]
         types = example.get(f"{name}_type_ids", [0] * len(ids))
         settings = {"activation": activation, "epsilon": epsilon, **dense}
         return bert_encode(weights, ids, mask, types, num_heads, **settings)[-1]
 
     for index, example in enumerate(batch):
-        sentence_vector = POOLING[pooling](encoded(example, "first"), example["first_mask"])
+        sentence_vector = POOLING[pooling](encode(example, "first"), example["first_mask"])
         positions = all_positions[index] if all_positions.ndim == 2 else all_positions
-        outputs = encoded(
+        outputs = encode(
             example,
             "second",
             dense_inputs=project(sentence_vector, projection_weights),
@@ -258,8 +258,8 @@ def recall_at_1(first: ArrayLike, second: ArrayLike, normalize: bool = False) ->
     candidates = _unit_rows(second) if normalize else floats(second)
     hits = 0
     for i, query in enumerate(queries):
-        found = [math.fsum(a * b for a, b in zip(query, c, strict=True)) for c in candidates]
-        hits += found.index(max(found)) == i
+        products = [math.fsum(a * b for a, b in zip(query, c, strict=True)) for c in candidates]
+        hits += products.index(max(products)) == i
     return hits / len(queries)
 
 

@@ -25,7 +25,7 @@ def _edit(folder, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def _refused(folder, message, kind="documents"):
+def _expect(folder, message, kind="documents"):
     with pytest.raises(UserError, match=message) as caught:
         load_manifest(folder, kind)
     assert str(folder) in str(caught.value)
@@ -59,13 +59,13 @@ def test_round_trip(records_dir, tmp_path):
 def test_no_manifest(tmp_path):
     """The message says what writes one."""
     for kind in ("documents", "pairs"):
-        _refused(tmp_path, f"no dataset.json; python -m data_prep.create_{kind}", kind)
+        _expect(tmp_path, f"no dataset.json; python -m data_prep.create_{kind}", kind)
 
 
 def test_missing_shard(folder):
     """The file is named."""
     (folder / "documents-00001.tfrecord").unlink()
-    _refused(folder, "documents-00001.tfrecord: listed in dataset.json but missing")
+    _expect(folder, "documents-00001.tfrecord: listed in dataset.json but missing")
 
 
 def test_truncated_shard(folder):
@@ -73,7 +73,7 @@ def test_truncated_shard(folder):
     path = folder / "documents-00001.tfrecord"
     data = path.read_bytes()
     path.write_bytes(data[:-1])
-    _refused(folder, f"00001.tfrecord: {len(data) - 1} bytes, dataset.json says {len(data)} ")
+    _expect(folder, f"00001.tfrecord: {len(data) - 1} bytes, dataset.json says {len(data)} ")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_truncated_shard(folder):
 def test_wrong_values(folder, changes, message):
     """Each is named."""
     _edit(folder, **changes)
-    _refused(folder, message)
+    _expect(folder, message)
 
 
 def test_a_shard_that_ends_inside_a_row(vocabulary, tmp_path):
@@ -106,7 +106,7 @@ def test_a_shard_that_ends_inside_a_row(vocabulary, tmp_path):
     shard = manifest.shards[1]
     wrong = 2 if shard.records % 2 else 4 if shard.records % 4 else 5
     _edit(folder, row_size=wrong)
-    _refused(folder, rf"\.tfrecord: \d+ records do not divide into rows of {wrong} pairs", "pairs")
+    _expect(folder, rf"\.tfrecord: \d+ records do not divide into rows of {wrong} pairs", "pairs")
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_shard_that_ends_inside_a_row(vocabulary, tmp_path):
 def test_damaged_json(folder, content):
     """Any other content of the file is answered by one line that names it."""
     (folder / "dataset.json").write_bytes(content)
-    _refused(folder, r"dataset.json: (not |must hold an object).*again$")
+    _expect(folder, r"dataset.json: (not |must hold an object).*again$")
 
 
 def test_another_vocabulary(folder, vocabulary):

@@ -54,7 +54,7 @@ def test_round_trip(records):
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_other_numbers_of_texts_are_damage(count):
+def test_other_numbers_of_texts_are_refused(count):
     """Neither two nor three: no record of this project."""
     record = encode(np.arange(count), [1] * count, ("en", "de"), NO_LABEL, 0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="2 or 3 texts"):
@@ -64,12 +64,12 @@ def test_other_numbers_of_texts_are_damage(count):
 @pytest.mark.parametrize("kinds", [("pairs", "documents"), ("documents", "pairs")])
 def test_records_of_the_other_kind(vocabulary, records_dir, tmp_path, kinds):
     """Both kinds are named, and the binary that writes what is needed."""
-    (found, needed), folder = kinds, records_dir
-    if found == "pairs":
+    (kind, needed), folder = kinds, records_dir
+    if kind == "pairs":
         write_pairs(folder := tmp_path, bitext(3), vocabulary)
     with pytest.raises(UserError) as caught:
         load_manifest(folder, needed)
     assert str(caught.value) == (
-        f"{folder}/dataset.json: holds {found} records, {needed} records are needed here; "
+        f"{folder}/dataset.json: holds {kind} records, {needed} records are needed here; "
         f"python -m data_prep.create_{needed} writes them"
     )

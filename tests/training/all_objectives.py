@@ -118,8 +118,8 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     """
     (group,) = (group for group in task.train_groups if name in group.objectives)
     data, view = group.data, group.view
-    found = examples_of(data.input_path, view)
-    examples = {key: values[start : start + count] for key, values in found.items()}
+    stored = examples_of(data.input_path, view)
+    examples = {key: values[start : start + count] for key, values in stored.items()}
     features = {key: examples[key] for key in ("key", *view.scalars)}
     for sequence in view.sequences:
         ids = examples[sequence]
@@ -134,7 +134,7 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     return {name: features}
 
 
-def _masked(half: dict) -> float:
+def _mask(half: dict) -> float:
     """Returns the number of masked tokens in the features of one replica."""
     return sum(
         float(tf.reduce_sum(sequence["masked_lm_weights"]))
@@ -150,7 +150,7 @@ def unequal_batch(task: SentenceEncoderTask, name: str) -> dict:
     """
     for start in range(20):
         whole = batch_of(task, name, start=start)
-        first, second = (_masked(half[name]) for half in halves_of(whole))
+        first, second = (_mask(half[name]) for half in halves_of(whole))
         if first != second or not first:
             return whole
     raise AssertionError("all batches have equally many masked tokens in both halves")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.training.quick_runs import unchecked_inputs
+from tests.training.quick_runs import skip_input_checks
 
 
 @pytest.fixture
 def unchecked():
     """Skips the check of inputs, where it is not what refuses a run."""
-    with unchecked_inputs():
+    with skip_input_checks():
         yield

@@ -56,11 +56,11 @@ def assert_same_checkpoints(prefixes, **tolerances):
     Without tolerances they are equal bit for bit.
     """
     check = np.testing.assert_allclose if tolerances else np.testing.assert_array_equal
-    expected, found = (tf.train.load_checkpoint(str(prefix)) for prefix in prefixes)
+    expected, actual = (tf.train.load_checkpoint(str(prefix)) for prefix in prefixes)
     names = expected.get_variable_to_shape_map()
-    assert names == found.get_variable_to_shape_map() and len(names) > 50
+    assert names == actual.get_variable_to_shape_map() and len(names) > 50
     for name in names.keys() - {"_CHECKPOINTABLE_OBJECT_GRAPH", _COUNT_OF_SAVES}:
-        values = (reader.get_tensor(name) for reader in (found, expected))
+        values = (reader.get_tensor(name) for reader in (actual, expected))
         check(*values, err_msg=name, **tolerances)
 
 

@@ -18,7 +18,7 @@ from official_cmlm.training import task
 _DATASETS: dict[tuple, tf.data.Dataset] = {}
 
 
-def _kept_dataset(plan: Plan, augments: tuple[Augment, ...], replicas: Replicas) -> tf.data.Dataset:
+def _keep_dataset(plan: Plan, augments: tuple[Augment, ...], replicas: Replicas) -> tf.data.Dataset:
     """Builds a pipeline, or returns the one of an earlier run: each can be read many times."""
     facts = (plan.config.as_dict(), plan.manifest, plan.fingerprint, plan.starts)
     key = (repr(facts), plan.static_shapes, plan.view, tuple(augments), replicas)
@@ -31,13 +31,13 @@ def at_call(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, number: int
     """Lets call `number` of a method do something first."""
     original, calls = getattr(owner, name), []
 
-    def wrapped(self, *args):
+    def wrap(self, *args):
         calls.append(args)
         if len(calls) == number:
             act()
         return original(self, *args)
 
-    monkeypatch.setattr(owner, name, wrapped)
+    monkeypatch.setattr(owner, name, wrap)
 
 
 def ask_to_stop() -> None:
@@ -46,11 +46,11 @@ def ask_to_stop() -> None:
 
 
 @contextlib.contextmanager
-def unchecked_inputs() -> Iterator[None]:
+def skip_input_checks() -> Iterator[None]:
     """Skips the check of inputs within a `with` block, and builds equal pipelines once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task.SentenceEncoderTask, "check_inputs", lambda *_: None)
-        patch.setattr(task, "build_dataset", _kept_dataset)
+        patch.setattr(task, "build_dataset", _keep_dataset)
         yield
 
 
@@ -59,7 +59,7 @@ def quick_runs() -> Iterator[None]:
     """Skips the check, and computes steps eagerly: tracing one takes longer than ten steps."""
     tf.config.run_functions_eagerly(True)
     try:
-        with unchecked_inputs():
+        with skip_input_checks():
             yield
     finally:
         tf.config.run_functions_eagerly(False)

@@ -4,10 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.chunks import compute_in_chunks
 from official_cmlm.training.model import MultiObjectiveModel
-from official_cmlm.training.step import summed_over_replicas, whole_gradients
-from tests.conftest import mirrored_strategy
+from official_cmlm.training.step import compute_at_once, sum_over_replicas
+from tests.conftest import two_replicas
 
 KEY = 1234
 
@@ -17,15 +17,15 @@ def step_values(model, features, chunk_size=0, key=KEY):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
     if chunk_size:
-        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+        loss, gradients, outputs = compute_in_chunks(*arguments, chunk_size)
     else:
-        loss, gradients, outputs = whole_gradients(*arguments)
+        loss, gradients, outputs = compute_at_once(*arguments)
     gradients = [
         tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
         for g, v in zip(gradients, model.trainable_variables, strict=True)
     ]
     metrics = tf.nest.flatten({name: output.metrics for name, output in outputs.items()})
-    return summed_over_replicas([loss / replicas, *gradients, *metrics])
+    return sum_over_replicas([loss / replicas, *gradients, *metrics])
 
 
 def step_of_any_size(model, features, **options):
@@ -48,9 +48,9 @@ def step_of_any_size(model, features, **options):
     )
 
 
-def compiled_bytes(encoder, objectives, batch, chunk_size=0):
+def measure_bytes(encoder, objectives, batch, chunk_size=0):
     """Returns the bytes of temporary buffers of a compiled step, by XLA's own account."""
-    from official_cmlm.training.jax_loop import compiled_memory
+    from official_cmlm.training.jax_loop import measure_memory
 
     model = MultiObjectiveModel(SentenceEncoderModel(encoder), objectives, static_shapes=True)
 
@@ -59,16 +59,16 @@ def compiled_bytes(encoder, objectives, batch, chunk_size=0):
         for variable, gradient in zip(model.trainable_variables, gradients):
             variable.assign_sub(0.1 * gradient)
 
-    return compiled_memory(step, batch)
+    return measure_memory(step, batch)
 
 
-def check_equal(found, expected, rtol=1e-5):
+def check_equal(actual, expected, rtol=1e-5):
     """Checks that values are the same; the first, the loss, is not near 0.
 
     Gradients of the keys' biases are 0 but for rounding, some 1e-7.
     """
     assert float(expected[0]) > 0.1
-    for got, value in zip(found, expected, strict=True):
+    for got, value in zip(actual, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 5e-7)
 
 
@@ -77,7 +77,7 @@ def halves_of(batch):
     return [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], batch) for i in (0, 1)]
 
 
-def distributed(strategy, batch):
+def distribute(strategy, batch):
     """Returns a batch of which each of two replicas has a half."""
     halves = halves_of(batch)
     return strategy.experimental_distribute_values_from_function(
@@ -94,12 +94,12 @@ def replica_values(single, whole, make_model, chunk_size=0):
       make_model: makes the model of the replicas.
       chunk_size: as for `step_values`.
     """
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     with strategy.scope():
         mirrored = make_model()
     mirrored.set_weights(single.get_weights())
     # Not traced: that takes longer than the step.
-    arguments = (mirrored, distributed(strategy, whole), chunk_size)
+    arguments = (mirrored, distribute(strategy, whole), chunk_size)
     values = strategy.run(step_values, args=arguments)
     return [
         [strategy.experimental_local_results(value)[replica].numpy() for value in values]

@@ -4,14 +4,14 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.contrastive import ContrastiveConfig
-from official_cmlm.training.chunks import chunked_gradients
-from official_cmlm.training.step import whole_gradients
+from official_cmlm.training.chunks import compute_in_chunks
+from official_cmlm.training.step import compute_at_once
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
 from tests.training.all_objectives import batch_of, records_of, task_of, with_own_records
 from tests.training.helpers import DROPOUT, task_config
-from tests.training.step_values import check_equal, compiled_bytes, step_of_any_size, step_values
+from tests.training.step_values import check_equal, measure_bytes, step_of_any_size, step_values
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_a_sum_compiled_with_all_that_saves_memory(folders):
     check_equal(compiled(other, features, 3), expected, rtol=1e-4)
 
 
-def test_what_the_loss_does_not_reach_has_no_gradient(folders):
+def test_unused_weights_have_no_gradient(folders):
     """Zeros instead would let weight decay change DiffCSE's unused head."""
     task = task_of(folders, "diff_cse")
     model, features = task.build_model(), batch_of(task, "diff_cse", 4)
     arguments = (model, features, tf.constant(1, tf.int64), tf.constant(1.0))
-    expected = [gradient is None for gradient in whole_gradients(*arguments)[1]]
+    expected = [gradient is None for gradient in compute_at_once(*arguments)[1]]
     assert any(expected) and not all(expected)
     # With a chunk before the loop, and without.
     for chunk_size in (3, 2):
-        found = chunked_gradients(*arguments, chunk_size)[1]
-        assert [gradient is None for gradient in found] == expected
+        gradients = compute_in_chunks(*arguments, chunk_size)[1]
+        assert [gradient is None for gradient in gradients] == expected
 
 
 @pytest.mark.long
@@ -108,13 +108,13 @@ def test_the_compiled_step_needs_the_memory_of_a_chunk():
     pytest.importorskip("jax", reason="needs JAX: pip install jax")
     config = tiny_encoder_config(num_layers=3, hidden_size=32, max_position_embeddings=64)
 
-    def needed(count, chunk_size):
+    def measure(count, chunk_size):
         tokens = make_tokens([64] * count, 64)
         batch = {"first": tokens, "second": dict(tokens), "key": tf.range(count, dtype=tf.int64)}
         objectives = {"contrastive": ContrastiveConfig()}
-        return compiled_bytes(config, objectives, {"contrastive": batch}, chunk_size)
+        return measure_bytes(config, objectives, {"contrastive": batch}, chunk_size)
 
-    whole, one = needed(16, 0), needed(4, 0)
+    whole, one = measure(16, 0), measure(4, 0)
     assert one < 0.3 * whole
     for count in (16, 15):
-        assert needed(count, 4) < 1.15 * one
+        assert measure(count, 4) < 1.15 * one

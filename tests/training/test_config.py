@@ -15,7 +15,7 @@ from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.config import (
     ObjectivesConfig,
     SentenceEncoderTaskConfig,
-    chosen_objectives,
+    get_objectives,
     objective_notes,
 )
 from official_cmlm.training.task import SentenceEncoderTask
@@ -51,7 +51,7 @@ def test_files_of_earlier_versions_are_read():
 def test_a_resumed_training_names_changed_objectives(experiment, stored, changes):
     """Compared with what an earlier run wrote into `params.yaml`."""
     now, before = registry.load(experiment).task.objectives, ObjectivesConfig()
-    (name,) = chosen_objectives(now)
+    (name,) = get_objectives(now)
     values = yaml.safe_load(yaml.safe_dump(now.as_dict()))
     values[name].update(stored)
     kept = {key: value for key, value in values[name].items() if value is not None}
@@ -90,7 +90,7 @@ POSITIONS = ("task.encoder.max_position_embeddings", 49, 48)
         (MLM, {}, {"train_data": {"input_path": "no/where"}}, ("no/where",)),
     ],
 )
-def test_settings_that_cannot_be(records_dir, objectives, encoder, settings, parts):
+def test_invalid_settings_are_refused(records_dir, objectives, encoder, settings, parts):
     """Each is named with what it contradicts; the records of a split have these settings."""
     splits = {
         split: data(records_dir, split == "train_data").replace(**values)

@@ -24,20 +24,20 @@ def history(steps=6, in_batch=True):
     return lines
 
 
-def keys(found):
+def keys(panels):
     """Returns the sorted keys of each panel."""
-    return [sorted(panel) for panel in found]
+    return [sorted(panel) for panel in panels]
 
 
 def test_a_panel_shows_one_metric():
     """Training and validation share it; rates come last, speed nowhere."""
-    found = curve.panels(history(in_batch=False))
-    assert keys(found) == [
+    panels = curve.panels(history(in_batch=False))
+    assert keys(panels) == [
         [("train", "training_loss"), ("validation", "training_loss")],
         [("train", "cmlm/masked_token_loss"), ("validation", "cmlm/masked_token_loss")],
         [("train", "learning_rate")],
     ]
-    losses = found[0]["validation", "training_loss"]
+    losses = panels[0]["validation", "training_loss"]
     assert losses == [(3, pytest.approx(6.7)), (6, pytest.approx(3.7))]
 
 
@@ -57,10 +57,10 @@ def test_a_metric_among_the_batch_is_drawn_apart():
 
 def test_metrics_among_a_batch_are_metrics_of_objectives():
     """Every name is one of the objective's own metrics."""
-    found = {name: each.in_batch_metrics for name, each in objectives().items()}
-    for name, metrics in found.items():
+    in_batch = {name: each.in_batch_metrics for name, each in objectives().items()}
+    for name, metrics in in_batch.items():
         assert metrics <= set(objectives()[name].metric_directions)
-    assert found["quick_thought"] and not found["mlm"]
+    assert in_batch["quick_thought"] and not in_batch["mlm"]
 
 
 def test_the_drawing():

@@ -24,7 +24,7 @@ jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 _STEPS = 12
 
 
-def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
+def _train(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     """Losses and metrics of each step, and the weights after all, of a sum of objectives."""
     settings = {name: with_own_records(folders, name) for name in names}
     # To compile some steps takes longer than to compute them eagerly, above all blocks.
@@ -53,32 +53,32 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
         step, variables, lambda: [*model.variables, *optimizer_variables(optimizer)]
     )
     compiled = step if few else tf.function(step, jit_compile=True, autograph=False)
-    found = []
+    reports = []
     for _ in range(steps):
         if loop:
             loop.run(batches, 1)
         else:
             compiled(next(batches))
-        found.append([float(metric.result()) for metric in (loss, *metrics)])
+        reports.append([float(metric.result()) for metric in (loss, *metrics)])
     if loop:
         loop.pull()
-    return np.array(found), {v.name: v.numpy() for v in model.trainable_variables}
+    return np.array(reports), {v.name: v.numpy() for v in model.trainable_variables}
 
 
 def _batch(folders, group, start):
     """Returns the features of all objectives of a group."""
-    found = {}
+    batch = {}
     for name in group.objectives:
-        found |= batch_of(task_of(folders, name), name, start=start)[name]
-    return found
+        batch |= batch_of(task_of(folders, name), name, start=start)[name]
+    return batch
 
 
 def _assert_equal_training(folders, names, kind, rate, steps=_STEPS, **of_jax):
-    found, weights = _trained(folders, names, kind, rate, True, steps, **of_jax)
-    expected, expected_weights = _trained(folders, names, kind, rate, False, steps)
+    reports, weights = _train(folders, names, kind, rate, True, steps, **of_jax)
+    expected, expected_weights = _train(folders, names, kind, rate, False, steps)
     # The weights move, or equal ones would say nothing.
     assert np.ptp(expected[:, 0]) > 0.01
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(reports, expected, rtol=1e-4, atol=1e-5)
     for name, value in expected_weights.items():
         # Softmax does not depend on the keys' biases: their gradients are rounding errors, which
         # adaptive optimizers turn into whole steps.
@@ -111,9 +111,9 @@ def test_half_precision(folders, dtype):
     """Activations of 16 bits, weights of 32: as TensorFlow's own step, but for rounding."""
     tf_keras.mixed_precision.set_global_policy(dtype)
     names = ["cmlm", "contrastive"]
-    found, weights = _trained(folders, names, "adamw", 1e-3, on_jax=True)
-    expected, expected_weights = _trained(folders, names, "adamw", 1e-3, on_jax=False)
-    np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=2e-2)
+    reports, weights = _train(folders, names, "adamw", 1e-3, on_jax=True)
+    expected, expected_weights = _train(folders, names, "adamw", 1e-3, on_jax=False)
+    np.testing.assert_allclose(reports[:, 0], expected[:, 0], rtol=2e-2)
     assert {value.dtype for value in weights.values()} == {np.dtype(np.float32)}
     for name, value in expected_weights.items():
         np.testing.assert_allclose(weights[name], value, rtol=0, atol=2e-2, err_msg=name)
@@ -178,14 +178,14 @@ def test_waiting_is_the_time_between_a_step_and_the_next_batch():
     """The given clocks say: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
     loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
 
-    def ended(at):
+    def end_at(at):
         future = concurrent.futures.Future()
         future.set_result(at)
         return future
 
     before = None
     for arrived, end in ((0.0, 2.0), (3.0, 5.0), (4.0, 9.0), (10.0, 12.0)):
-        before = loop._count((arrived, ended(end)), before)
+        before = loop._count((arrived, end_at(end)), before)
     assert loop.waited == (3.0 - 2.0) + 0.0 + (10.0 - 9.0)
 
 

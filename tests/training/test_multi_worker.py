@@ -28,7 +28,7 @@ def _free_ports(count):
 _PATIENCE = 540
 
 
-def _started(module, model_dir, arguments):
+def _start(module, model_dir, arguments):
     """Starts two workers of a script, each with its own arguments."""
     workers = [f"localhost:{port}" for port in _free_ports(2)]
     processes = []
@@ -69,7 +69,7 @@ def _finish(processes):
 def test_a_signal_to_one_worker_stops_both(records_dir, tmp_path):
     """Soon after it, inside a loop of 5,000 steps, at one step, which the other one has saved."""
     arguments = [[records_dir, tmp_path / "model", 5000, 5000, piece] for piece in (0, 3)]
-    first, second = _finish(_started("tests.training.tiny_training", tmp_path / "model", arguments))
+    first, second = _finish(_start("tests.training.tiny_training", tmp_path / "model", arguments))
     # The second worker saved checkpoints that nobody needs.
     left = [path for index in range(2) for path in tmp_path.glob(f"temporary{index}/*")]
     assert not [path for path in left if path.is_dir() and path.name != "__pycache__"]
@@ -92,7 +92,7 @@ def test_a_killed_host_goes_on_as_one_device(tmp_path, vocabulary):
     write_pairs(pairs, bitext(120), vocabulary, shard_bytes=400)
     both, single = tmp_path / "both", tmp_path / "single"
     module, common = "tests.training.bitext_training", [documents, pairs]
-    first = _started(module, both, [[*common, both, 0], [*common, both, 100]])
+    first = _start(module, both, [[*common, both, 0], [*common, both, 100]])
     try:
         assert first[1].wait(_PATIENCE) == -signal.SIGKILL, first[1].stdout.read()
     finally:
@@ -100,7 +100,7 @@ def test_a_killed_host_goes_on_as_one_device(tmp_path, vocabulary):
             process.kill()
             process.communicate()
     assert tf.train.latest_checkpoint(str(both)).endswith("ckpt-50")
-    _finish(_started(module, both, [[*common, both, 0]] * 2))
+    _finish(_start(module, both, [[*common, both, 0]] * 2))
     # Faster to compile.
     fast = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     subprocess.run(
@@ -110,7 +110,7 @@ def test_a_killed_host_goes_on_as_one_device(tmp_path, vocabulary):
     )
     prefixes = [tf.train.latest_checkpoint(str(folder)) for folder in (single, both)]
     assert all(prefix.endswith("ckpt-200") for prefix in prefixes)
-    expected, found = map(tf.train.load_checkpoint, prefixes)
+    expected, actual = map(tf.train.load_checkpoint, prefixes)
     names = [
         name
         for name in expected.get_variable_to_shape_map()
@@ -119,5 +119,5 @@ def test_a_killed_host_goes_on_as_one_device(tmp_path, vocabulary):
     # The streams of both groups are among them.
     assert sum("data_positions/streams/" in name for name in names) == 2 and len(names) > 20
     for name in names:
-        one, two = expected.get_tensor(name), found.get_tensor(name)
+        one, two = expected.get_tensor(name), actual.get_tensor(name)
         np.testing.assert_allclose(two, one, rtol=0, atol=1e-4, err_msg=name)

@@ -6,10 +6,10 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.training.step import optimizer_variables
-from tests.conftest import mirrored_strategy
+from tests.conftest import two_replicas
 from tests.training.all_objectives import batch_of, task_of
 from tests.training.helpers import optimizer_config
-from tests.training.step_values import distributed
+from tests.training.step_values import distribute
 
 _ADAM = optimizer_config(weight_decay_rate=0.01)
 # Without a language-model head, a NaN embedding matters only where its token is.
@@ -67,7 +67,7 @@ class Training:
 
     def train(self, batch):
         if self.strategy.num_replicas_in_sync > 1:
-            batch = distributed(self.strategy, batch)
+            batch = distribute(self.strategy, batch)
         return self.step(batch)
 
     def state(self):
@@ -113,7 +113,7 @@ def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
     [
         ({}, tf.distribute.get_strategy),
         pytest.param({"compiled": True}, tf.distribute.get_strategy, marks=pytest.mark.long),
-        pytest.param({"chunk_size": 3}, mirrored_strategy, marks=pytest.mark.long),
+        pytest.param({"chunk_size": 3}, two_replicas, marks=pytest.mark.long),
     ],
     ids=["eager", "compiled", "replicas-and-chunks"],
 )
@@ -135,7 +135,7 @@ def test_nothing_is_changed_from_the_failed_step_on(folders, options, make_strat
     assert np.isnan(failure.loss) and np.isnan(failure.gradient_norm)
 
 
-def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
+def test_overflow_of_a_loss_scale_is_not_a_failure(folders):
     """The optimizer lowers its scale and goes on, as it is meant to."""
     training = Training(folders, scaled=True)
     scale = float(training.optimizer.loss_scale)

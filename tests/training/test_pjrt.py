@@ -11,7 +11,7 @@ from official_cmlm.training import jax_loop, runtime
 from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run
 from tests.training.helpers import assert_same_checkpoints
-from tests.training.quick_runs import ask_to_stop, at_call, quick_runs, unchecked_inputs
+from tests.training.quick_runs import ask_to_stop, at_call, quick_runs, skip_input_checks
 from tests.training.test_run import tiny_run
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
@@ -29,7 +29,7 @@ def compiled_once(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in settings}
     for name, value in settings.items():
         jax.config.update(name, value)
-    with unchecked_inputs():
+    with skip_input_checks():
         yield
     for name, value in before.items():
         jax.config.update(name, value)
@@ -46,7 +46,7 @@ def _params(records, strategy):
     return params.replace(task=task, runtime={"distribution_strategy": strategy})
 
 
-def _stopped(folder, records, strategy, monkeypatch):
+def _train_until_stop(folder, records, strategy, monkeypatch):
     with monkeypatch.context() as patch:
         at_call(patch, TrainingProgress, "on_train", 3, ask_to_stop)
         with pytest.raises(Stopped, match=f"stopped at step . of {_STEPS}, saved as"):
@@ -87,7 +87,7 @@ def _assert_equal(folder, undisturbed, **tolerances):
 @pytest.mark.long
 def test_stopped_and_going_on_with_tensorflow(undisturbed, records_dir, tmp_path, monkeypatch):
     """A checkpoint of JAX's is one of TensorFlow's."""
-    folder = _stopped(tmp_path / "model", records_dir, "pjrt", monkeypatch)
+    folder = _train_until_stop(tmp_path / "model", records_dir, "pjrt", monkeypatch)
     with quick_runs():
         run(_params(records_dir, "one_device"), "train", str(folder))
     _assert_equal(folder, undisturbed, **_NEAR)
@@ -96,10 +96,10 @@ def test_stopped_and_going_on_with_tensorflow(undisturbed, records_dir, tmp_path
 @pytest.mark.long
 def test_stopped_and_going_on_with_jax(undisturbed, records_dir, tmp_path, monkeypatch):
     """From its own checkpoint and from one of TensorFlow's."""
-    folder = _stopped(tmp_path / "jax", records_dir, "pjrt", monkeypatch)
+    folder = _train_until_stop(tmp_path / "jax", records_dir, "pjrt", monkeypatch)
     run(_params(records_dir, "pjrt"), "train", str(folder))
     _assert_equal(folder, undisturbed)
-    folder = _stopped(tmp_path / "tensorflow", records_dir, "one_device", monkeypatch)
+    folder = _train_until_stop(tmp_path / "tensorflow", records_dir, "one_device", monkeypatch)
     run(_params(records_dir, "pjrt"), "train", str(folder))
     _assert_equal(folder, undisturbed, **_NEAR)
 
@@ -148,4 +148,4 @@ def test_several_devices_are_refused():
     """In one line, before anything is built."""
     values = {"runtime": {"distribution_strategy": "pjrt", "num_gpus": 2}}
     with pytest.raises(UserError, match="num_gpus is 2.*one device; set it to 1"):
-        runtime.prepared(registry.load("demo", params_override=json.dumps(values)))
+        runtime.resolve_runtime(registry.load("demo", params_override=json.dumps(values)))

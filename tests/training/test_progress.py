@@ -6,12 +6,12 @@ import time
 import tensorflow as tf
 
 from official_cmlm.training.progress import HISTORY_NAME, TrainingProgress
-from tests.conftest import mirrored_strategy
+from tests.conftest import two_replicas
 
 
 def test_a_constant_learning_rate_on_several_replicas(tmp_path):
     """It arrives as a distributed variable, as mirror_bert/* have it."""
-    with mirrored_strategy().scope():
+    with two_replicas().scope():
         rate = tf.Variable(0.25, trainable=False)
     metrics = {"training_loss": tf.constant(2.0), "learning_rate": rate, "gradient_norm": 1.0}
     metrics |= {"tokens_per_second": 3.0, "padding_share": 0.5, "waiting_share": 0.0}

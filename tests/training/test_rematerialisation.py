@@ -14,7 +14,7 @@ from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
 from tests.training.all_objectives import batch_of, task_of
 from tests.training.helpers import DROPOUT
-from tests.training.step_values import compiled_bytes, step_values
+from tests.training.step_values import measure_bytes, step_values
 
 KINDS = [kind for kind in REMATS if kind != "none"]
 
@@ -24,11 +24,11 @@ def _count_blocks(monkeypatch):
     calls = []
     before = tf_keras.layers.MultiHeadAttention._masked_softmax
 
-    def counted(self, *arguments, **options):
+    def count(self, *arguments, **options):
         calls.append(self)
         return before(self, *arguments, **options)
 
-    monkeypatch.setattr(tf_keras.layers.MultiHeadAttention, "_masked_softmax", counted)
+    monkeypatch.setattr(tf_keras.layers.MultiHeadAttention, "_masked_softmax", count)
     return calls
 
 
@@ -71,15 +71,15 @@ def test_names_of_weights_and_checkpoints_are_the_same(tmp_path):
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
+def test_encoder_directories_do_not_store_remat(tmp_path, vocabulary):
     """The encoder that a training leaves does not remember how memory was saved."""
     config = tiny_encoder_config(vocab_size=len(vocabulary), remat="blocks")
     describe(tmp_path, config, vocabulary)
-    found = EncoderDirectory.open(tmp_path).config
-    assert found == config.replace(remat="none")
-    assert differences(found, config) == []
-    start = StartingEncoder(str(tmp_path), found, 24, for_sentences=True)
-    assert "remat" not in start.inherited((), ())
+    stored = EncoderDirectory.open(tmp_path).config
+    assert stored == config.replace(remat="none")
+    assert differences(stored, config) == []
+    start = StartingEncoder(str(tmp_path), stored, 24, for_sentences=True)
+    assert "remat" not in start.fields_to_inherit((), ())
     assert start.notes(config, config, ()) == []
 
 
@@ -100,6 +100,6 @@ def test_the_compiled_step_needs_less_memory():
             max_position_embeddings=256,
             remat=kind,
         )
-        needed[kind] = compiled_bytes(config, {"mlm": MlmConfig()}, batch)
+        needed[kind] = measure_bytes(config, {"mlm": MlmConfig()}, batch)
     assert needed["blocks"] < 0.5 * needed["none"], needed
     assert needed["attention"] < 0.7 * needed["none"], needed

@@ -14,12 +14,12 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.data_position import (
     CHECKPOINT_NAME,
     DataPositions,
-    padded,
+    pad_to_size,
     read_positions,
 )
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import make_documents, mirrored_strategy, write_records
+from tests.conftest import make_documents, two_replicas, write_records
 from tests.training.all_objectives import SETTINGS, records_of
 from tests.training.helpers import DROPOUT, assert_same_checkpoints, data, task_config
 
@@ -102,14 +102,14 @@ class _Run:
 )
 def test_goes_on_to_the_same_weights(folders, tmp_path, names, before, after):
     """On two devices, stopped between steps: all objectives, and two for longer."""
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     whole = _Run(folders, strategy, names)
     losses = whole.steps(before)
     prefix = whole.checkpoint.write(str(tmp_path / "one"))
     losses += whole.steps(after)
     again = _Run(folders, strategy, names, prefix)
-    found = again.steps(after)
-    assert found == losses[before:]
+    resumed = again.steps(after)
+    assert resumed == losses[before:]
     assert len(set(losses)) == before + after
     for one, other in zip(whole.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
@@ -118,14 +118,14 @@ def test_goes_on_to_the_same_weights(folders, tmp_path, names, before, after):
         assert max(_epoch_of(position.numpy()) for position in positions) >= 1
 
 
-def test_begins_anew_with_a_word(folders, tmp_path):
+def test_other_data_begin_anew(folders, tmp_path):
     """Other data or settings, or a checkpoint without a position, begin anew."""
     config = task_config(records_of(folders, "mlm"), {"mlm": SETTINGS["mlm"]})
     task = SentenceEncoderTask(config)
     (group,) = task.train_groups
     plan = Plan.of(group.data, task.manifest(group.data), group.view)
     positions, third_block = DataPositions(["mlm"]), tf.constant([plan.fingerprint, 3], tf.int64)
-    positions.take({"mlm": {"position": padded(third_block)}})
+    positions.take({"mlm": {"position": pad_to_size(third_block)}})
     prefix = tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(
         str(tmp_path / "one")
     )

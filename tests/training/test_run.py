@@ -300,7 +300,7 @@ _EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
         (_EMA, {"mixed_precision_dtype": "float16"}, "ema: .* float16, which auto .* float32,"),
     ],
 )
-def test_what_cannot_work(trainer, runtime, message):
+def test_settings_that_cannot_work_are_refused(trainer, runtime, message):
     with pytest.raises(UserError, match=message) as caught:
         check_trainer(_demo(trainer, runtime))
     assert "\n" not in str(caught.value)

@@ -19,9 +19,9 @@ from tests.training.test_run import tiny_run, weights_of
 WEIGHTS = ("model/", "encoder/", "language_model_head/")
 
 
-def _prepared(**values):
+def _resolve(**values):
     text = json.dumps({"runtime": {"mixed_precision_dtype": None, **values}})
-    return runtime.prepared(registry.load("demo", params_override=text))[0]
+    return runtime.resolve_runtime(registry.load("demo", params_override=text))[0]
 
 
 @pytest.fixture
@@ -34,19 +34,19 @@ def eight_gpus(monkeypatch):
 @pytest.mark.usefixtures("eight_gpus")
 def test_all_gpus_unless_told_otherwise():
     """Eight where there are eight, one for one device; a number, 0 too, is taken at its word."""
-    for name, found in (("mirrored", 8), ("multi_worker_mirrored", 8), ("one_device", 1)):
-        params = _prepared(distribution_strategy=name)
-        assert params.runtime.num_gpus == found
-        assert runtime.num_replicas(params.runtime) == found
+    for name, count in (("mirrored", 8), ("multi_worker_mirrored", 8), ("one_device", 1)):
+        params = _resolve(distribution_strategy=name)
+        assert params.runtime.num_gpus == count
+        assert runtime.num_replicas(params.runtime) == count
     for number in (0, 2):
         assert (
-            _prepared(distribution_strategy="mirrored", num_gpus=number).runtime.num_gpus == number
+            _resolve(distribution_strategy="mirrored", num_gpus=number).runtime.num_gpus == number
         )
 
 
 def test_cpu_where_there_is_no_gpu():
     """This machine's CPU, and the line that says so."""
-    params = _prepared(distribution_strategy="mirrored")
+    params = _resolve(distribution_strategy="mirrored")
     assert params.runtime.num_gpus == 0
     assert runtime.devices(runtime.create_strategy(params.runtime)) == "1 CPU"
     two = tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices("CPU")])
@@ -54,7 +54,7 @@ def test_cpu_where_there_is_no_gpu():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "precision"),
     [
         ("mixed_bfloat16", "bfloat16"),
         ("bfloat16", "bfloat16"),
@@ -63,13 +63,13 @@ def test_cpu_where_there_is_no_gpu():
         (None, None),
     ],
 )
-def test_precision_by_either_name(name, found):
+def test_precision_by_either_name(name, precision):
     """Keras' names and Model Garden's, which alone adds loss scaling."""
-    assert _prepared(mixed_precision_dtype=name).runtime.mixed_precision_dtype == found
+    assert _resolve(mixed_precision_dtype=name).runtime.mixed_precision_dtype == precision
 
 
 @pytest.mark.parametrize(
-    ("strategy", "capability", "found"),
+    ("strategy", "capability", "precision"),
     [
         ("mirrored", (8, 0), "float16"),
         ("mirrored", (6, 1), None),
@@ -78,27 +78,27 @@ def test_precision_by_either_name(name, found):
     ],
 )
 @pytest.mark.usefixtures("eight_gpus")
-def test_half_precision_where_devices_have_it(monkeypatch, strategy, capability, found):
+def test_half_precision_where_devices_have_it(monkeypatch, strategy, capability, precision):
     """GPUs before Volta have no tensor cores."""
     details = {"compute_capability": capability}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     values = {"mixed_precision_dtype": "auto", "distribution_strategy": strategy}
-    assert _prepared(**values).runtime.mixed_precision_dtype == found
+    assert _resolve(**values).runtime.mixed_precision_dtype == precision
 
 
 def test_half_precision_where_the_processor_has_it(monkeypatch):
     """Under a setting that hides the instructions half precision is refused, or not chosen."""
     automatic = {"mixed_precision_dtype": "auto", "num_gpus": 0}
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    for has_it, found in ((False, None), (True, "bfloat16")):
+    for has_it, precision in ((False, None), (True, "bfloat16")):
         monkeypatch.setattr(runtime, "multiplies_bfloat16", lambda has_it=has_it: has_it)
-        assert _prepared(**automatic).runtime.mixed_precision_dtype == found
+        assert _resolve(**automatic).runtime.mixed_precision_dtype == precision
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX")
-    assert _prepared(**automatic).runtime.mixed_precision_dtype == "bfloat16"
+    assert _resolve(**automatic).runtime.mixed_precision_dtype == "bfloat16"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
-    assert _prepared(**automatic).runtime.mixed_precision_dtype is None
+    assert _resolve(**automatic).runtime.mixed_precision_dtype is None
     with pytest.raises(UserError, match="bfloat16: .* ONEDNN_MAX_CPU_ISA=avx2; unset that"):
-        _prepared(mixed_precision_dtype="bfloat16", num_gpus=0)
+        _resolve(mixed_precision_dtype="bfloat16", num_gpus=0)
 
 
 @pytest.mark.parametrize("name", ["simcse", "diff_cse", "declutr", "mirror_bert", "cmlm"])
@@ -121,10 +121,10 @@ def test_published_runs_in_mixed_precision(name):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(values, message):
+def test_invalid_settings_are_refused(values, message):
     """With one line that says what to change."""
     with pytest.raises(UserError, match=message):
-        _prepared(**values)
+        _resolve(**values)
 
 
 @pytest.mark.long
@@ -197,11 +197,11 @@ def _params(**values):
         (LONG | {"runtime": {"distribution_strategy": "pjrt"}}, 1, False, "every step itself"),
     ],
 )
-def test_where_it_pays(values, num_gpus, compiled, reason):
+def test_xla_is_on_where_it_pays(values, num_gpus, compiled, reason):
     """Long trainings of length buckets on GPUs; the reason is printed."""
-    found = runtime.choose_xla(_params(**values), num_gpus)
-    assert found.compiled == compiled and reason in str(found)
-    assert str(found).startswith(f"XLA: {'on' if compiled else 'off'}, ")
+    choice = runtime.choose_xla(_params(**values), num_gpus)
+    assert choice.compiled == compiled and reason in str(choice)
+    assert str(choice).startswith(f"XLA: {'on' if compiled else 'off'}, ")
 
 
 def test_shapes_of_a_step():
@@ -229,8 +229,8 @@ def begun(tmp_path):
 def test_a_resumed_training_keeps_its_decision(begun, known):
     """Whatever the configuration would say now: XLA changes the last bits of a step."""
     folder = begun(f"runtime:\n  enable_xla: {str(known).lower()}\n")
-    found = runtime.choose_xla(_params(**LONG), int(not known), folder)
-    assert found.compiled == known and "was begun" in found.reason
+    choice = runtime.choose_xla(_params(**LONG), int(not known), folder)
+    assert choice.compiled == known and "was begun" in choice.reason
 
 
 @pytest.mark.parametrize(
@@ -246,31 +246,31 @@ def test_a_resumed_training_keeps_its_decision(begun, known):
 )
 def test_nothing_is_kept_without_a_stored_choice(begun, text, checkpoint):
     """A folder without a checkpoint, and a file without a choice, say nothing."""
-    found = runtime.choose_xla(_params(**LONG), 0, begun(text, checkpoint))
-    assert not found.compiled and "was begun" not in found.reason
+    choice = runtime.choose_xla(_params(**LONG), 0, begun(text, checkpoint))
+    assert not choice.compiled and "was begun" not in choice.reason
 
 
-def test_what_is_not_possible_here_is_not_kept(begun):
+def test_an_impossible_choice_is_not_kept(begun):
     """A training may go on where its step cannot be compiled."""
     values = {"runtime": {"distribution_strategy": "multi_worker_mirrored", "num_gpus": 0}}
     folder = begun("runtime: {enable_xla: true}\n")
-    found = runtime.choose_xla(_params(**LONG, **values), 0, folder)
-    assert not found.compiled and "was begun" not in found.reason
+    choice = runtime.choose_xla(_params(**LONG, **values), 0, folder)
+    assert not choice.compiled and "was begun" not in choice.reason
 
 
 def test_prepared_settings():
     """The choice is written down and returned; a given setting needs none."""
-    found, choice = runtime.prepared(_params(runtime={"num_gpus": 1}, **LONG))
-    assert found.runtime.enable_xla is True and runtime.is_compiled(found.runtime)
+    params, choice = runtime.resolve_runtime(_params(runtime={"num_gpus": 1}, **LONG))
+    assert params.runtime.enable_xla is True and runtime.is_compiled(params.runtime)
     assert choice.compiled
-    found, _ = runtime.prepared(_params(runtime={"num_gpus": 0}, **LONG))
-    assert found.runtime.enable_xla is False and not runtime.is_compiled(found.runtime)
+    params, _ = runtime.resolve_runtime(_params(runtime={"num_gpus": 0}, **LONG))
+    assert params.runtime.enable_xla is False and not runtime.is_compiled(params.runtime)
     tpu = {"distribution_strategy": "tpu", "tpu": "x"}
-    found, _ = runtime.prepared(_params(runtime=tpu))
-    assert runtime.is_compiled(found.runtime)
-    _, choice = runtime.prepared(_params(runtime={"enable_xla": False}))
+    params, _ = runtime.resolve_runtime(_params(runtime=tpu))
+    assert runtime.is_compiled(params.runtime)
+    _, choice = runtime.resolve_runtime(_params(runtime={"enable_xla": False}))
     assert choice is None
     # `mirrored` on a single device is that device.
     mirrored = {"distribution_strategy": "mirrored", "enable_xla": True}
-    found, _ = runtime.prepared(_params(runtime=mirrored))
-    assert found.runtime.distribution_strategy == "one_device"
+    params, _ = runtime.resolve_runtime(_params(runtime=mirrored))
+    assert params.runtime.distribution_strategy == "one_device"

@@ -79,7 +79,7 @@ def test_without_a_signal_the_status_is_returned():
     assert signals.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3
 
 
-def test_a_stop_is_a_line_and_no_error():
+def test_a_stop_is_one_line():
     """The binaries' own start-up turns `Stopped` into status 0."""
     code = (
         "from official_cmlm import cli; from official_cmlm.common.errors import Stopped\n"

@@ -14,11 +14,11 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.training.run import check_trainer
 from official_cmlm.training.step import FiniteMean, apply_summed, batch_counts, optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import mirrored_strategy
+from tests.conftest import two_replicas
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, batch_of, task_of, unequal_batch
 from tests.training.helpers import DROPOUT, optimizer_config, task_config
-from tests.training.step_values import distributed
+from tests.training.step_values import distribute
 
 
 def test_counts_by_hand():
@@ -119,7 +119,7 @@ def test_optimizer_step_equals_one_device(records_dir):
     }
     task = SentenceEncoderTask(task_config(records_dir, chosen, {"num_layers": 1}))
     whole = {"cmlm+quick_thought": unequal_batch(task, "cmlm")["cmlm"]}
-    strategy, single = mirrored_strategy(), randomize(task.build_model())
+    strategy, single = two_replicas(), randomize(task.build_model())
     before = single.get_weights()
     with strategy.scope():
         mirrored = task.build_model()
@@ -136,7 +136,7 @@ def test_optimizer_step_equals_one_device(records_dir):
         distributed_optimizer = task.create_optimizer(config)
         _ = distributed_optimizer.iterations
         distributed_metrics = task.build_metrics()
-    features = distributed(strategy, whole)
+    features = distribute(strategy, whole)
     arguments = (features, mirrored, distributed_optimizer, distributed_metrics)
     losses = strategy.run(task.train_step, args=arguments)["loss"]
     mean = strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
@@ -203,15 +203,15 @@ def _variables(shapes=None):
 def _gradients(step, variables):
     rng = np.random.default_rng(100 + step)
     # Steps of different size, and rows of a table that a batch has not read.
-    found = [rng.normal(scale=step + 1, size=variable.shape) for variable in variables]
-    found[0][step::3] = 0
-    return [tf.constant(gradient, tf.float32) for gradient in found]
+    gradients = [rng.normal(scale=step + 1, size=variable.shape) for variable in variables]
+    gradients[0][step::3] = 0
+    return [tf.constant(gradient, tf.float32) for gradient in gradients]
 
 
 def test_adafactor_on_two_replicas():
     """Both apply the same summed gradients, in a graph as a training has them."""
     single, expected = _optimizer("adafactor_keras"), _variables()
-    strategy = mirrored_strategy()
+    strategy = two_replicas()
     with strategy.scope():
         optimizer, variables = _optimizer("adafactor_keras"), _variables()
         _ = optimizer.iterations
@@ -240,8 +240,8 @@ def test_bytes_of_state(kind, settings, bytes_each):
     optimizer = _optimizer(kind, **settings)
     (table,) = variables = _variables({"table": (500, 200)})
     apply_summed(optimizer, [tf.ones_like(table)], variables)
-    found = sum(v.shape.num_elements() * v.dtype.size for v in optimizer_variables(optimizer))
-    assert bytes_each <= found / 100_000 < bytes_each + 0.05
+    size = sum(v.shape.num_elements() * v.dtype.size for v in optimizer_variables(optimizer))
+    assert bytes_each <= size / 100_000 < bytes_each + 0.05
 
 
 @pytest.mark.parametrize("kind", ["adafactor", "slide"])

@@ -186,13 +186,13 @@ def test_eager(folders, case, variation, monkeypatch):
     features, expected = plain(folders, case)
     if variation.replicas:
         make = functools.partial(_model, folders, case, variation)
-        found = replica_values(_model(folders, case), features, make, variation.chunk_size)
+        results = replica_values(_model(folders, case), features, make, variation.chunk_size)
     else:
         model = _model(folders, case, variation)
         if variation.vocabulary and CASES[case][0] in MASKING:
             _forbid_whole_logits(model, monkeypatch)
-        found = [step_values(model, features, variation.chunk_size)]
-    for values in found:
+        results = [step_values(model, features, variation.chunk_size)]
+    for values in results:
         check_equal(values, expected, rtol=1e-4)
 
 
@@ -226,14 +226,14 @@ def test_chunks_of_batches_of_any_size(folders, case):
 def test_half_precision(folders, bfloat16, variation):
     """Gradients of float32 weights that are read as bfloat16."""
     features, expected = plain(folders, "mlm", "mixed_bfloat16")
-    found = step_values(_model(folders, "mlm", variation), features)
-    assert {value.dtype for value in found} == {tf.float32}
+    actual = step_values(_model(folders, "mlm", variation), features)
+    assert {value.dtype for value in actual} == {tf.float32}
     if not variation.vocabulary:
-        check_equal(found, expected, rtol=1e-2)
+        check_equal(actual, expected, rtol=1e-2)
         return
-    assert float(found[0]) == pytest.approx(float(expected[0]), rel=1e-4)
+    assert float(actual[0]) == pytest.approx(float(expected[0]), rel=1e-4)
     # Some gradients are rounding alone, so all are measured together.
-    both = [np.concatenate([np.ravel(value) for value in each[1:]]) for each in (found, expected)]
+    both = [np.concatenate([np.ravel(value) for value in each[1:]]) for each in (actual, expected)]
     assert np.linalg.norm(both[0] - both[1]) < 0.01 * np.linalg.norm(both[1])
 
 
@@ -246,11 +246,11 @@ def test_losses_in_bfloat16(folders, case, request):
     """Every objective runs in mixed precision, near its float32 loss, with float32 gradients."""
     features, expected = plain(folders, case)
     request.getfixturevalue("bfloat16")
-    found = step_values(_model(folders, case), features)
-    assert {value.dtype for value in found} == {tf.float32}
-    assert all(np.isfinite(value).all() for value in found)
-    assert float(found[0]) != float(expected[0])
-    assert float(found[0]) == pytest.approx(float(expected[0]), rel=0.03)
+    actual = step_values(_model(folders, case), features)
+    assert {value.dtype for value in actual} == {tf.float32}
+    assert all(np.isfinite(value).all() for value in actual)
+    assert float(actual[0]) != float(expected[0])
+    assert float(actual[0]) == pytest.approx(float(expected[0]), rel=0.03)
 
 
 @pytest.mark.parametrize(
@@ -262,8 +262,8 @@ def test_validation_with_a_vocabulary_in_blocks(folders, name, monkeypatch):
     expected = _model(folders, name)(features)[name]
     model = _model(folders, name, Variation(vocabulary=True))
     _forbid_whole_logits(model, monkeypatch)
-    found = model(features)[name]
-    check_equal(*(tf.nest.flatten([each.loss, each.metrics]) for each in (found, expected)))
+    output = model(features)[name]
+    check_equal(*(tf.nest.flatten([each.loss, each.metrics]) for each in (output, expected)))
 
 
 def test_objectives_with_a_head_take_a_vocabulary_in_blocks():

@@ -36,10 +36,10 @@ def test_no_copies_are_left():
         two.assign(old)
 
     hlo = hlo_pb2.HloModuleProto.FromString(lower(exchange, tf.zeros([1])).hlo)
-    found = [i for c in hlo.computations for i in c.instructions]
-    assert found and all(i.opcode != "copy" for i in found)
-    known = {i.id for i in found}
-    assert all(set(i.operand_ids) <= known for i in found)
+    instructions = [i for c in hlo.computations for i in c.instructions]
+    assert instructions and all(i.opcode != "copy" for i in instructions)
+    known = {i.id for i in instructions}
+    assert all(set(i.operand_ids) <= known for i in instructions)
     assert all(c.root_id in known for c in hlo.computations)
 
 

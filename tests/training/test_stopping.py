@@ -101,14 +101,14 @@ def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         begin = Trainer.eval_begin
 
-        def signalled(self):
+        def ask_first(self):
             variables = self.model.encoder.trainable_variables
             weights.extend(v.numpy() for v in variables)
             ask_to_stop()
             begin(self)
             averages.extend(v.numpy() for v in variables)
 
-        patch.setattr(Trainer, "eval_begin", signalled)
+        patch.setattr(Trainer, "eval_begin", ask_first)
         with pytest.raises(
             Stopped, match="stopped at step 2 of 4, saved as .*ckpt-2; run the same"
         ):
@@ -167,7 +167,7 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_loss_that_is_no_number(records_dir, tmp_path):
+def test_a_non_finite_loss_stops_the_training(records_dir, tmp_path):
     """The step is named; nothing of it is saved."""
     folder = tmp_path / "model"
     often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}

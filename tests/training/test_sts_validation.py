@@ -17,7 +17,7 @@ from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import check_best_metric, describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import WORDS, mirrored_strategy
+from tests.conftest import WORDS, two_replicas
 from tests.modeling.helpers import randomize
 from tests.training.helpers import task_config
 from tests.training.quick_runs import quick_runs
@@ -69,7 +69,7 @@ def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     """The scorer reads the weights as they are, also mirrored ones."""
     config = task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(sts_file))
     task = SentenceEncoderTask(config)
-    with mirrored_strategy().scope():
+    with two_replicas().scope():
         model = task.build_model()
     score, scores = task.sts_scorer(model), []
     for seed in (0, 1, 0):

@@ -115,7 +115,7 @@ def _refusal(task, replicas=1):
 IN_BATCH = ["bitext_retrieval", "cmlm_cse", "contrastive", "diff_cse", "quick_thought"]
 
 
-def _sized(folders, name, size, own=False, **settings):
+def _make_task(folders, name, size, own=False, **settings):
     """Returns a task of one objective whose own or shared training data have this batch size."""
     folder, config = records_of(folders, name), SETTINGS[name].replace(**settings)
     train = data(folder, global_batch_size=size)
@@ -129,25 +129,25 @@ def _sized(folders, name, size, own=False, **settings):
 @pytest.mark.parametrize("name", IN_BATCH)
 def test_a_batch_of_one_has_no_negatives(folders, name, own):
     """One line names the field, the objective and the smallest batch; two examples are enough."""
-    message = _refusal(_sized(folders, name, 1, own))
+    message = _refusal(_make_task(folders, name, 1, own))
     field = f"task.objectives.{name}.train_data" if own else "task.train_data"
     assert message.startswith(f"{field}.global_batch_size 1 ")
     assert re.search(rf"\b{name}\b.*\bat least 2\b", message)
-    _sized(folders, name, 2, own).check_batch_sizes(1)
+    _make_task(folders, name, 2, own).check_batch_sizes(1)
     # Negatives come from all replicas.
-    _sized(folders, name, 2, own).check_batch_sizes(2)
+    _make_task(folders, name, 2, own).check_batch_sizes(2)
 
 
 @pytest.mark.parametrize("name", sorted(set(objectives()) - set(IN_BATCH)))
-def test_others_take_a_batch_of_one(folders, name):
+def test_predictions_take_a_batch_of_one(folders, name):
     """Without negatives, or with two anchors in every document, one example is a batch."""
-    _sized(folders, name, 1).check_batch_sizes(1)
+    _make_task(folders, name, 1).check_batch_sizes(1)
 
 
 def test_a_single_anchor_of_a_single_document_has_no_negatives(folders):
     """DeCLUTR with one anchor a document needs two documents, as other in-batch losses do."""
-    _sized(folders, "declutr", 2, num_anchors=1).check_batch_sizes(1)
-    task = _sized(folders, "declutr", 1, num_anchors=1)
+    _make_task(folders, "declutr", 2, num_anchors=1).check_batch_sizes(1)
+    task = _make_task(folders, "declutr", 1, num_anchors=1)
     assert re.search(r"\bdeclutr\b.*\bat least 2\b", _refusal(task))
 
 

@@ -23,15 +23,15 @@ from tests.unchanged import values
 EXPECTED = json.loads((values.DATA / "expected.json").read_text())
 
 
-def assert_same(found: values.Numbers, title: str) -> None:
+def assert_same(actual: values.Numbers, title: str) -> None:
     """Asserts equal names, and numbers that differ by no more than other machines' rounding."""
     expected = EXPECTED[title]
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for name, row in expected.items():
         # In a summary the norm says how large the tensor's other numbers may be.
         scale = max(map(abs, row), default=0.0)
         np.testing.assert_allclose(
-            found[name], row, rtol=1e-4, atol=1e-4 * scale + 1e-6, err_msg=f"{title}: {name}"
+            actual[name], row, rtol=1e-4, atol=1e-4 * scale + 1e-6, err_msg=f"{title}: {name}"
         )
 
 
@@ -57,7 +57,7 @@ def test_three_steps(name, tmp_path):
 
 def test_a_training_of_earlier_code_continues(tmp_path):
     """Weights, optimizer state and data position are read; the next step is what it was."""
-    assert_same(values.continued(tmp_path), "training continued")
+    assert_same(values.continue_training(tmp_path), "training continued")
 
 
 @pytest.mark.parametrize("kind", ["trained", "imported"])
@@ -68,7 +68,7 @@ def test_an_encoder_directory_of_earlier_code_loads(kind):
 
 def test_an_import_gives_the_same_encoder(tmp_path):
     """Embeddings, configuration, and the vocabulary's files byte for byte."""
-    assert_same(values.imported(tmp_path), "import")
+    assert_same(values.import_again(tmp_path), "import")
     for name in ("vocab.json", "vocab.txt"):
         stored = (values.DATA / "imported" / name).read_bytes()
         assert (tmp_path / "imported" / name).read_bytes() == stored, name
@@ -123,4 +123,4 @@ def test_data_positions_are_those_of_earlier_code():
 @pytest.mark.long
 def test_exported_modules_give_the_same_outputs(tmp_path):
     """TF-Hub pair and serving model."""
-    assert_same(values.exported(tmp_path), "export")
+    assert_same(values.export_again(tmp_path), "export")

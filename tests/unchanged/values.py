@@ -116,19 +116,19 @@ def three_steps(name: str, folder: Path) -> Numbers:
     optimizer = task.create_optimizer(optimization.OptimizationConfig(_OPTIMIZER))
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, **model.checkpoint_items)
     norm = next(metric for metric in metrics if metric.name == "gradient_norm")
-    found, batches = {}, iter(task.build_inputs(config.train_data))
+    numbers, batches = {}, iter(task.build_inputs(config.train_data))
     for step in (1, 2, 3):
         norm.reset_state()
         logs = task.train_step(next(batches), model, optimizer, metrics)
-        found[f"step {step}: loss, gradient norm"] = [float(logs["loss"]), float(norm.result())]
+        numbers[f"step {step}: loss, gradient norm"] = [float(logs["loss"]), float(norm.result())]
         if step == 2:
             continue
         tensors = checkpoint_numbers(checkpoint.write(str(folder / f"{name}-{step}")))
         for key, value in tensors.items():
             wanted = key.endswith(f"{_SLOT}/m") if step == 1 else _SLOT not in key
             if wanted:
-                found[f"step {step}: {key}"] = value
-    return found
+                numbers[f"step {step}: {key}"] = value
+    return numbers
 
 
 def checkpoint_numbers(prefix: str) -> Numbers:
@@ -142,7 +142,7 @@ def checkpoint_numbers(prefix: str) -> Numbers:
     }
 
 
-def continued(folder: Path) -> Numbers:
+def continue_training(folder: Path) -> Numbers:
     """Reads the checkpoint after one more step of the stored training, which had three."""
     model = folder / "model"
     shutil.copytree(DATA / "trained", model)
@@ -184,7 +184,7 @@ def training(steps: int, records: Path, params: Path | None = None):
     return registry.load("demo", params_override=json.dumps(changes))
 
 
-def imported(folder: Path) -> Numbers:
+def import_again(folder: Path) -> Numbers:
     """Embeddings of `TEXTS` by the public checkpoint, imported now."""
     import_checkpoint(str(PUBLIC), str(folder / "imported"), ImportOptions(), False)
     return embeddings(folder / "imported")
@@ -196,7 +196,7 @@ def embeddings(encoder_directory: Path) -> Numbers:
     return {text: vector.tolist() for text, vector in zip(TEXTS, vectors)}
 
 
-def exported(folder: Path) -> Numbers:
+def export_again(folder: Path) -> Numbers:
     """Outputs of the TF-Hub pair and of the serving model of the stored imported directory."""
     tfhub.export(str(DATA / "imported"), str(folder / "tfhub"), None, overwrite=False)
     texts = tf.constant(TEXTS)
@@ -204,21 +204,21 @@ def exported(folder: Path) -> Numbers:
     outputs = hub.KerasLayer(str(folder / "tfhub" / "encoder"))(inputs)
     serving = tf.saved_model.load(str(folder / "tfhub" / "serving" / "1"))
     served = serving.signatures["serving_default"](texts)
-    found = {f"inputs {key}": summary(value) for key, value in inputs.items()}
+    numbers = {f"inputs {key}": summary(value) for key, value in inputs.items()}
     for name, values in (("encoder", outputs["default"]), ("serving", served["default"])):
-        found |= {f"{name}: {text}": row.tolist() for text, row in zip(TEXTS, values.numpy())}
-    found["sequence_output"] = summary(outputs["sequence_output"])
+        numbers |= {f"{name}: {text}": row.tolist() for text, row in zip(TEXTS, values.numpy())}
+    numbers["sequence_output"] = summary(outputs["sequence_output"])
     for i, layer in enumerate(outputs["encoder_outputs"]):
-        found[f"encoder_outputs {i}"] = summary(layer)
-    return found
+        numbers[f"encoder_outputs {i}"] = summary(layer)
+    return numbers
 
 
 def all_values(folder: Path) -> dict[str, Numbers]:
     """Computes everything, by title; `folder` is for intermediate files."""
-    found = {f"{name}: three steps": three_steps(name, folder) for name in OBJECTIVES}
-    found["training continued"] = continued(folder)
-    found["trained directory"] = embeddings(DATA / "trained")
-    found["imported directory"] = embeddings(DATA / "imported")
-    found["import"] = imported(folder)
-    found["export"] = exported(folder)
-    return found
+    numbers = {f"{name}: three steps": three_steps(name, folder) for name in OBJECTIVES}
+    numbers["training continued"] = continue_training(folder)
+    numbers["trained directory"] = embeddings(DATA / "trained")
+    numbers["imported directory"] = embeddings(DATA / "imported")
+    numbers["import"] = import_again(folder)
+    numbers["export"] = export_again(folder)
+    return numbers

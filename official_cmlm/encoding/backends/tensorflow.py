@@ -13,7 +13,7 @@ from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.encoding.backends import Computation, Opened
-from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, joined_kernels
+from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.vectors.embeddings import EmbeddingId
 
@@ -120,7 +120,7 @@ def _constants(weights: Weights, config: EncoderConfig) -> Weights:
         return weights
     with tf.init_scope():
         arrays = {name: weights[name].numpy() for name in names}
-    joined = joined_kernels(arrays, config)
+    joined = join_kernels(arrays, config)
     return {**weights, **{name: tf.constant(array) for name, array in joined.items()}}
 
 
