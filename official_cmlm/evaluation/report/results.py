@@ -12,7 +12,7 @@ from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 # Field that reports read -> its type.
 _RESULTS = {"encoder": dict, "data_dir": str, "started": str, "seconds": float, "suites": dict}
 _ENCODER = {"name": str, "path": str, "kind": str, "fingerprint": str, "dimension": object}
-_SUITE = {"scores": list, "figures": dict, "notes": list, "failures": list, "options": dict}
+_SUITE = {"scores": list, "notes": list, "failures": list, "options": dict}
 _SUITE |= {"protocol": str, "seconds": float, "seeds": list}
 _SCORE = {"task": str, "metric": str, "value": float, "count": int}
 
