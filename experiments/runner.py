@@ -54,7 +54,7 @@ class Runner(Job):
         """
         is_file = isinstance(program, Path)
         module = ["-P", str(program)] if is_file else ["-m", module_of(program)]
-        status = self._call([sys.executable, *module, *flag_arguments(flags)])
+        status = self._call([sys.executable, *module, *format_flags(flags)])
         if status not in statuses:
             raise UserError(
                 f"{program} ended with status {status}; see above, and give the same command again"
@@ -120,11 +120,11 @@ class Stages:
 
     Attributes:
       seconds: typical seconds of each stage.
-      taken: seconds of each stage so far, in this run or in the run that made it.
+      durations: seconds of each stage so far, in this run or in the run that made it.
     """
 
     def __init__(self, runner: Runner, seconds: Sequence[int]) -> None:
-        self.seconds, self.taken = seconds, list[float]()
+        self.seconds, self.durations = seconds, list[float]()
         self._runner, self._upstream = runner, hashlib.sha256()
 
     def run(self, title: str, output: Path | None, program: str | Path, /, **flags: Any) -> None:
@@ -139,8 +139,8 @@ class Stages:
           UserError: see `Runner.run_part`.
           Stopped: if a training was stopped before its last step.
         """
-        self._upstream.update("\0".join([str(program), *flag_arguments(flags)]).encode())
-        number, left = len(self.taken) + 1, self.seconds[len(self.taken) :]
+        self._upstream.update("\0".join([str(program), *format_flags(flags)]).encode())
+        number, left = len(self.durations) + 1, self.seconds[len(self.durations) :]
 
         def act() -> None:
             self._runner.start(program, **flags)
@@ -156,7 +156,7 @@ class Stages:
             output=output,
             is_whole=lambda result: output is not None,
         )
-        self.taken.append(result["wall_seconds"])
+        self.durations.append(result["wall_seconds"])
 
     def depends_on(self, paths: Sequence[str]) -> None:
         """Makes the later stages run again when one of these files has changed."""
@@ -165,10 +165,10 @@ class Stages:
             self._upstream.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}".encode())
 
 
-def flag_arguments(flags: dict[str, Any]) -> list[str]:
+def format_flags(flags: dict[str, Any]) -> list[str]:
     """Returns the arguments of flags.
 
-    >>> flag_arguments({"a": True, "b": False, "c": ["x", "y"], "d": ("x", "y"), "e": None})
+    >>> format_flags({"a": True, "b": False, "c": ["x", "y"], "d": ("x", "y"), "e": None})
     ['--a', '--nob', '--c=x,y', '--d=x', '--d=y']
     """
     arguments = []

@@ -134,7 +134,7 @@ def _run(stages: Stages, folder: Path, start: str) -> None:
         mode="train_and_eval",
         init_checkpoint=start,
         model_dir=model,
-        params_override=_overrides(stages, experiment, records),
+        params_override=_make_overrides(stages, experiment, records),
     )
     folders = {f"{split}_records": output for split, output in records.items()}
     folders |= {"model_dir": model, "start": start, "output_dir": report}
@@ -150,7 +150,7 @@ def _run(stages: Stages, folder: Path, start: str) -> None:
     run(title, None, program, modules=modules, texts=texts, queries=queries)
 
 
-def _overrides(stages: Stages, experiment: str, records: dict[str, Path]) -> str:
+def _make_overrides(stages: Stages, experiment: str, records: dict[str, Path]) -> str:
     """Returns the training's overrides: its records, and the steps that time is left for."""
     settings = registry.experiment_files()[experiment]
     stages.depends_on([str(settings)])
@@ -160,11 +160,11 @@ def _overrides(stages: Stages, experiment: str, records: dict[str, Path]) -> str
         *filter(None, [FLAGS.params_override]),
     ]
     if not FLAGS.text and "trainer.train_steps" not in FLAGS.params_override:
-        overrides.append(f"trainer.train_steps={_steps(stages, settings)}")
+        overrides.append(f"trainer.train_steps={_choose_steps(stages, settings)}")
     return ",".join(overrides)
 
 
-def training_share(taken: Sequence[float], seconds: Sequence[int], budget: float) -> float:
+def compute_training_share(taken: Sequence[float], seconds: Sequence[int], budget: float) -> float:
     """Returns the share of the training that leaves time for the stages after it.
 
     Args:
@@ -182,11 +182,11 @@ def training_share(taken: Sequence[float], seconds: Sequence[int], budget: float
     return min(1.0, max(LEAST_STEPS_SHARE, share))
 
 
-def _steps(stages: Stages, experiment: Path) -> int:
+def _choose_steps(stages: Stages, experiment: Path) -> int:
     """Returns the steps of the training that fit into the time left, and prints the reason."""
     trainer = yaml.safe_load(experiment.read_text(encoding="utf-8"))["trainer"]
     # A second run reuses the stages and their seconds, and so has the same steps.
-    share = training_share(stages.taken, stages.seconds, 60 * FLAGS.minutes)
+    share = compute_training_share(stages.durations, stages.seconds, 60 * FLAGS.minutes)
     loop = trainer["steps_per_loop"]
     steps = max(1, int(share * trainer["train_steps"] / loop)) * loop
     if share == 1:

@@ -65,7 +65,7 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     for arm in study.arms:
         if seeds := [str(seed) for seed in study.seeds if seed not in by_arm[arm.name]]:
             missing.append(f"{arm.name} seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}")
-    columns = {column: _rows(study, by_arm, column) for column in study.scores.columns}
+    columns = {column: _compute_rows(study, by_arm, column) for column in study.scores.columns}
     _draw(study, columns, work_dir / FIGURE_NAME)
     baseline = study.arm(study.baseline).title
     seeds = f"{len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
@@ -79,8 +79,8 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
         f"![Scores and differences]({FIGURE_NAME})",
     ]
     for column, rows in columns.items():
-        lines += [f"## {escape(column.label)}", _score_table(column, rows, baseline)]
-    lines += ["## What was run", _cost_table(study, by_arm)]
+        lines += [f"## {escape(column.label)}", _tabulate_scores(column, rows, baseline)]
+    lines += ["## What was run", _tabulate_costs(study, by_arm)]
     protocols = {k: v for result in results.values() for k, v in result.protocols.items()}
     lines.append("\n".join(f"- `{suite}`: {escape(text)}" for suite, text in protocols.items()))
     (work_dir / TABLE_NAME).write_text("\n\n".join(lines).rstrip() + "\n", encoding="utf-8")
@@ -88,7 +88,7 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     return f"study: {work_dir / TABLE_NAME}, {work_dir / FIGURE_NAME}{rest}"
 
 
-def _rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) -> list[_Row]:
+def _compute_rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) -> list[_Row]:
     """Returns the rows of a column: the arms that have results, and the baseline."""
 
     def scores(arm: Arm) -> dict[int, float]:
@@ -114,7 +114,7 @@ def _rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) ->
     return rows
 
 
-def _score_table(column: Column, rows: list[_Row], baseline: str) -> str:
+def _tabulate_scores(column: Column, rows: list[_Row], baseline: str) -> str:
     lines = []
     for row in rows:
         mean, difference = MISSING, MISSING
@@ -135,16 +135,16 @@ def _score_table(column: Column, rows: list[_Row], baseline: str) -> str:
         papers = column.text(row.paper_difference, "+")
         lines.append([escape(row.arm.title), mean, difference, seeds, paper, papers])
     header = ["arm", "score", f"difference from {escape(baseline)}"]
-    return _table([*header, "by seed", "a paper's row", "difference of the rows"], lines)
+    return _format_table([*header, "by seed", "a paper's row", "difference of the rows"], lines)
 
 
-def _title(row: _Row) -> str:
+def _describe_arm(row: _Row) -> str:
     """Returns an arm's title, with the arm that it is compared with if that is not the baseline."""
     other = f" (difference from {row.other.title})" if row.arm.compared_with else ""
     return row.arm.title + other
 
 
-def _cost_table(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
+def _tabulate_costs(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
     """Returns the table of every arm's costs, as means over its seeds."""
     rows = []
     for arm in study.arms:
@@ -163,7 +163,7 @@ def _cost_table(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in results[0].versions.items())
     total = duration(sum(result.wall_seconds for result in results))
     count = f"{len(results)} trainings and scorings took {total} together"
-    table = _table([*header, "training", "with start-up and scoring"], rows)
+    table = _format_table([*header, "training", "with start-up and scoring"], rows)
     return f"{table}\n\nMeans over seeds; {count}. {packages}."
 
 
@@ -172,7 +172,7 @@ def _mean(results: Sequence[Result], key: str, show: Callable[[float], str]) -> 
     return show(statistics.fmean(values)) if values else MISSING
 
 
-def _table(header: list[str], rows: list[list[str]]) -> str:
+def _format_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
@@ -184,7 +184,7 @@ def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
     baseline, legend = study.arm(study.baseline).title, {}
     panels = figure.subplots(len(columns), 2, squeeze=False)
     for (column, rows), (left, right) in zip(columns.items(), panels):
-        names = [textwrap.fill(_title(row), _LABEL_WIDTH) for row in rows]
+        names = [textwrap.fill(_describe_arm(row), _LABEL_WIDTH) for row in rows]
         for axes, label in ((left, column.label), (right, f"difference from {baseline}")):
             axes.set_yticks(range(len(rows)), names if axes is left else [""] * len(rows))
             axes.set_ylim(len(rows) - 0.5, -0.5)

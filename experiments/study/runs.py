@@ -93,7 +93,7 @@ class StudyRunner(Runner):
         for arm in self.study.arms:
             with within(f"arm {arm.name}"):
                 is_first = self.study.arm(arm.starts_from) is None
-                start = self._outside_start(arm) if is_first else None
+                start = self._find_start(arm) if is_first else None
                 _, config = self._resolve(arm, self.study.seeds[0], start)
                 if is_first:
                     config.task.check()
@@ -133,7 +133,7 @@ class StudyRunner(Runner):
 
     def _make(self, step: DataStep) -> None:
         part, folder, outputs = f"data.{step.name}", Path(self.names[step.name]), OUTPUTS[step.run]
-        recipe = {"run": step.run, "flags": step.flags, "reads": self._contents(step.flags)}
+        recipe = {"run": step.run, "flags": step.flags, "reads": self._digest_outputs(step.flags)}
         self._check_same(part, recipe, only_done=True)
 
         def make() -> None:
@@ -153,13 +153,13 @@ class StudyRunner(Runner):
         if record and (record["result"] or not only_done):
             check_same(str(part_path(self.folder, part)), record["key"], key)
 
-    def _contents(self, value: Any) -> dict[str, str]:
+    def _digest_outputs(self, value: Any) -> dict[str, str]:
         """Returns a digest of each step's output, or vocabulary of `$start`, that a value names."""
         from official_cmlm.tokenization import load_vocabulary
 
         names = {name: Path(self.names[name]) for name in identifiers(value) if name != "data"}
         return {
-            name: load_vocabulary(path).hash if name == "start" else _content(path)
+            name: load_vocabulary(path).hash if name == "start" else _digest_folder(path)
             for name, path in names.items()
         }
 
@@ -196,7 +196,7 @@ class StudyRunner(Runner):
         if before is not None:
             text = json.dumps(before.settings["training"], sort_keys=True)
             start, start_content = before.folder, hashlib.sha256(text.encode()).hexdigest()[:16]
-        elif start := self._outside_start(arm):
+        elif start := self._find_start(arm):
             from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 
             start_content = EncoderDirectory.open(start).digest()
@@ -204,7 +204,7 @@ class StudyRunner(Runner):
         settings = self.study.settings(arm)
         settings["training"] |= {
             "files": [values for values, _ in registry.read_files(arm.experiment)],
-            "records": self._contents(settings["training"]["params_override"]),
+            "records": self._digest_outputs(settings["training"]["params_override"]),
             "start": start_content,
         }
         name = f"{arm.name}.{seed}"
@@ -212,7 +212,7 @@ class StudyRunner(Runner):
         stage = chains.Stage(name, arm.experiment, mode if arm.train else "", (), values)
         return Trial(arm, seed, self.folder / "models" / name, start, stage, config, settings)
 
-    def _outside_start(self, arm: Arm) -> Path | None:
+    def _find_start(self, arm: Arm) -> Path | None:
         """Returns the encoder directory that an arm starts from and no arm makes, if any."""
         path = expand(arm.starts_from, self.names)
         return Path(path).expanduser().resolve() if path else None
@@ -384,7 +384,7 @@ def write_untrained(trial: Trial) -> dict[str, Any]:
     return {**counts, "devices": [], "versions": versions(), "validation": {}}
 
 
-def _content(folder: Path) -> str:
+def _digest_folder(folder: Path) -> str:
     """Returns a digest of a data step's output; the manifest of records has their checksums."""
     manifest = folder / "dataset.json"
     if manifest.is_file():

@@ -5,7 +5,11 @@ from collections import Counter
 import pytest
 
 from data_prep.sentences import split_paragraphs
-from experiments.demo.__main__ import LEAST_STEPS_SHARE, TRAINING_START_SECONDS, training_share
+from experiments.demo.__main__ import (
+    LEAST_STEPS_SHARE,
+    TRAINING_START_SECONDS,
+    compute_training_share,
+)
 from experiments.demo.report import read_sentences, sample_pairs
 from official_cmlm.common.errors import UserError
 from tests.binaries import call
@@ -25,7 +29,7 @@ from tests.conftest import make_documents, write_encoder, write_records
 def test_the_training_is_as_long_as_time_is_left(taken, budget, share):
     """Two stages of 10 s, then a training of 50 s and its 100 s of steps, and a stage of 20 s."""
     seconds = (10, 10, TRAINING_START_SECONDS + 100, 20)
-    assert training_share(taken, seconds, budget) == pytest.approx(share)
+    assert compute_training_share(taken, seconds, budget) == pytest.approx(share)
 
 
 def test_pairs_are_adjacent_and_unambiguous():

@@ -31,7 +31,7 @@ def run_all(folder, second="2", source=None):
         for title, name, text in (("one", "a", "1"), ("two", "b", second)):
             output = runner.folder / name
             stages.run(title, output, program, output=output, log=log, text=text)
-    return log.read_text(), stages.taken
+    return log.read_text(), stages.durations
 
 
 def test_a_second_run_reuses_all_outputs(tmp_path, monkeypatch):

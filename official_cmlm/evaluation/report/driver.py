@@ -118,7 +118,7 @@ def run(
             "data_dir": str(data_dir),
             "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": 0.0,
-            "suites": _earlier_suites(job, fingerprint),
+            "suites": _read_earlier_suites(job, fingerprint),
         }
         encoders_of_suites = (encoders.get(""), () if "" in encoders else tuple(encoders))
         runs = {
@@ -198,7 +198,7 @@ def _digest_encoders(encoders: Mapping[str, OpenedEncoder]) -> str:
     return hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
 
 
-def _earlier_suites(job: Job, fingerprint: str) -> dict[str, Any]:
+def _read_earlier_suites(job: Job, fingerprint: str) -> dict[str, Any]:
     """Returns the suites that earlier runs have scored with the same encoder."""
     names = sorted(path.stem for path in (job.folder / PARTS).glob("*.json"))
     # Names of trained tasks have a point.
@@ -216,18 +216,19 @@ def _open_stores(
 ) -> tuple[Encode, list[CachedEncoder]]:
     """Returns the encoder of all suites, which stores vectors, and the stores behind it."""
     # Languages may share an encoder, and so its store.
+    unique = {encoder.fingerprint: encoder for encoder in encoders.values()}
     stores = {
-        encoder.fingerprint: CachedEncoder(
+        fingerprint: CachedEncoder(
             encoder.encode,
-            output_dir / "embeddings" / encoder.fingerprint,
+            output_dir / "embeddings" / fingerprint,
             lambda total: progress.counter(total, "text", "encode"),
             encoder.fine_tune,
             encoder.roles,
             encoder.workers,
         )
-        for encoder in {one.fingerprint: one for one in encoders.values()}.values()
+        for fingerprint, encoder in unique.items()
     }
-    cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
+    cached = {language: stores[encoder.fingerprint] for language, encoder in encoders.items()}
     return cached.get("") or LanguageEncoders(cached), list(stores.values())
 
 
@@ -344,7 +345,7 @@ class SuiteRun:
             "scores": [dataclasses.asdict(score) for score in report.scores],
             "notes": [*report.notes, *data.warnings, *lengths.notes()],
             "cut": {task: dataclasses.asdict(counts) for task, counts in lengths.tasks.items()},
-            "missing": [dataclasses.asdict(one) for one in report.missing],
+            "missing": [dataclasses.asdict(missing) for missing in report.missing],
             "failures": report.failures,
             "files": data.files,
             "seconds": round(self._seconds + time.monotonic() - began - embedding, 1),
@@ -354,7 +355,7 @@ class SuiteRun:
         """Scores a task, or adds its stored scores if an earlier run has trained it."""
         report, lengths = self.report, self._lengths
         part, is_stored = f"{self._suite.name}.{task.name}", bool(task.trained_by and self._job)
-        if is_stored and (earlier := self._job.result(part, self._task_key(task))):
+        if is_stored and (earlier := self._job.result(part, self._make_task_key(task))):
             report.scores += [Score(**score) for score in earlier["scores"]]
             if earlier["cut"]:
                 lengths.tasks[task.name] = TaskLengths(**earlier["cut"])
@@ -368,9 +369,9 @@ class SuiteRun:
             scores = [dataclasses.asdict(score) for score in report.scores[before:]]
             cut = lengths.tasks.get(task.name)
             result = {"scores": scores, "cut": cut and dataclasses.asdict(cut)}
-            self._job.store(part, result, self._task_key(task))
+            self._job.store(part, result, self._make_task_key(task))
 
-    def _task_key(self, task: Task) -> dict[str, Any]:
+    def _make_task_key(self, task: Task) -> dict[str, Any]:
         """Returns all that the scores of a trained task depend on."""
         options = {name: getattr(self._options, name) for name in task.trained_by}
         key = {"encoder": self._fingerprint, "code": _digest_code()}
