@@ -5,124 +5,104 @@ Writes models of fixed lengths, with float and with 8-bit weights, and the token
 """
 
 import contextlib
-import os
+import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from absl import flags, logging
+from absl import logging
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.formats.huggingface_config import model_type_of
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import output_folder, stage_folder, write_json
-from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
+from official_cmlm.common.files import write_json
+from official_cmlm.common.validation import OneOf
+from official_cmlm.encoding import exporting
 
 from .formats.huggingface_tokenizer import OWN_FILES, write_tokenizer
-from .formats.left_out import warn_of_classifier
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-FLAGS = flags.FLAGS
 WEIGHTS = ("float32", "int8")
 DESCRIPTION = "litert.json"
 
 
+@dataclasses.dataclass(frozen=True)
+class LitertOptions(exporting.ExportOptions):
+    """Options of `export`; `seq_length` is the longest of `lengths`.
+
+    Attributes:
+      lengths: lengths in tokens, special ones and padding included, a model for each; a text is
+        padded to the shortest that is enough.
+      weights: float32; or int8, a quarter of the size, with embeddings that differ a little.
+    """
+
+    lengths: tuple[int, ...] = (64, 128)
+    weights: tuple[Annotated[str, OneOf(WEIGHTS)], ...] = WEIGHTS
+
+    def __post_init__(self) -> None:
+        if not self.lengths or not self.weights:
+            raise UserError("--lengths and --weights: give at least one of each")
+
+
 def define_flags() -> None:
     """Defines the flags: encoder, export folder, lengths and kinds of weights."""
-    cli.define_export(cuts=False)
-    flags.DEFINE_list(
-        "lengths",
-        ["64", "128"],
-        "Lengths in tokens, a model for each; a text is padded to the shortest that is enough.",
-    )
-    flags.DEFINE_list(
-        "weights",
-        list(WEIGHTS),
-        "float32; or int8, a quarter of the size, with embeddings that differ a little.",
-    )
+    exporting.define_flags(LitertOptions, skip={"seq_length"})
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    if not FLAGS.lengths or not all(text.strip().isdecimal() for text in FLAGS.lengths):
-        raise UserError(f"--lengths must be whole numbers, such as 64,128; got {FLAGS.lengths}")
-    if not FLAGS.weights or set(FLAGS.weights) - set(WEIGHTS):
-        raise UserError(f"--weights must be float32, int8 or both, got {FLAGS.weights}")
-    cli.begin_export()
-    sizes = export(
-        FLAGS.model_dir,
-        FLAGS.export_dir,
-        sorted({int(text) for text in FLAGS.lengths}),
-        FLAGS.weights,
-        FLAGS.overwrite,
-        cli.vector_override(),
-    )
-    for name, size in sizes.items():
-        print(f"{FLAGS.export_dir}/{name}  {size / 1e6:.1f} MB")
+    options = exporting.begin(LitertOptions)
+    for name, size in export(options).items():
+        print(f"{options.export_dir}/{name}  {size / 1e6:.1f} MB")
 
 
-def export(
-    model_dir: str | os.PathLike,
-    output_dir: str | os.PathLike,
-    lengths: Sequence[int],
-    weights: Sequence[str] = WEIGHTS,
-    overwrite: bool = False,
-    override: VectorOverride = OWN_VECTOR,
-) -> dict[str, int]:
+def export(options: LitertOptions) -> dict[str, int]:
     """Writes one model for each length and each kind of weights, and the tokenizer.
 
-    Args:
-      model_dir, output_dir, overwrite, override: see `export_sentence_transformers.export`.
-      lengths: tokens of a text, special ones and padding included.
-      weights: items of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a
-        scale for each row, and the activations that they multiply are quantised when they are
-        computed ("dynamic range"); a quarter of the size.
+    Weights `int8`: the matrices of layers and embeddings have 8 bits and a scale for each row, and
+    the activations that they multiply are quantised when they are computed ("dynamic range").
 
     Returns:
       File name -> bytes.
 
     Raises:
-      UserError: if `model_dir` is not an encoder directory, for a length that its position table
-        does not cover, or if `output_dir` exists.
+      UserError: for a length that the encoder's position table does not cover, or as
+        `exporting.stage_export` does.
     """
-    from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-    from official_cmlm.checkpoints.weights import load_encoder
-
+    lengths, weights, sizes = sorted(set(options.lengths)), options.weights, {}
+    options = dataclasses.replace(options, seq_length=lengths[-1])
     own = rf"{OWN_FILES}|{DESCRIPTION}|encoder_\d+(_int8)?\.tflite"
-    output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists(), own)
-    directory = encoder_directory_of(find_encoder(model_dir))
-    warn_of_classifier(directory.path)
-    encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
-    config = encoder.config
-    for length in lengths:
-        if not 3 <= length <= config.max_seq_length:
-            raise UserError(
-                f"--lengths must be 3 to {config.max_seq_length} (the position table), got {length}"
-            )
-    sizes = {}
-    with stage_folder(output) as partial:
+
+    def is_export(path: Path) -> bool:
+        return (path / DESCRIPTION).exists()
+
+    with exporting.stage_export(options, is_export, own, "lengths") as (folder, source):
+        config, vocabulary = source.encoder.config, source.directory.vocabulary
+        if lengths[0] < 3:
+            rows = config.max_seq_length
+            raise UserError(f"--lengths must be 3 to {rows} (the position table), got {lengths[0]}")
         for length in lengths:
-            for kind, model in zip(weights, convert(encoder, length, weights)):
+            for kind, model in zip(weights, convert(source.encoder, length, weights)):
                 name = f"encoder_{length}{'' if kind == WEIGHTS[0] else f'_{kind}'}.tflite"
-                (partial / name).write_bytes(model)
+                (folder / name).write_bytes(model)
                 sizes[name] = len(model)
-        model_type = model_type_of(config, vocabulary)
-        write_tokenizer(partial, vocabulary, model_type, max(lengths))
-        encoding = directory.settings
+        write_tokenizer(folder, vocabulary, model_type_of(config, vocabulary), lengths[-1])
+        encoding = source.directory.settings
         values = {
             "default_prompt_name": encoding.default_prompt_name,
             "embedding_size": config.embedding_size,
-            "lengths": sorted(set(lengths)),
+            "lengths": lengths,
             "normalize": config.normalize,
             "padding_id": vocabulary.special_ids["pad"],
             "prompts": dict(encoding.prompts),
             "weights": list(weights),
         }
-        write_json(partial / DESCRIPTION, values)
+        write_json(folder / DESCRIPTION, values)
     return sizes
 
 

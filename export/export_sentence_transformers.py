@@ -4,20 +4,15 @@ Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `tran
 is. PyTorch is not needed to write it.
 """
 
-import os
+import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import (
-    EncoderDirectory,
-    EncodingSettings,
-    write_published_settings,
-)
+from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.formats.huggingface import DENSE_ACTIVATIONS, MODULES
 from official_cmlm.checkpoints.formats.huggingface_config import CLASSES, config_json
 from official_cmlm.checkpoints.formats.huggingface_tensors import (
@@ -32,25 +27,18 @@ from official_cmlm.common.files import (
     GENERATED,
     README,
     atomic_write,
-    output_folder,
     read_object,
-    stage_folder,
     write_json,
 )
-from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
+from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
+from official_cmlm.encoding import exporting
 from official_cmlm.encoding.backends.onnx_graph import SUBFOLDER
 from official_cmlm.vectors.embeddings import RANGES_NAME
 
 from .formats.huggingface_tokenizer import OWN_FILES as TOKENIZER_FILES
 from .formats.huggingface_tokenizer import write_tokenizer
-from .formats.left_out import warn_of_classifier
 from .formats.model_card import Publication, model_card, read_training
 
-if TYPE_CHECKING:
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-    from official_cmlm.tokenization import Vocabulary
-
-FLAGS = flags.FLAGS
 # The switches of poolings in the configuration of the module `Pooling`.
 _SWITCHES = sorted({pooling.exported_as for pooling in POOLINGS.values() if pooling.exported_as})
 # Regular expression of the files of this export, and of the graphs that `export_onnx` adds.
@@ -66,108 +54,70 @@ OWN_FILES = "|".join(
 _LIBRARY = "sentence_transformers.models."
 
 
+@dataclasses.dataclass(frozen=True)
+class FolderOptions(exporting.ExportOptions):
+    """Options of `export`.
+
+    Attributes:
+      language_model_head: whether to write the masked-language-model head too, for
+        AutoModelForMaskedLM.
+      results_file: for the model card: results.json of experiments.evaluate, or a JSON file of
+        figures by name. Default: none.
+      publication: facts for the model card that the run does not know.
+    """
+
+    language_model_head: bool = False
+    results_file: str = ""
+    publication: Publication = dataclasses.field(default_factory=Publication)
+
+
 def define_flags() -> None:
     """Defines the flags: encoder, export folder and the fields of the model card."""
-    cli.define_export()
-    flags.DEFINE_bool(
-        "language_model_head",
-        False,
-        "Whether to write the masked-language-model head too, for AutoModelForMaskedLM.",
-    )
-    flags.DEFINE_string(
-        "results_file",
-        "",
-        "For the model card: results.json of experiments.evaluate, or a JSON file of figures by"
-        " name. Default: none.",
-    )
-    flags.DEFINE_string(
-        "license", "", "Licence for the model card, e.g. apache-2.0. Default: none."
-    )
-    flags.DEFINE_list(
-        "datasets", [], "Names of the training data on the model hub, for the card. Default: none."
-    )
-    flags.DEFINE_list(
-        "languages",
-        [],
-        "Language tags for the model card. Default: those of the training's records.",
-    )
-    flags.DEFINE_string(
-        "base_model",
-        "",
-        "Model on the hub that training started from, for the card. Default: none.",
-    )
+    exporting.define_flags(FolderOptions)
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    results = None
-    if FLAGS.results_file:
-        results = read_object(FLAGS.results_file, "name a file of figures by name")
-    publication = Publication(
-        FLAGS.license, tuple(FLAGS.datasets), tuple(FLAGS.languages), FLAGS.base_model
-    )
-    publication.check()
-    cli.begin_export()
-    export(
-        FLAGS.model_dir,
-        FLAGS.export_dir,
-        FLAGS.language_model_head,
-        results,
-        FLAGS.overwrite,
-        FLAGS.seq_length,
-        cli.vector_override(),
-        publication,
-    )
-    print(FLAGS.export_dir)
+    options = exporting.begin(FolderOptions)
+    export(options)
+    print(options.export_dir)
 
 
-def export(
-    model_dir: str | os.PathLike,
-    output_dir: str | os.PathLike,
-    with_head: bool = False,
-    results: dict[str, Any] | None = None,
-    overwrite: bool = False,
-    seq_length: int | None = None,
-    override: VectorOverride = OWN_VECTOR,
-    publication: Publication | None = None,
-) -> None:
+def export(options: FolderOptions) -> None:
     """Writes the folder; it appears under its name when it is complete.
 
-    Args:
-      model_dir: an encoder directory.
-      output_dir: folder to write.
-      with_head: also write the language-model head, for `AutoModelForMaskedLM`.
-      results: for the model card, an evaluation's `results.json`, or figures by name; None leaves
-        that part empty.
-      overwrite: replace an earlier export.
-      seq_length: what texts are cut to, in tokens; None takes the directory's length.
-      override: the vector that the folder computes. Default: the encoder's own.
-      publication: facts for the model card that the run does not know. Default: none.
-
     Raises:
-      UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
-        sentence-transformers lacks, or if `output_dir` exists already.
+      UserError: if the encoder has a part that sentence-transformers lacks, if the file of results
+        cannot be read, or as `exporting.stage_export` does.
     """
-    from official_cmlm.checkpoints.find_encoder import load_for_export
+    results = None
+    if options.results_file:
+        results = read_object(options.results_file, "name a file of figures by name")
 
-    output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists(), OWN_FILES)
-    source = load_for_export(model_dir, override, seq_length)
-    warn_of_classifier(source[0].path)
-    with stage_folder(output) as partial:
-        write(partial, *source, with_head, results, publication)
+    def is_export(path: Path) -> bool:
+        return (path / MODULES).exists()
+
+    with exporting.stage_export(options, is_export, OWN_FILES) as (folder, source):
+        write(folder, source, options.language_model_head, results, options.publication)
 
 
 def write(
     folder: Path,
-    directory: EncoderDirectory,
-    encoder: "SentenceEncoderModel",
-    max_seq_length: int,
+    source: exporting.Source,
     with_head: bool = False,
     results: dict[str, Any] | None = None,
     publication: Publication | None = None,
 ) -> None:
     """Writes the files into an existing folder, whose name is the model card's title.
+
+    Args:
+      folder: the folder.
+      source: the encoder.
+      with_head: also write the language-model head, for `AutoModelForMaskedLM`.
+      results: for the model card, an evaluation's `results.json`, or figures by name; None leaves
+        that part empty.
+      publication: facts for the model card that the run does not know. Default: none.
 
     Raises:
       UserError: if the encoder has a part that sentence-transformers lacks, or no head.
@@ -176,6 +126,7 @@ def write(
     from official_cmlm.modeling.language_model_head import head_variables
     from official_cmlm.modeling.sentence_encoder import encoder_variables
 
+    directory, encoder = source.directory, source.encoder
     config, vocabulary, model_dir = encoder.config, directory.vocabulary, directory.path
     if config.sentence_vector != "pooled":
         raise UserError(
@@ -196,26 +147,23 @@ def write(
             raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
         arrays = {name: variable.numpy() for name, variable in head_variables(head).items()}
         tensors = _with_head(tensors, arrays, config, values)
-    training = read_training(model_dir)
     card = model_card(
         name=folder.name,
         config=config,
         architecture=values["model_type"],
         vocabulary=vocabulary,
-        max_seq_length=max_seq_length,
+        max_seq_length=source.seq_length,
         parameters=sum(tensor.size for tensor in tensors.values()),
         results=results,
-        training=training,
+        training=read_training(source),
         publication=publication or Publication(),
     )
     _write_weights(folder, tensors)
     write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
-    encoding = directory.settings.for_export(config.pooling, config.sentence_vector)
-    _write_modules(folder, config, ours, vocabulary, max_seq_length, encoding)
+    _write_modules(folder, source, ours)
     write_json(folder / "config.json", values)
     (folder / README).write_text(f"{card.rstrip()}\n\n{GENERATED}\n", encoding="utf-8")
-    if training.params is not None:
-        (folder / "params.yaml").write_text(training.params, encoding="utf-8")
+    source.write_params(folder)
 
 
 def _tensors(ours: Tensors, config: EncoderConfig, model_type: str) -> Tensors:
@@ -267,14 +215,8 @@ def _write_weights(folder: Path, tensors: Tensors) -> None:
         file.write(save(tensors, metadata={"format": "pt"}))
 
 
-def _write_modules(
-    folder: Path,
-    config: EncoderConfig,
-    ours: Tensors,
-    vocabulary: "Vocabulary",
-    max_seq_length: int,
-    encoding: EncodingSettings,
-) -> None:
+def _write_modules(folder: Path, source: exporting.Source, ours: Tensors) -> None:
+    config, vocabulary = source.encoder.config, source.directory.vocabulary
     dense = _dense(config, ours)
     chosen = {
         "Transformer": True,
@@ -316,9 +258,10 @@ def _write_modules(
         _write_weights(folder / paths["Dense"], tensors)
     write_json(
         folder / "sentence_bert_config.json",
-        {"max_seq_length": max_seq_length, "do_lower_case": False},
+        {"max_seq_length": source.seq_length, "do_lower_case": False},
     )
-    write_published_settings(folder, encoding)
+    settings = source.directory.settings.for_export(config.pooling, config.sentence_vector)
+    write_published_settings(folder, settings)
 
 
 if __name__ == "__main__":

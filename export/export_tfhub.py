@@ -5,56 +5,26 @@ as a pair through `hub.KerasLayer`, and `serving/1` (strings to embeddings) for 
 With `--version` it adds a version of the latter to an export.
 """
 
-from absl import flags
-
 from official_cmlm import cli
+from official_cmlm.encoding import exporting
 
-FLAGS = flags.FLAGS
+from .formats.tfhub_options import TfhubOptions
 
 
 def define_flags() -> None:
-    """Defines the flags: encoder, export folder, length, prompt and version."""
-    cli.define_export()
-    flags.DEFINE_bool(
-        "normalize", None, "Whether vectors have length 1. Default: as the encoder has it."
-    )
-    flags.DEFINE_integer(
-        "dim",
-        None,
-        "Leading components of the vector to keep, of an encoder that was trained for it. "
-        "Default: all.",
-        lower_bound=1,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_integer(
-        "version",
-        None,
-        "Number of the serving model, of which TensorFlow Serving takes the highest; 0: the next "
-        "free one. To an export that is there only this version is added, or with --overwrite "
-        "replaced. Default: 1, in a new export.",
-        lower_bound=0,
-        upper_bound=1_000_000_000,
-    )
+    """Defines the flags: encoder, export folder, length, vector and version."""
+    exporting.define_flags(TfhubOptions)
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    cli.begin_export()
+    options = exporting.begin(TfhubOptions)
     from .formats import tfhub
 
-    written = tfhub.export(
-        FLAGS.model_dir,
-        FLAGS.export_dir,
-        FLAGS.seq_length,
-        FLAGS.overwrite,
-        cli.vector_override(),
-        FLAGS.normalize,
-        FLAGS.dim,
-        FLAGS.version,
-    )
+    written = tfhub.export(options)
     for part in written.parts:
-        print(f"{FLAGS.export_dir}/{part}")
+        print(f"{options.export_dir}/{part}")
     print(
         f"preprocess pads and cuts to {written.seq_length} tokens, serving cuts to them; a shorter "
         "--seq_length makes the pair faster"

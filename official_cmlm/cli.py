@@ -305,29 +305,16 @@ def define_backend() -> None:
 
 def define_vector_override() -> None:
     """Defines the flags of `vector_override`."""
-    from official_cmlm.configs.encoder import POOLINGS
+    from official_cmlm.configs.encoder import VectorOverride
 
-    padded = [name for name, pooling in POOLINGS.items() if pooling.padded]
-    flags.DEFINE_string(
-        "pooling",
-        None,
-        f"How token outputs become the vector: {', '.join(POOLINGS)} ({', '.join(padded)}: up to"
-        " the length that is chosen here, by default that of the encoder). Default: the encoder's"
-        " own.",
-    )
-    flags.DEFINE_string(
-        "sentence_vector",
-        None,
-        "pooled, or projected_mean: the mean of CMLM's projections, which a training with the"
-        " objective cmlm has. Default: the encoder's own.",
-    )
+    define(VectorOverride, skip={"layer"})
 
 
 def vector_override() -> "VectorOverride":
     """Returns the vector that the flags of `define_vector_override` choose."""
     from official_cmlm.configs.encoder import VectorOverride
 
-    return VectorOverride(flags.FLAGS.pooling, flags.FLAGS.sentence_vector)
+    return read(VectorOverride)
 
 
 def _fail(message: object) -> int:

@@ -8,6 +8,7 @@ positional arguments, `--to` for the output, and defaults. `python -m` runs the 
 flags alone.
 """
 
+import argparse
 import dataclasses
 import difflib
 import importlib
@@ -150,14 +151,17 @@ _FORMATS = {
 }
 
 
-def _exporter(name: str, summary: str) -> Command:
-    kind = name.replace("-", "_")
-    beside = "--export_dir={model}_" + kind
-    return Command(f"export.export_{kind}", summary, "model", defaults=(beside,))
+def _exporter(module: str, summary: str = "") -> Command:
+    """Returns the command of an exporter, which writes beside the encoder by default."""
+    beside = "--export_dir={model}_" + module.rpartition(".")[2].removeprefix("export_")
+    return Command(module, summary, "model", defaults=(beside,))
 
 
 COMMANDS = {name: row for group in _GROUPS.values() for name, row in group.items()}
-COMMANDS |= {f"export-{name}": _exporter(name, text) for name, text in _FORMATS.items()}
+COMMANDS |= {
+    f"export-{name}": _exporter(f"export.export_{name.replace('-', '_')}", summary)
+    for name, summary in _FORMATS.items()
+}
 
 
 def main() -> None:
@@ -166,14 +170,17 @@ def main() -> None:
     if name in ("--help", "-h", "-help", "help"):
         return print(usage())
     if name == "export":
-        name, rest = _chosen_export(rest)
+        name, rest = _choose_export(rest)
         if not name:
             return print(_export_usage())
+    if name.startswith("export-") and "." in name:
+        module = name.removeprefix("export-")
+        return _run(name, _exporter(module), rest, _import_exporter(module))
     if name not in COMMANDS:
         near = difflib.get_close_matches(name, ["export", *COMMANDS], 1)
         hint = f"did you mean {near[0]}? " if near else ""
         sys.exit(f"error: cmlm has no command {name!r:.60}; {hint}cmlm --help lists them")
-    return _run(name, COMMANDS[name], rest)
+    return _run(name, COMMANDS[name], rest, _import_binary(COMMANDS[name].module))
 
 
 def usage() -> str:
@@ -200,38 +207,33 @@ def _export_usage() -> str:
         [
             "usage: cmlm export MODEL_DIR --to=FORMAT [--export_dir=FOLDER] [--flags]\n",
             *lines,
+            "  --to=PACKAGE.MODULE         an exporter of your own",
             "\n`cmlm export --to=FORMAT --help` lists the flags of one.",
         ]
     )
 
 
-def _chosen_export(arguments: list[str]) -> tuple[str, list[str]]:
+def _choose_export(arguments: list[str]) -> tuple[str, list[str]]:
     """Returns the command that `--to` chooses, empty for `--help` alone, and other arguments."""
-    rest, chosen = [], ""
-    remaining = iter(arguments)
-    for argument in remaining:
-        name, is_set, value = argument.partition("=")
-        if name in ("--to", "-to"):
-            chosen = value if is_set else next(remaining, "")
-        else:
-            rest.append(argument)
-    if not chosen and not {"--help", "-h", "-help"} & set(rest):
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--to", "-to", nargs="?", const="", default="")
+    chosen, rest = parser.parse_known_args(arguments)
+    if not chosen.to and not {"--help", "-h", "-help"} & set(rest):
         sys.exit(f"error: --to is missing; give one of {', '.join(_FORMATS)}")
-    if chosen and chosen not in _FORMATS:
-        sys.exit(f"error: --to={chosen:.60}: give one of {', '.join(_FORMATS)}")
-    return chosen and f"export-{chosen}", rest
+    if chosen.to and chosen.to not in _FORMATS and "." not in chosen.to:
+        sys.exit(f"error: --to={chosen.to:.60}: give one of {', '.join(_FORMATS)}")
+    return chosen.to and f"export-{chosen.to}", rest
 
 
-def _run(name: str, command: Command, arguments: list[str]) -> None:
+def _run(name: str, command: Command, arguments: list[str], binary: types.ModuleType) -> None:
     """Runs the binary of a sub-command."""
     from absl import flags
 
     from official_cmlm import cli
 
-    binary = _imported(command.module)
     binary.define_flags()
     define_to(command, flags.FLAGS)
-    sys.argv = [f"cmlm {name}", *_as_flags(command, arguments, flags.FLAGS)]
+    sys.argv = [f"cmlm {name}", *_convert_to_flags(command, arguments, flags.FLAGS)]
     # absl shows this docstring above the flags.
     usage = f"usage: cmlm {_call(name, command)} [--flags]"
     sys.modules["__main__"].__doc__ = f"{usage}\n\n{binary.__doc__}"
@@ -247,14 +249,29 @@ def define_to(command: Command, known: Mapping) -> None:
         flags.DEFINE_alias("to", names[0], flag_values=known)
 
 
-def _imported(name: str) -> types.ModuleType:
+def _import_exporter(name: str) -> types.ModuleType:
+    """Imports an exporter of the user's own; ends with one line if it is not one."""
+    from official_cmlm import cli
+    from official_cmlm.common.errors import UserError
+
+    formats = f"--to takes one of {', '.join(_FORMATS)}, or an exporter's package.module"
+    try:
+        module = cli.import_user_module(name, formats)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    if not hasattr(module, "define_flags"):
+        sys.exit(f"error: {name}: has no define_flags; {formats}")
+    return module
+
+
+def _import_binary(name: str) -> types.ModuleType:
     """Imports a module of a checkout or, if the project is installed, of this package."""
     top = f"{__package__}.{name.partition('.')[0]}"
     installed = importlib.util.find_spec(top) is not None
     return importlib.import_module(f"{__package__}.{name}" if installed else name)
 
 
-def _as_flags(command: Command, arguments: Iterable[str], known: Mapping) -> list[str]:
+def _convert_to_flags(command: Command, arguments: Iterable[str], known: Mapping) -> list[str]:
     """Returns the arguments of the binary: defaults, positional arguments as flags, the flags."""
     given, values = [], []
     remaining = iter(arguments)
@@ -274,7 +291,7 @@ def _as_flags(command: Command, arguments: Iterable[str], known: Mapping) -> lis
             taken = len(values) if flag.endswith("*") else 1
             said[flag.removesuffix("*")] = ",".join(values[:taken])
             values = values[taken:]
-    beside = {flag: _beside(value) for flag, value in said.items()}
+    beside = {flag: _name_beside(value) for flag, value in said.items()}
     defaults = []
     for default in command.defaults:
         if set(re.findall(r"{(\w+)}", default)) <= beside.keys():
@@ -282,7 +299,7 @@ def _as_flags(command: Command, arguments: Iterable[str], known: Mapping) -> lis
     return [*defaults, *(f"--{flag}={value}" for flag, value in said.items()), *given, *values]
 
 
-def _beside(value: str) -> str:
+def _name_beside(value: str) -> str:
     """Returns a value that is an existing path; of another value, its last part as a file name."""
     path = value.rstrip("/")
     return path if os.path.exists(path) else re.sub(r"[^\w.-]+", "_", path.rpartition("/")[2])

@@ -247,11 +247,12 @@ def write_encoder(folder: Path, vocabulary, max_seq_length: int = 24, model=None
 def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
     """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
     from export.formats import tfhub
+    from export.formats.tfhub_options import TfhubOptions
 
     def write(folder: Path) -> None:
         model = write_encoder(folder / "model", vocabulary, dropout_rate=0.3)
         (model / "params.yaml").write_text("task: {}\n")
-        tfhub.export(str(model), str(folder / "out"), None, overwrite=False)
+        tfhub.export(TfhubOptions(str(model), str(folder / "out")))
 
     folder = share_folder(tmp_path_factory, "tfhub", write)
     return folder / "model", folder / "out"

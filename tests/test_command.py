@@ -29,7 +29,7 @@ def cmlm(*arguments):
 
 def known_flags(name):
     """Returns the flags of a sub-command, `--to` among them."""
-    known = flags_of(command._imported(command.COMMANDS[name].module).__name__)
+    known = flags_of(command._import_binary(command.COMMANDS[name].module).__name__)
     command.define_to(command.COMMANDS[name], known)
     return known
 
@@ -37,7 +37,7 @@ def known_flags(name):
 def values_of(name, *arguments):
     """Returns the flags' values that a command line of a sub-command gives its binary."""
     known = known_flags(name)
-    rest = known(["cmlm", *command._as_flags(command.COMMANDS[name], arguments, known)])
+    rest = known(["cmlm", *command._convert_to_flags(command.COMMANDS[name], arguments, known)])
     return known.flag_values_dict(), rest[1:]
 
 

@@ -2,18 +2,19 @@
 
 import contextlib
 import dataclasses
-import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import read_object, read_text
+from official_cmlm.common.files import read_object
+from official_cmlm.common.validation import Matching
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.encoding.exporting import PARAMS_NAME, Source
 from official_cmlm.tokenization import Vocabulary
 
 _TEMPLATE = """\
@@ -51,10 +52,15 @@ embeddings = model.encode(["A sentence.", "Another one."])
 
 # Bidirectional classes of the characters that embed, override or isolate a direction.
 _TURNING = ("LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
-# Names as model hubs have them: a licence, a data set or a model with or without its owner.
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+# A name as model hubs have them, of a licence, a data set or a model; empty: none.
+_HubName = Annotated[
+    str,
+    Matching(
+        r"([A-Za-z0-9][\w.-]*(/[\w.-]+)?)?",
+        "a name on a model hub; letters, digits and . _ - are, with one / after the owner",
+    ),
+]
 _MANIFEST = "dataset.json"
-_CHANGED = "# Absolute paths are left out but for their last part."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,33 +68,18 @@ class Publication:
     """Facts for the front matter of a card that the folder of a run does not hold.
 
     Attributes:
-      license: identifier of the licence, such as `apache-2.0`; empty leaves the field out.
-      datasets: names of the training data on the hub, such as `wikimedia/wikipedia`.
-      languages: language tags; empty takes those of the training's records, where these are still
-        in their place.
-      base_model: name of the model that the training started from; empty leaves the field out.
+      license: licence for the model card, e.g. apache-2.0. Default: none.
+      datasets: names of the training data on the model hub, for the card, e.g.
+        wikimedia/wikipedia. Default: none.
+      languages: language tags for the model card. Default: those of the training's records, where
+        these are still in their place.
+      base_model: model on the hub that training started from, for the card. Default: none.
     """
 
-    license: str = ""
-    datasets: tuple[str, ...] = ()
-    languages: tuple[str, ...] = ()
-    base_model: str = ""
-
-    def check(self) -> None:
-        """Raises `UserError` for a value that is not a name."""
-        named = {
-            "license": [self.license],
-            "datasets": self.datasets,
-            "languages": self.languages,
-            "base_model": [self.base_model],
-        }
-        for flag, values in named.items():
-            for value in filter(None, values):
-                if not _HUB_NAME.fullmatch(value):
-                    raise UserError(
-                        f"--{flag}: {value!r:.60} is not a name on a model hub; letters, digits "
-                        "and . _ - are, with one / after the owner"
-                    )
+    license: _HubName = ""
+    datasets: tuple[_HubName, ...] = ()
+    languages: tuple[_HubName, ...] = ()
+    base_model: _HubName = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,59 +99,19 @@ class Training:
     records: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
-def read_training(model_dir: Path) -> Training:
+def read_training(source: Source) -> Training:
     """Reads the files that a training left; missing or damaged ones but `params.yaml` are left out.
 
     Raises:
       UserError: if `params.yaml` cannot be read.
     """
-    path = model_dir / "params.yaml"
-    if not path.exists():
+    params = source.params()
+    if params is None:
         return Training()
-    params = read_text(path, "it goes into the model card")
-    records = {}
-    for folder in _input_folders(params):
-        if found := _object(folder / _MANIFEST):
-            records[folder.name] = found
-    return Training(without_folders(params), _object(model_dir / "train_summary.json"), records)
-
-
-def without_folders(params: str) -> str:
-    """Replaces absolute local paths in a YAML text by their base names; a comment says so.
-
-    Such paths reveal the machine and its user; all other text stays as it is.
-
-    >>> print(without_folders("a: {b: /home/me/news, c: 1}"))
-    # Absolute paths are left out but for their last part.
-    a: {b: news, c: 1}
-    """
-    parts, end = [], 0
-    try:
-        for token in yaml.scan(params):
-            if not isinstance(token, yaml.ScalarToken):
-                continue
-            value = ",".join(map(_base_name, token.value.split(",")))
-            if value != token.value:
-                parts.append(params[end : token.start_mark.index])
-                plain = re.fullmatch(r"[A-Za-z][\w.-]*", value) and yaml.safe_load(value) == value
-                # A string of JSON is valid YAML. A scalar of several lines includes its line end,
-                # which is kept.
-                parts.append(value if plain else json.dumps(value))
-                end = token.end_mark.index
-                parts.append("\n" if params[end - 1] == "\n" else "")
-    except yaml.YAMLError:
-        # The text is not valid YAML, and may hold paths anywhere.
-        parts, end = [re.sub(r"(?<![\w./:])[/~][^\s'\",\]}]*/", "", params)], len(params)
-    found = "".join(parts) + params[end:]
-    return found if found == params else f"{_CHANGED}\n{found}"
-
-
-def _base_name(text: str) -> str:
-    """Returns the last part of an absolute local path; other texts as they are."""
-    path = text.strip().removeprefix("file://")
-    if not re.match(r"[/~]|[A-Za-z]:[/\\]", path):
-        return text
-    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    folder = source.directory.path
+    manifests = {path.name: _object(path / _MANIFEST) for path in _input_folders(folder)}
+    records = {name: values for name, values in manifests.items() if values}
+    return Training(params, _object(folder / "train_summary.json"), records)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -169,10 +120,11 @@ def _object(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _input_folders(params: str) -> list[Path]:
-    """Returns the folders of records that `task.train_data` of a `params.yaml` names."""
+def _input_folders(model_dir: Path) -> list[Path]:
+    """Returns the folders of records that `task.train_data` of `params.yaml` names."""
     try:
-        data = yaml.safe_load(params)["task"]["train_data"]
+        text = (model_dir / PARAMS_NAME).read_text(encoding="utf-8")
+        data = yaml.safe_load(text)["task"]["train_data"]
         paths = [each["path"] for each in data.get("sources") or ()]
         paths = paths or [data.get("input_path")]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError):

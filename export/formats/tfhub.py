@@ -9,18 +9,16 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
-from official_cmlm.checkpoints.find_encoder import load_for_export
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import check_own, read_text, stage_folder, write_json
-from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
+from official_cmlm.common.files import check_own, stage_folder, write_json
+from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig
 from official_cmlm.encoding.classifier import Classifier, read_layer
+from official_cmlm.encoding.exporting import Source
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
-from official_cmlm.tokenization import Vocabulary
 
-from .left_out import warn_of_classifier
-from .model_card import without_folders
 from .preprocessing import Preprocess, is_lower_case
 from .serving import Serving, shortened, write_configuration, write_warm_up
+from .tfhub_options import TfhubOptions
 
 # TensorFlow Serving takes the number of a version as the name of a model's folder.
 PARTS = ("preprocess", "encoder", "serving/1")
@@ -44,57 +42,36 @@ class Exported:
     prompt: str
 
 
-def export(
-    model_dir: str | os.PathLike,
-    output_dir: str | os.PathLike,
-    seq_length: int | None = None,
-    overwrite: bool = False,
-    override: VectorOverride = OWN_VECTOR,
-    normalize: bool | None = None,
-    dim: int | None = None,
-    version: int | None = None,
-) -> Exported:
-    """Exports `output_dir/preprocess`, `output_dir/encoder` and `output_dir/serving/1`.
+def export(options: TfhubOptions) -> Exported:
+    """Exports `preprocess`, `encoder` and `serving/1` into the folder.
 
     Everything is built in float32, also after training in another precision. The folder appears
-    under its name when all three are complete. A classifier in `model_dir` becomes a signature of
+    under its name when all three are complete. A classifier of the encoder becomes a signature of
     the serving model, where the vector is the encoder's own. With a `version`, an existing export
     gets that version of the serving model and otherwise stays as it is.
-
-    Args:
-      model_dir: an encoder directory.
-      output_dir: folder to write.
-      seq_length: default length of the preprocess module and of serving, in tokens, 3 to the length
-        of the position table; None takes the directory's.
-      overwrite: replace an earlier export, or its version of that number.
-      override: the vector that the modules compute. Default: the encoder's own.
-      normalize: whether vectors have length 1. Default: as the encoder has it.
-      dim: leading components of the vector that are kept, for encoders that were trained for it
-        (`matryoshka_dims`); of length 1 again where vectors are normalised. Default: all.
-      version: number of the serving model, of which servers take the highest; 0 is the next free
-        one. Default: 1, in a new export.
 
     Returns:
       What was written.
 
     Raises:
-      UserError: if `model_dir` is not an encoder directory or has no such vector, or if
-        `output_dir` exists, or would lose versions.
+      UserError: if the encoder has no such vector, if the folder exists or would lose versions, or
+        as `exporting.Source.open` does.
     """
-    output = Path(output_dir).resolve()
-    version, added = _checked_version(output, version, overwrite)
+    output, normalize, dim = Path(options.export_dir).resolve(), options.normalize, options.dim
+    version, added = _check_version(output, options.version, options.overwrite)
     place = output / "serving" / str(version) if added else output
     tf_keras.mixed_precision.set_global_policy("float32")
-    directory, encoder, seq_length = load_for_export(model_dir, override, seq_length)
+    source = Source.open(options)
+    directory, encoder, seq_length = source.directory, source.encoder, source.seq_length
     vocabulary, width = directory.vocabulary, encoder.config.embedding_size
     if dim is not None and not 1 <= dim <= width:
         raise UserError(f"--dim must be 1 to {width}, the width of its embeddings; got {dim}")
     if normalize is not None:
         encoder.config = encoder.config.replace(normalize=normalize)
-    own_vector = override == OWN_VECTOR and normalize is None and dim is None
+    own_vector = options.override == OWN_VECTOR and normalize is None and dim is None
     layer = None
     if not own_vector:
-        warn_of_classifier(directory.path)
+        source.warn_of_classifier()
     elif Classifier.is_at(directory.path):
         layer = read_layer(directory.path, width)
     prompt, longest = directory.settings.default_prompt, encoder.config.max_seq_length
@@ -103,7 +80,7 @@ def export(
         described |= directory.settings.values()
         if dim is not None:
             described["dim"] = dim
-        assets = _assets(directory.path, Path(folder), vocabulary, described)
+        assets = _write_assets(source, Path(folder), described)
         preprocess = Preprocess(vocabulary, seq_length, longest, assets, prompt)
         if added:
             _save_serving(Serving(preprocess, encoder, dim, layer=layer), partial)
@@ -120,7 +97,7 @@ def export(
     return Exported((*PARTS[:2], f"serving/{version}"), seq_length, prompt)
 
 
-def _checked_version(output: Path, version: int | None, overwrite: bool) -> tuple[int, bool]:
+def _check_version(output: Path, version: int | None, overwrite: bool) -> tuple[int, bool]:
     """Returns the number of the serving model, and whether it alone is added to an export."""
     if not output.exists() or not any(output.iterdir()):
         return version or 1, False
@@ -229,15 +206,13 @@ class Shortened(tf_keras.layers.Layer):
         return shortened(vectors, self._dim, self._normalize)
 
 
-def _assets(
-    model_dir: Path, folder: Path, vocabulary: Vocabulary, described: dict[str, object]
-) -> dict[str, str]:
+def _write_assets(source: Source, folder: Path, described: dict[str, object]) -> dict[str, str]:
     """Writes the files for both modules: vocabulary, encoder config, training config.
 
     Returns:
       Name of the module's attribute -> path.
     """
-    names = vocabulary.save(folder)
+    names = source.directory.vocabulary.save(folder)
     write_json(folder / CONFIG_NAME, described)
     # The first file of a vocabulary has its entries, the last one has its settings.
     assets = {
@@ -247,10 +222,6 @@ def _assets(
     }
     if len(names) == 3:
         assets["merges_file"] = str(folder / names[1])
-    params = model_dir / "params.yaml"
-    if params.exists():
-        # The modules are published, so the machine's folders are left out.
-        text = without_folders(read_text(params, "it goes into the modules"))
-        (folder / "params.yaml").write_text(text, encoding="utf-8")
-        assets["training_config"] = os.fspath(folder / "params.yaml")
+    if params := source.write_params(folder):
+        assets["training_config"] = os.fspath(params)
     return assets

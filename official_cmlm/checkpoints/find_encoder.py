@@ -17,10 +17,9 @@ from official_cmlm.common.files import (
     note_cached,
     stage_folder,
 )
-from official_cmlm.configs.encoder import VectorOverride
 
 if TYPE_CHECKING:
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+    pass
 
 # Encoder directories that come with this package, each with a README.md that says what it is.
 SHIPPED = Path(__file__).parents[1] / "weights"
@@ -103,29 +102,6 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
             if not is_cached(imported):
                 raise
     return EncoderDirectory.open(imported)
-
-
-def load_for_export(
-    model_dir: str | os.PathLike,
-    override: VectorOverride,
-    seq_length: int | None,
-) -> tuple[EncoderDirectory, "SentenceEncoderModel", int]:
-    """Opens the encoder of an export; `model_dir` is any name that `find_encoder` takes.
-
-    Returns:
-      The directory, its encoder, and the length that texts are cut to, in tokens.
-
-    Raises:
-      UserError: as `load_encoder`; also for a length that the position table does not cover.
-    """
-    from official_cmlm.checkpoints.weights import load_encoder
-
-    directory = encoder_directory_of(find_encoder(model_dir))
-    encoder, length = load_encoder(directory, override, seq_length), directory.length(seq_length)
-    rows = encoder.config.max_seq_length
-    if not 3 <= length <= rows:
-        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {length}")
-    return directory, encoder, length
 
 
 def _state(folder: Path) -> str:

@@ -313,17 +313,19 @@ class VectorOverride:
     CMLM §5.1 and appendix A read several vectors from one trained model.
 
     Attributes:
-      pooling: a key of `POOLINGS`; None: the encoder's own. `cls_pooler` goes through the pooler as
-        the checkpoint has it, which is trained only with that pooling or next-sentence prediction.
-        `mean_padded` pads to the length that was chosen for encoding; without a choice, to the
-        encoder's own `padded_length`, or else to the length that longer texts are cut to.
-      sentence_vector: one of `SENTENCE_VECTORS`; None: the encoder's own.
+      pooling: how token outputs become the vector. Default: the encoder's own. `cls_pooler` goes
+        through the pooler as the checkpoint has it, which is trained only with that pooling or
+        next-sentence prediction. `mean_padded` pads to the length that was chosen for encoding;
+        without a choice, to the encoder's own `padded_length`, or else to the length that longer
+        texts are cut to.
+      sentence_vector: `pooled`, or `projected_mean`: the mean of CMLM's projections, which a
+        training with the objective cmlm has. Default: the encoder's own.
       layer: the block whose outputs count as the last ones, from 1; None: the last block. XTREME
         (Hu et al. 2020) pools a middle one.
     """
 
-    pooling: str | None = None
-    sentence_vector: str | None = None
+    pooling: Annotated[str, OneOf(tuple(POOLINGS))] | None = None
+    sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] | None = None
     layer: int | None = None
 
     def __bool__(self) -> bool:

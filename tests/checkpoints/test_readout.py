@@ -13,6 +13,7 @@ from absl.testing import flagsaver
 from experiments import evaluate
 from export import export_sentence_transformers, export_tfhub
 from export.formats import tfhub
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
@@ -259,15 +260,18 @@ def test_flags_of_the_exports(tmp_path, monkeypatch):
     """`--pooling` and `--sentence_vector` reach both exporters; the latter has no module for P."""
     asked = []
 
-    def export(*arguments):
-        asked.append(arguments)
+    def export(options):
+        asked.append(options)
         return tfhub.Exported((), 12, "")
 
     monkeypatch.setattr(tfhub, "export", export)
     values = {"model_dir": TRAINED, "export_dir": tmp_path / "hub", "seq_length": 12}
     _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean", dim=3)
     override = VectorOverride("max", "projected_mean")
-    assert asked == [(str(TRAINED), str(tmp_path / "hub"), 12, False, override, None, 3, None)]
+    expected = TfhubOptions(
+        str(TRAINED), str(tmp_path / "hub"), seq_length=12, override=override, dim=3
+    )
+    assert asked == [expected]
     folder = shutil.copytree(TRAINED, tmp_path / "gelu")
     described = json.loads((folder / "encoder_config.json").read_text())
     values |= {"model_dir": folder, "export_dir": tmp_path / "st"}

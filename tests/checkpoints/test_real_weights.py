@@ -42,7 +42,9 @@ def test_embeddings_and_ids_of_sentence_transformers(encoder):
 
 
 def test_round_trip_to_the_bit(encoder_dir, real_weights, tmp_path):
-    export_sentence_transformers.export(str(encoder_dir), str(tmp_path / "out"), False, None, False)
+    export_sentence_transformers.export(
+        export_sentence_transformers.FolderOptions(str(encoder_dir), str(tmp_path / "out"))
+    )
     theirs = load_file(real_weights / "model.safetensors")
     ours = load_file(tmp_path / "out" / "model.safetensors")
     # A buffer of the numbers 0 to 511, which the library makes itself today.

@@ -71,12 +71,15 @@ def _mistakes(commands):
 def _read(module, arguments):
     """Returns the flags of a binary or sub-command, and the arguments that its binary gets."""
     if module == "export":
-        name, arguments = command._chosen_export(arguments)
+        name, arguments = command._choose_export(arguments)
+        if "." in name:
+            known = flags_of(own := name.removeprefix("export-"))
+            return known, command._convert_to_flags(command._exporter(own), arguments, known)
         return _read(name, arguments)
     if module not in command.COMMANDS:
         return flags_of(module), arguments
     known = known_flags(module)
-    return known, command._as_flags(command.COMMANDS[module], arguments, known)
+    return known, command._convert_to_flags(command.COMMANDS[module], arguments, known)
 
 
 def test_every_flag_exists():

@@ -40,7 +40,9 @@ def test_encode_onnx(run, exported, tmp_path):
     encoder = SentenceEncoder.load(model)
     encoder.prompts["search"], encoder.default_prompt_name = "slowly walked: ", "search"
     encoder.save_settings(model)
-    export_onnx.export(str(model), str(tmp_path / "onnx"), ["float32"], False)
+    export_onnx.export(
+        export_onnx.OnnxOptions(str(model), str(tmp_path / "onnx"), precisions=["float32"])
+    )
     texts = ["the cat sat", "the dog ran by the river", "the cat sat"]
     printed = run("encode_onnx.py", tmp_path / "onnx", *texts)
     vectors = encoder.encode(texts, normalize_embeddings=True)

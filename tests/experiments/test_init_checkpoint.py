@@ -101,7 +101,9 @@ def test_an_import_is_trained_and_exported(imported, tmp_path):
     weights = read_weights(EncoderDirectory.open(tmp_path / "model")).encoder
     assert weights["type_embeddings/embeddings"].any() == (name != "distilbert")
     export_sentence_transformers.export(
-        str(tmp_path / "model"), str(tmp_path / "out"), True, None, False
+        export_sentence_transformers.FolderOptions(
+            str(tmp_path / "model"), str(tmp_path / "out"), language_model_head=True
+        )
     )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["model_type"] == name

@@ -47,7 +47,7 @@ def test_flags_and_limits_fit():
     flags = []
     for words in _commands():
         known = known_flags("serve")
-        known(["serve", *command._as_flags(command.COMMANDS["serve"], words, known)])
+        known(["serve", *command._convert_to_flags(command.COMMANDS["serve"], words, known)])
         flags.append(known)
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["encoder"]
     assert int(compose["stop_grace_period"][:-1]) > flags[1]["shutdown_seconds"].value

@@ -39,7 +39,9 @@ def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("litert")
     import_checkpoint(REFERENCES / "mpnet", folder / "encoder")
     write_settings(folder / "encoder", EncodingSettings(PROMPTS, "STS"))
-    return folder, export_litert.export(folder / "encoder", folder / "litert", [16, 40])
+    return folder, export_litert.export(
+        export_litert.LitertOptions(folder / "encoder", folder / "litert", lengths=[16, 40])
+    )
 
 
 def test_embeddings_are_those_of_encode(folders):
@@ -66,7 +68,9 @@ def test_embeddings_are_those_of_encode(folders):
 def test_a_dense_layer(tmp_path):
     model, output = tmp_path / "encoder", tmp_path / "litert"
     import_checkpoint(REFERENCES / "distiluse", model)
-    export_litert.export(model, output, [32], ["float32"])
+    export_litert.export(
+        export_litert.LitertOptions(model, output, lengths=[32], weights=["float32"])
+    )
     expected = SentenceEncoder.load(model, max_seq_length=32).encode(TEXTS)
     got = _example().LiteRTEncoder(str(output), "float32").encode(TEXTS)
     np.testing.assert_allclose(got, expected, atol=1e-5)
@@ -107,7 +111,9 @@ def test_files_and_description(folders):
 def test_all_minilm_keeps_its_vectors(tmp_path, real_weights):
     """A trained encoder: float to 1e-5, int8 a mean cosine of 0.99, a quarter of the size."""
     import_checkpoint(real_weights, tmp_path / "minilm")
-    sizes = export_litert.export(tmp_path / "minilm", tmp_path / "litert", [64])
+    sizes = export_litert.export(
+        export_litert.LitertOptions(tmp_path / "minilm", tmp_path / "litert", lengths=[64])
+    )
     texts = json.loads((REFERENCES / "all_minilm.json").read_text())["texts"]
     expected = SentenceEncoder.load(tmp_path / "minilm", max_seq_length=64).encode(texts)
     for kind in export_litert.WEIGHTS:
@@ -124,7 +130,7 @@ def test_refusals_leave_nothing(folders, tmp_path):
     model, there = folders[0] / "encoder", folders[0] / "litert"
     says = r"--lengths must be 3 to 40 \(the position table\), got 41"
     with pytest.raises(UserError, match=says):
-        export_litert.export(model, tmp_path / "new", [16, 41])
+        export_litert.export(export_litert.LitertOptions(model, tmp_path / "new", lengths=[16, 41]))
     assert not list(tmp_path.iterdir())
     other = shutil.copytree(there, tmp_path / "other")
     (other / "model.tflite").write_bytes(b"mine")
@@ -134,4 +140,6 @@ def test_refusals_leave_nothing(folders, tmp_path):
         (model, True, "holds no export"),
     ):
         with pytest.raises(UserError, match=says):
-            export_litert.export(model, folder, [16], overwrite=overwrite)
+            export_litert.export(
+                export_litert.LitertOptions(model, folder, lengths=[16], overwrite=overwrite)
+            )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from export.embedding import worker
 from export.formats import tfhub
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
@@ -87,7 +88,7 @@ def test_every_channel_has_the_prompt_of_the_rule(channel, model, encoder):
 @pytest.mark.long
 def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, saved):
     """The pair, and all signatures of the serving model that embed; `tokenize` adds nothing."""
-    written = tfhub.export(model, tmp_path / "out")
+    written = tfhub.export(TfhubOptions(model, tmp_path / "out"))
     assert written.prompt == PROMPTS["other"]
     preprocess, module, serving = (saved[part] for part in tfhub.PARTS)
     texts = tf.constant([TEXT, "a", ""])

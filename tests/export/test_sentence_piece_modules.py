@@ -10,6 +10,7 @@ import tensorflow_text  # noqa: F401 - registers the ops of the tokenizer
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
 from export.formats.serving import Serving
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
@@ -35,7 +36,7 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     makes the encoder of them again.
     """
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")
-    tfhub.export(tmp_path / "encoder", tmp_path / "hub")
+    tfhub.export(TfhubOptions(tmp_path / "encoder", tmp_path / "hub"))
     first = SentenceEncoder.load(tmp_path / "encoder")
     expected = first.encode(_TEXTS, on_long="ignore")
     hub = {part: str(tmp_path / "hub" / part) for part in tfhub.PARTS}
@@ -73,8 +74,8 @@ def test_the_first_components_of_a_dense_layer(tmp_path):
     """`--dim` counts those of the embedding: up to 8 here, of 16 hidden ones."""
     import_checkpoint(REFERENCES / "distiluse", tmp_path / "encoder")
     with pytest.raises(UserError, match="--dim must be 1 to 8, the width of its embeddings"):
-        tfhub.export(tmp_path / "encoder", tmp_path / "hub", dim=9)
-    tfhub.export(tmp_path / "encoder", tmp_path / "hub", dim=3)
+        tfhub.export(TfhubOptions(tmp_path / "encoder", tmp_path / "hub", dim=9))
+    tfhub.export(TfhubOptions(tmp_path / "encoder", tmp_path / "hub", dim=3))
     serving = tf.saved_model.load(str(tmp_path / "hub" / "serving" / "1"))
     got = serving.signatures["serving_default"](tf.constant(TEXTS))["default"]
     encoder = SentenceEncoder.load(tmp_path / "encoder")

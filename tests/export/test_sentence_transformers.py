@@ -15,7 +15,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from export.export_sentence_transformers import export
+from export.export_sentence_transformers import FolderOptions, export
 from export.formats import model_card
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
@@ -23,8 +23,10 @@ from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.encoding.encoders import open_encoder
+from official_cmlm.encoding.exporting import Source
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import tiny_encoder_config, write_encoder
 
@@ -54,7 +56,9 @@ def written(tmp_path_factory):
     def write(name):
         folder = tmp_path_factory.mktemp(name)
         import_checkpoint(REFERENCES / name, folder / "in")
-        export(folder / "in", folder / "out", with_head=name not in HEADLESS)
+        export(
+            FolderOptions(folder / "in", folder / "out", language_model_head=name not in HEADLESS)
+        )
         return folder / "out"
 
     return write
@@ -118,7 +122,7 @@ def test_prompts_survive_both_ways(written, tmp_path):
     ):
         plain = encoder.encode([prompt + text for text in TEXTS], prompt="")
         np.testing.assert_allclose(found, plain, atol=1e-5)
-    export(tmp_path / "in", tmp_path / "out")
+    export(FolderOptions(tmp_path / "in", tmp_path / "out"))
     written = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
     # An empty prompt is as good as none.
     del theirs["prompts"]["document"]
@@ -157,7 +161,9 @@ def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="max", normalize=True)
     (tmp_path / "model" / "params.yaml").write_text("task: {seed: 7}\n")
     results = {"sts": {"STS-B": 82.0316}, "note": "dev"}
-    export(tmp_path / "model", tmp_path / "out", results=results)
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    file = str(tmp_path / "results.json")
+    export(FolderOptions(tmp_path / "model", tmp_path / "out", results_file=file))
     assert [*kinds(tmp_path / "out")] == ["Transformer", "Pooling", "Normalize"]
     pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())
     assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_max_tokens"]
@@ -185,7 +191,7 @@ def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
         weight.assign(weight + rng.normal(scale=0.2, size=weight.shape))
     write_encoder(tmp_path / "model", vocabulary, model=model)
     out = tmp_path / "out"
-    export(tmp_path / "model", out)
+    export(FolderOptions(tmp_path / "model", out))
     assert [*kinds(out)] == ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
     written = json.loads((out / "1_WordWeights" / "config.json").read_text())
     expected = np.exp(model.token_weights.weights[0].numpy()[:, 0])
@@ -200,7 +206,7 @@ def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
 def test_a_token_without_a_weight_above_0_is_refused(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="weighted_mean")
     out = tmp_path / "out"
-    export(tmp_path / "model", out)
+    export(FolderOptions(tmp_path / "model", out))
     path = out / "1_WordWeights" / "config.json"
     values = json.loads(path.read_text())
     for weight in (0, -1, "1", None, True):
@@ -218,7 +224,7 @@ def test_ranges_go_with_their_own_pooling_only(tmp_path, vocabulary):
     encoder.save_settings(model_dir)
     for pooling in ("mean", "max"):
         output = tmp_path / pooling
-        export(model_dir, output, override=VectorOverride(pooling))
+        export(FolderOptions(model_dir, output, override=VectorOverride(pooling)))
         assert (output / "embedding_ranges.json").exists() == (pooling == "mean")
 
 
@@ -291,7 +297,9 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     (tmp_path / "model" / "train_summary.json").write_text(json.dumps(summary))
     out = tmp_path / "my_model"
     publication = model_card.Publication("apache-2.0", ("owner/news",), (), "owner/base")
-    export(tmp_path / "model", out, results=RESULTS, publication=publication)
+    (tmp_path / "results.json").write_text(json.dumps(RESULTS))
+    file = str(tmp_path / "results.json")
+    export(FolderOptions(tmp_path / "model", out, results_file=file, publication=publication))
     card = hub.ModelCard.load(out / "README.md")
     data = card.data
     assert (data.license, data.library_name) == ("apache-2.0", "sentence-transformers")
@@ -317,34 +325,6 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     assert str(tmp_path) not in card.content + published
 
 
-def test_published_settings_hold_no_absolute_paths():
-    """Paths of any spelling are shortened; all other values and texts stay the same."""
-    text = """
-a: /home/me/my records/x   # said
-b: ['/home/me/one', "~/two", 'file:///srv/three', C:\\Users\\me\\four]
-c: {d: "/home/me/a-*,/home/me/b-*", e: gs://bucket/me, f: "1/2", g: /home/me/true}
-h: &name /home/me/12
-i: *name
-j: |
-  /home/me/five
-k: relative/path
-"""
-    found = model_card.without_folders(text)
-    assert "/me/" not in found and found.startswith("# Absolute") and "# said" in found
-    assert yaml.safe_load(found) == {
-        "a": "x",
-        "b": ["one", "two", "three", "four"],
-        "c": {"d": "a-*,b-*", "e": "gs://bucket/me", "f": "1/2", "g": "true"},
-        "h": "12",
-        "i": "12",
-        "j": "five",
-        "k": "relative/path",
-    }
-    for same in ("a: 1\nb: x/y  # z\n", "", "{", "a: https://x/y"):
-        assert model_card.without_folders(same) == same
-    assert "/home" not in model_card.without_folders('a: "/home/me/x')
-
-
 def test_a_card_without_what_nobody_said_has_no_such_fields(vocabulary):
     """Nothing is invented: no licence, no language, no scores from other figures."""
     front = _card(vocabulary, results={"STS-B": 82.0}).split("---\n")[1]
@@ -362,17 +342,18 @@ def test_a_card_without_what_nobody_said_has_no_such_fields(vocabulary):
 
 
 @pytest.mark.parametrize("params", ["{", "a: 1", "task: {train_data: 5}", "[" * 500])
-def test_a_damaged_configuration_names_no_records(tmp_path, params):
+def test_damaged_configuration_names_no_records(tmp_path, vocabulary, params):
+    write_encoder(tmp_path, vocabulary)
     (tmp_path / "params.yaml").write_text(params)
     (tmp_path / "train_summary.json").write_text("[")
-    assert model_card.read_training(tmp_path) == model_card.Training(params)
+    source = Source(EncoderDirectory.open(tmp_path), None, 3)
+    assert model_card.read_training(source) == model_card.Training(params)
 
 
-def test_names_for_the_hub_are_checked():
-    model_card.Publication("cc-by-4.0", ("a/b", "c"), ("zh", "pt-BR"), "a/b.c_d").check()
-    for wrong in ({"license": "a b"}, {"datasets": ("a/b/c",)}, {"languages": ("en\nx",)}):
-        with pytest.raises(UserError, match=rf"^--{next(iter(wrong))}: .* is not a name on"):
-            model_card.Publication(**wrong).check()
+@pytest.mark.parametrize("flag", ["--license=a b", "--datasets=a/b/c", "--languages=en,de x"])
+def test_names_for_the_hub_are_checked(flag, capsys):
+    assert call("export.export_sentence_transformers", "--model=m", "--export_dir=e", flag) == 1
+    assert "must be a name on a model hub; letters, digits" in capsys.readouterr().err
 
 
 def test_figures_nested_deeper_than_python_calls():
@@ -397,20 +378,20 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
         ("two_layers", "encoder.pooling is embedding_last,.*export_tfhub"),
     ):
         with pytest.raises(UserError, match=says):
-            export(tmp_path / name, new)
+            export(FolderOptions(tmp_path / name, new))
     with pytest.raises(UserError, match="no language-model head"):
-        export(own, new, with_head=True)
+        export(FolderOptions(own, new, language_model_head=True))
     assert not new.exists()
-    export(own, new)
+    export(FolderOptions(own, new))
     with pytest.raises(UserError, match="pass --overwrite"):
-        export(own, new)
-    export(own, new, overwrite=True)
+        export(FolderOptions(own, new))
+    export(FolderOptions(own, new, overwrite=True))
     (new / "1_Pooling" / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match=r"new: holds 1_Pooling/notes.txt, which this program has"):
-        export(own, new, overwrite=True)
+        export(FolderOptions(own, new, overwrite=True))
     assert (new / "1_Pooling" / "notes.txt").read_text() == "mine"
     with pytest.raises(UserError, match="holds no export"):
-        export(own, own, overwrite=True)
+        export(FolderOptions(own, own, overwrite=True))
     left = {"own", "projected", "narrow", "two_layers", "new"}
     assert {path.name for path in tmp_path.iterdir()} == left
 
@@ -423,7 +404,7 @@ def test_a_full_disk_is_named_by_the_system(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 14, hard))
     try:
         with pytest.raises(OSError) as caught:
-            export(tmp_path / "in", tmp_path / "out", with_head=True)
+            export(FolderOptions(tmp_path / "in", tmp_path / "out", language_model_head=True))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)

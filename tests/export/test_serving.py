@@ -14,6 +14,7 @@ from export import export_litert, export_onnx, export_sentence_transformers
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
 from export.formats.serving import Serving, warm_up_logs
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
@@ -126,7 +127,7 @@ def test_versions_are_added_to_an_export(exported, tmp_path, saved):
 
     def export(overwrite, version, dim=None):
         options = {"overwrite": overwrite, "version": version, "dim": dim}
-        return tfhub.export(exported[0], out, **options).parts
+        return tfhub.export(TfhubOptions(exported[0], out, **options)).parts
 
     def contents():
         files = (path for path in out.rglob("*") if path.is_file())
@@ -152,8 +153,8 @@ def test_versions_are_added_to_an_export(exported, tmp_path, saved):
 
 
 @pytest.mark.parametrize("version, number", [(None, 1), (0, 1), (7, 7)])
-def test_the_version_of_a_new_export(tmp_path, version, number):
-    assert tfhub._checked_version(tmp_path / "new", version, False) == (number, False)
+def test_version_of_a_new_export(tmp_path, version, number):
+    assert tfhub._check_version(tmp_path / "new", version, False) == (number, False)
 
 
 def test_weights_are_constants_as_far_as_a_graph_can_hold_them(exported, encoded, preprocess):
@@ -176,7 +177,7 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
 
     Whatever policy is set, the exported encoder computes and returns float32.
     """
-    tfhub.export(exported[0], tmp_path / "out", normalize=True, dim=5)
+    tfhub.export(TfhubOptions(exported[0], tmp_path / "out", normalize=True, dim=5))
     expected = encoded[:, :5] / np.linalg.norm(encoded[:, :5], axis=1, keepdims=True)
     preprocess, encoder, serving = (saved[part] for part in tfhub.PARTS)
     got = serving.serve(tf.constant(TEXTS))["default"]
@@ -189,7 +190,7 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
     described = json.loads(encoder.described)
     assert described["dim"] == 5 and described["encoder"]["normalize"] is True
     with pytest.raises(UserError, match="--dim must be 1 to 16"):
-        tfhub.export(exported[0], tmp_path / "new", dim=17)
+        tfhub.export(TfhubOptions(exported[0], tmp_path / "new", dim=17))
 
 
 def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monkeypatch, capsys):
@@ -203,19 +204,23 @@ def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, mo
     classifier = Classifier(encoder, kernel.astype(np.float32), bias.astype(np.float32))
     classifier.save(tmp_path / "mine")
     mine = str(tmp_path / "mine")
-    tfhub.export(mine, tmp_path / "out")
+    tfhub.export(TfhubOptions(mine, tmp_path / "out"))
     assert "warning" not in capsys.readouterr().err
     serving = saved["serving/1"]
     assert "classify" in serving.signatures()
     found = serving.classify(tf.constant(TEXTS))["probabilities"]
     np.testing.assert_allclose(found, classifier.predict_proba(TEXTS), atol=1e-5)
     assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
-    tfhub.export(mine, tmp_path / "short", dim=5)
+    tfhub.export(TfhubOptions(mine, tmp_path / "short", dim=5))
     assert "classify" not in saved["serving/1"].signatures()
-    export_sentence_transformers.export(mine, tmp_path / "st")
-    export_onnx.export(mine, tmp_path / "onnx", ["float32"])
+    export_sentence_transformers.export(
+        export_sentence_transformers.FolderOptions(mine, tmp_path / "st")
+    )
+    export_onnx.export(export_onnx.OnnxOptions(mine, tmp_path / "onnx", precisions=["float32"]))
     monkeypatch.setattr(export_litert, "convert", lambda *arguments: [b""])
-    export_litert.export(mine, tmp_path / "litert", [8], ["float32"])
+    export_litert.export(
+        export_litert.LitertOptions(mine, tmp_path / "litert", lengths=[8], weights=["float32"])
+    )
     assert capsys.readouterr().err.count("its classifier is not exported; export.export_tfhub") == 4
 
 

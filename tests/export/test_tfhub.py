@@ -15,6 +15,7 @@ from official.nlp.modeling import layers
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
 from export.formats.serving import Serving
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
@@ -22,6 +23,7 @@ from official_cmlm.checkpoints.formats.importing import read_source
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import POOLINGS
+from official_cmlm.encoding.exporting import Source
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import (
@@ -208,20 +210,19 @@ def test_an_import_makes_the_encoder_of_the_modules_again(exported, tmp_path):
 def test_a_table_of_words_is_imported_from_its_module(tmp_path):
     """The module names the weights of tokens and the dense layer without their layers."""
     shipped = find_encoder("static-en")
-    tfhub.export(shipped, tmp_path)
+    tfhub.export(TfhubOptions(shipped, tmp_path))
     source = read_source(str(tmp_path / "encoder"), ImportOptions())
     for name, variable in encoder_variables(load_encoder(EncoderDirectory.open(shipped))).items():
         np.testing.assert_array_equal(source.encoder[name], variable, err_msg=name)
 
 
 def test_modules_do_not_name_folders_of_the_machine(tmp_path):
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "params.yaml").write_text("task: {init_checkpoint: /home/me/start, seed: 3}\n")
+    (tmp_path / "params.yaml").write_text("task: {init_checkpoint: /home/me/start, seed: 3}\n")
     (tmp_path / "assets").mkdir()
     vocabulary = SimpleNamespace(save=lambda folder: ["vocab.txt", "vocab.json"])
-    found = tfhub._assets(model, tmp_path / "assets", vocabulary, {})
-    written = Path(found["training_config"]).read_text()
+    source = Source(SimpleNamespace(path=tmp_path, vocabulary=vocabulary), None, 3)
+    assets = tfhub._write_assets(source, tmp_path / "assets", {})
+    written = Path(assets["training_config"]).read_text()
     assert "/home/me" not in written and "{init_checkpoint: start, seed: 3}" in written
 
 
@@ -241,5 +242,5 @@ def test_refuses_to_overwrite_and_leaves_nothing_half_written(exported, tmp_path
         (tmp_path / "new", {"seq_length": 49}, "--seq_length must be 3 to 48"),
     ):
         with pytest.raises(UserError, match=says):
-            tfhub.export(model, folder, **options)
+            tfhub.export(TfhubOptions(model, folder, **options))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copied", "other"]

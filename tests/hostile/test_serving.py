@@ -11,6 +11,7 @@ import tensorflow as tf
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
 from export.formats.serving import Serving
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import load_vocabulary
 from tests.conftest import tiny_encoder_config, write_encoder
@@ -32,7 +33,7 @@ def both_exports(exported, tmp_path_factory):
     config = tiny_encoder_config(vocab_size=len(vocabulary), max_position_embeddings=POSITIONS)
     model = folder / "byte_pair" / "model"
     write_encoder(model, vocabulary, LENGTH, model=SentenceEncoderModel(config))
-    tfhub.export(str(model), str(folder / "byte_pair" / "out"), None, overwrite=False)
+    tfhub.export(TfhubOptions(str(model), str(folder / "byte_pair" / "out")))
     return folder
 
 

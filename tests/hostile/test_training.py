@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from export.formats import tfhub
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import load_encoder, save_weights
@@ -95,7 +96,7 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
     named = "word_embeddings/embeddings"
     for call in (
         lambda: SentenceEncoder.load(model_dir),
-        lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False),
+        lambda: tfhub.export(TfhubOptions(str(model_dir), str(tmp_path / "hub"))),
     ):
         _expect(call, model_dir / "weights.safetensors", "holds non-finite weights", named)
     assert not (tmp_path / "hub").exists()
@@ -174,7 +175,7 @@ def test_a_vocabulary_of_another_size(model_dir, tmp_path):
         (model_dir / "vocab.txt").write_text("\n".join(lines) + "\n")
         parts = (f"the vocabulary has {len(lines)} entries, the embedding table {len(words)} rows",)
         _expect(lambda: SentenceEncoder.load(model_dir), model_dir, *parts)
-        export = lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False)  # noqa: E731
+        export = lambda: tfhub.export(TfhubOptions(str(model_dir), str(tmp_path / "hub")))  # noqa: E731
         _expect(export, model_dir, *parts)
 
 

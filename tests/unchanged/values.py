@@ -16,6 +16,7 @@ from official.modeling import optimization
 
 from experiments import registry
 from export.formats import tfhub
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.configs.yaml_loading import override
@@ -198,7 +199,7 @@ def embeddings(encoder_directory: Path) -> Numbers:
 
 def export_again(folder: Path) -> Numbers:
     """Outputs of the TF-Hub pair and of the serving model of the stored imported directory."""
-    tfhub.export(str(DATA / "imported"), str(folder / "tfhub"), None, overwrite=False)
+    tfhub.export(TfhubOptions(str(DATA / "imported"), str(folder / "tfhub")))
     texts = tf.constant(TEXTS)
     inputs = hub.load(str(folder / "tfhub" / "preprocess"))(texts)
     outputs = hub.KerasLayer(str(folder / "tfhub" / "encoder"))(inputs)

@@ -311,7 +311,9 @@ def exports(tmp_path_factory, vocabulary):
     for name in (*IMPORTED, *OWN):
         pooling, length = OWN.get(name, (None, None))
         options = {"seq_length": length, "override": VectorOverride(pooling)}
-        export_onnx.export(root / name / "encoder", root / name / "out", **options)
+        export_onnx.export(
+            export_onnx.OnnxOptions(root / name / "encoder", root / name / "out", **options)
+        )
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(ODD)]
     done = subprocess.run(
         [*command, *(str(root / name / "out") for name in (*IMPORTED, *OWN))],
@@ -375,7 +377,11 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
     encoder.calibrate(SENTENCES)
     encoder.save_settings(own)
     output = tmp_path / "export"
-    export_onnx.export(own, output, ["float32"], override=VectorOverride(pooling))
+    export_onnx.export(
+        export_onnx.OnnxOptions(
+            own, output, precisions=["float32"], override=VectorOverride(pooling)
+        )
+    )
     found = SentenceEncoder.load(output, backend="onnx")
     again = SentenceEncoder.load(own)
     assert found.prompts["query"] == "find: " and found.prompts == again.prompts
@@ -389,15 +395,19 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
 def test_refusals(folder, tmp_path):
     """A folder in use, another folder than an export, a precision that was not exported."""
     output = tmp_path / "export"
-    export_onnx.export(folder, output, ["float32"])
+    export_onnx.export(export_onnx.OnnxOptions(folder, output, precisions=["float32"]))
     with pytest.raises(UserError, match="pass --overwrite"):
-        export_onnx.export(folder, output, ["float32"])
+        export_onnx.export(export_onnx.OnnxOptions(folder, output, precisions=["float32"]))
     (output / "LICENSE").write_text("mine")
-    export_onnx.export(folder, output, ["float32"], overwrite=True)
+    export_onnx.export(
+        export_onnx.OnnxOptions(folder, output, precisions=["float32"], overwrite=True)
+    )
     assert (output / "LICENSE").read_text() == "mine"
     (output / "onnx" / "own.onnx").write_bytes(b"mine")
     with pytest.raises(UserError, match=r"export: holds onnx/own.onnx, which this program has"):
-        export_onnx.export(folder, output, ["float32"], overwrite=True)
+        export_onnx.export(
+            export_onnx.OnnxOptions(folder, output, precisions=["float32"], overwrite=True)
+        )
     (output / "onnx" / "own.onnx").unlink()
     with pytest.raises(UserError, match=r"model_qint8_\w+.onnx: not there; export it with"):
         SentenceEncoder.load(output, backend="onnx", precision="int8")
