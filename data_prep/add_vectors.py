@@ -108,12 +108,14 @@ def write_taught(
     # A hard negative has no vector.
     with progress.bar(manifest.sentences - manifest.negatives, "text", "adding vectors") as bar:
         for shard in manifest.shards:
-            found = _read(join(records, shard.name))
-            texts = [read(record, manifest.kind) for record in found]
-            vectors = _encoded([text for some in texts for text in some], encode, bar.update)
+            records_of_shard = _read(join(records, shard.name))
+            texts = [read(record, manifest.kind) for record in records_of_shard]
+            vectors = _encode_in_pieces(
+                [text for some in texts for text in some], encode, bar.update
+            )
             size = vectors.shape[1]
             parts = np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
-            rows = zip(found, parts, strict=True)
+            rows = zip(records_of_shard, parts, strict=True)
             writer.write(shard.language, *(add_vectors(*row, keep_text) for row in rows))
     writer.close()
     load_records_vocabulary(records, manifest).save(folder)
@@ -135,7 +137,7 @@ def _read(path: str) -> list["tf.train.Example"]:
     return [tf.train.Example.FromString(record) for record in stored]
 
 
-def _encoded(
+def _encode_in_pieces(
     texts: list, encode: Callable[[list], "np.ndarray"], update: Callable[[int], object]
 ) -> "np.ndarray":
     """Returns the vectors of texts, float32 `[texts, size]`; embeds the texts in pieces."""

@@ -149,7 +149,7 @@ def main(argv: list[str]) -> int:
         paragraphs = smoothed_paragraphs(read, counts, max_bytes, FLAGS.smoothing)
     characters = 0
 
-    def counted() -> Iterator[str]:
+    def count_characters() -> Iterator[str]:
         nonlocal characters
         with progress.bar(size, "B", "vocabulary: reading", unit_scale=True) as bar:
             for language, paragraph in paragraphs:
@@ -161,7 +161,9 @@ def main(argv: list[str]) -> int:
                 yield paragraph
             bar.update(size - bar.n)
 
-    entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
+    entries = learn_wordpiece(
+        count_characters(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency
+    )
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
     if FLAGS.check:
         check(output, entries, {name: samples[name].items() for name in sorted(samples)})

@@ -342,9 +342,9 @@ def exclusion(reading: ReadOptions, counts: Counts) -> Exclusion | None:
     paths = excluded_paths()
     if not paths:
         return None
-    found = Exclusion.of(paths, reading)
-    counts.add_exclusion_faults(found.faults)
-    return found
+    excluded = Exclusion.of(paths, reading)
+    counts.add_exclusion_faults(excluded.faults)
+    return excluded
 
 
 def megabytes(name: str) -> int:

@@ -210,7 +210,7 @@ class Counts:
             first = next(iter(self.files_failed.values()))
             raise UserError(f"none of {files} file(s) could be read to its end; the first: {first}")
 
-    def skipped(self, files: int) -> str:
+    def describe_skipped(self, files: int) -> str:
         """Returns the end of a summary: how many of `files` files, and records, were skipped."""
         parts = []
         if self.files_failed:
@@ -280,7 +280,9 @@ class Counts:
         )
 
 
-def guarded(path: str, items: Iterator[_Item], on_error: str, counts: Counts) -> Iterator[_Item]:
+def guard_faults(
+    path: str, items: Iterator[_Item], on_error: str, counts: Counts
+) -> Iterator[_Item]:
     """Passes on the items of one file; decides what `on_error` does with a fault.
 
     Args:

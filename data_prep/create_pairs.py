@@ -26,7 +26,7 @@ from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 
 from . import common_flags
-from .counts import Counts, guarded
+from .counts import Counts, guard_faults
 from .output.folder import output_folder
 from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
@@ -69,14 +69,14 @@ def main(argv: list[str]) -> int:
     inputs = common_flags.pair_inputs(FLAGS.languages)
     if FLAGS.row_aligned and FLAGS.format not in TABLES:
         raise UserError("--row_aligned joins tables; pass --format=tsv, table or nli with it")
-    languages = [language for given in inputs for language in set(given.languages)]
+    languages = [language for pair_input in inputs for language in set(pair_input.languages)]
     if FLAGS.row_aligned and len(languages) != len(inputs):
         raise UserError(
             f"--row_aligned: --languages={','.join(FLAGS.languages)}: each table needs one language"
         )
     if FLAGS.row_aligned and len(set(languages)) != len(languages):
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
-    paths = [path for given in inputs for path in given.paths]
+    paths = [path for pair_input in inputs for path in pair_input.paths]
     common_flags.check_files(paths, "--input")
     reading, filter_options = cli.read(ReadOptions), cli.read(FilterOptions)
     common_flags.check_output_dir(paths)
@@ -97,13 +97,13 @@ def main(argv: list[str]) -> int:
     row_size = len(inputs) if FLAGS.row_aligned else 1
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
-    tables = [given.read(counts, FLAGS.header, reading) for given in inputs]
+    tables = [pair_input.read(counts, FLAGS.header, reading) for pair_input in inputs]
     if FLAGS.row_aligned:
         # A row needs all tables, so the tables are read, and fail, as one file.
         parts = [(",".join(paths), align(tables, paths))]
     else:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
-    rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, counts))
+    rows = (row for part in parts for row in guard_faults(*part, FLAGS.on_error, counts))
     with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, cli.read(common_flags.RecordsOutput).shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:

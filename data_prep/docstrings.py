@@ -59,11 +59,11 @@ def extract(
     pool = multiprocessing.Pool(workers, gc.disable) if workers > 1 else None
     try:
         results = pool.imap(_read_file, jobs, chunksize=16) if pool else map(_read_file, jobs)
-        for (_, _, size), found in zip(jobs, results, strict=True):
+        for (_, _, size), docstrings in zip(jobs, results, strict=True):
             counters["bytes"] += size
             counters["files"] += 1
-            counters["unparsable"] += found is None
-            for name, paragraphs, shingles in found or ():
+            counters["unparsable"] += docstrings is None
+            for name, paragraphs, shingles in docstrings or ():
                 if seen[shingles].mean() > _MAX_SEEN:
                     counters["near_identical"] += 1
                     continue
@@ -91,12 +91,12 @@ def _shingles(paragraphs: list[str]) -> np.ndarray:
 def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarray]] | None:
     path, module, _ = job
     try:
-        found = docstrings_of(Path(path).read_bytes())
+        docstrings = docstrings_of(Path(path).read_bytes())
     except (OSError, *UNPARSABLE):
         return None
     return [
         (f"{module}:{name}".rstrip(":"), paragraphs, _shingles(paragraphs))
-        for name, paragraphs in found
+        for name, paragraphs in docstrings
     ]
 
 

@@ -24,7 +24,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output
 
 from . import common_flags, mining
-from .counts import Counts, guarded
+from .counts import Counts, guard_faults
 from .output.report import finish
 from .readers.document import ReadOptions, one_space
 from .readers.lines import iter_lines
@@ -77,12 +77,12 @@ def main(argv: list[str]) -> int:
         raise UserError("--format=nli: pairs with labels; give pairs whose texts belong together")
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
     inputs = common_flags.pair_inputs(languages)
-    if len({given.languages for given in inputs}) > 1:
+    if len({pair_input.languages for pair_input in inputs}) > 1:
         raise UserError(
             f"--languages={','.join(languages)}: pairs of different languages, which the output "
             "cannot tell apart; mine those of each two languages in a run of their own"
         )
-    paths = [path for given in inputs for path in given.paths] + FLAGS.candidates
+    paths = [path for pair_input in inputs for path in pair_input.paths] + FLAGS.candidates
     common_flags.check_files(paths, "--input and --candidates")
     output = Path(FLAGS.output)
     if output.suffix not in (".jsonl", ".tsv"):
@@ -92,9 +92,9 @@ def main(argv: list[str]) -> int:
     # A pair is mined once, even if the input repeats it with several negatives.
     pairs: dict[tuple[str, str], None] = {}
     more, empty, repeated = [], 0, 0
-    for given in inputs:
-        read = given.read(counts, FLAGS.header, reading)
-        for pair in guarded(given.name, read, FLAGS.on_error, counts):
+    for pair_input in inputs:
+        read = pair_input.read(counts, FLAGS.header, reading)
+        for pair in guard_faults(pair_input.name, read, FLAGS.on_error, counts):
             if pair.label is not None:
                 raise UserError(
                     f"{pair.where}: has a label; give pairs whose texts belong together, without "
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
             more += [pair.negative] if pair.negative else []
     for path in FLAGS.candidates:
         texts = (one_space(line) for _, line in iter_lines(path, counts, reading))
-        more += filter(None, guarded(path, texts, FLAGS.on_error, counts))
+        more += filter(None, guard_faults(path, texts, FLAGS.on_error, counts))
     counts.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
@@ -140,12 +140,12 @@ def _mine_into(
     ]
     _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)
     embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
-    found = mining.mine(pairs, more, *embed, options)
+    results = mining.mine(pairs, more, *embed, options)
     # All texts are encoded before the first result, so the progress bars of encoding end here.
-    first, mined = next(found), {}
+    first, mined = next(results), {}
     with progress.bar(len(pairs), "pair", "searching") as bar:
-        for one in itertools.chain([first], found):
-            mined[one.row] = one
+        for result in itertools.chain([first], results):
+            mined[result.row] = result
             bar.update()
     rows = 0
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -154,9 +154,9 @@ def _mine_into(
             for negative in mined[row].negatives or [None]:
                 file.write(_line(pair, negative, output.suffix).encode())
                 rows += 1
-    without = sum(not one.negatives for one in mined.values())
-    positives = [one.positive_score for one in mined.values()]
-    return rows, without, (positives, [s for one in mined.values() for s in one.scores])
+    without = sum(not result.negatives for result in mined.values())
+    positives = [result.positive_score for result in mined.values()]
+    return rows, without, (positives, [s for result in mined.values() for s in result.scores])
 
 
 def _warn_of_cut_texts(opened: "OpenedEncoder", texts: list[str]) -> None:
@@ -188,10 +188,10 @@ def _in_pieces(encode: mining.Embed, name: str) -> mining.Embed:
         with progress.bar(len(texts), "text", f"encoding {name}") as bar:
             for start in range(0, len(order), _TEXTS):
                 part = order[start : start + _TEXTS]
-                found = encode([texts[i] for i in part])
+                encoded = encode([texts[i] for i in part])
                 if vectors is None:
-                    vectors = np.empty([len(texts), found.shape[1]], np.float32)
-                vectors[part] = found
+                    vectors = np.empty([len(texts), encoded.shape[1]], np.float32)
+                vectors[part] = encoded
                 bar.update(len(part))
         return vectors
 

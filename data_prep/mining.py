@@ -120,15 +120,15 @@ def mine(
     queries = unit(embed_anchors(anchors), in_place=True)
     vectors = unit(embed_candidates(texts), in_place=True)
     search = _search(vectors[:count], mining.search)
-    for block, k in _blocks([mining.range_max + len(found) for found in excluded], count):
-        found, scores = search(queries[block.start : block.stop], k)
-        for i, near, cosines in zip(block, found, scores):
+    for block, k in _blocks([mining.range_max + len(ids) for ids in excluded], count):
+        neighbours, scores = search(queries[block.start : block.stop], k)
+        for i, near, cosines in zip(block, neighbours, scores):
             free = (near >= 0) & ~np.isin(near, excluded[i])
             near, cosines = (values[free] for values in (near, cosines))
             ranks = slice(mining.range_min, mining.range_max)
             for row in rows_of[anchors[i]]:
                 positive = float(vectors[place[pairs[row][1]]] @ queries[i])
-                chosen = _chosen(cosines[ranks], positive, row, mining)
+                chosen = _choose(cosines[ranks], positive, row, mining)
                 yield Mined(
                     row,
                     [texts[j] for j in near[ranks][chosen]],
@@ -146,13 +146,13 @@ def _search(
         graph = Index(ndim=vectors.shape[1], metric="ip", dtype="f32")
         graph.add(np.arange(len(vectors), dtype=np.uint64), vectors)
 
-        def found(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        def search(queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
             graph.expansion_search = max(128, k)
             near = graph.search(queries, k)
             is_there = np.arange(k) < np.reshape(near.counts, [-1, 1])
             return np.where(is_there, near.keys.astype(np.int64), -1), 1 - near.distances
 
-        return found
+        return search
     return lambda queries, k: nearest(queries, vectors, k, block_bytes=_BLOCK_BYTES)
 
 
@@ -189,17 +189,17 @@ def _candidates(
     first: dict[int | str, str] = {}
     for text in different:
         first.setdefault(letters[text], text)
-    place = {one: i for i, one in enumerate(first)}
+    place = {key: i for i, key in enumerate(first)}
     others = [text for text in positives if first[letters[text]] != text]
     own = dict(zip(anchors, _letters(anchors)))
-    known: dict[int | str, set[int]] = defaultdict(set)
+    excluded: dict[int | str, set[int]] = defaultdict(set)
     for anchor, positive in pairs:
-        known[own[anchor]].add(place[letters[positive]])
-    excluded = {}
-    for one, found in known.items():
-        found |= {place[one]} if one in place else set()
-        excluded[one] = np.array(sorted(found), np.int64)
-    return [*first.values(), *others], len(first), [excluded[own[anchor]] for anchor in anchors]
+        key = own[anchor]
+        excluded[key].add(place[letters[positive]])
+        if key in place:
+            excluded[key].add(place[key])
+    arrays = {key: np.array(sorted(places), np.int64) for key, places in excluded.items()}
+    return [*first.values(), *others], len(first), [arrays[own[anchor]] for anchor in anchors]
 
 
 def _letters(texts: Sequence[str]) -> list[int | str]:
@@ -207,7 +207,7 @@ def _letters(texts: Sequence[str]) -> list[int | str]:
     return [key or text for key, text in zip(letter_keys(analyse(texts)).tolist(), texts)]
 
 
-def _chosen(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> np.ndarray:
+def _choose(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> np.ndarray:
     """Returns the sorted indices of an anchor's neighbours that are the negatives of a pair."""
     most = np.inf if mining.max_score is None else mining.max_score
     if mining.absolute_margin is not None:

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
     check_output(FLAGS.output, FLAGS.overwrite)
     cli.announce(f"drawing {FLAGS.count} strings …")
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
-    lines = "".join(f"{one}\n" for one in strings)
+    lines = "".join(f"{text}\n" for text in strings)
     atomic_write_text(FLAGS.output, lines)
     print(f"{one_line(FLAGS.output)}: {FLAGS.count} strings")
 

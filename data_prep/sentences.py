@@ -33,22 +33,22 @@ def split_paragraphs(
     import sentencex
 
     # These are looked up once, as a paragraph is split in a few microseconds.
-    split, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
+    split, mended, result = sentencex.segment, language in MENDED_LANGUAGES, []
     for paragraph in paragraphs:
         if len(paragraph) <= _WINDOW:
             sentences = split(language, paragraph)
         else:
             sentences = segment(paragraph, language)
         if mended:
-            sentences = rejoined(sentences, language)
+            sentences = rejoin_titles(sentences, language)
         if len(paragraph) <= max_characters:
-            found += sentences
+            result += sentences
             continue
         for sentence in sentences:
-            found += bounded(sentence.strip(), counters, max_characters)
+            result += cut_long_sentence(sentence.strip(), counters, max_characters)
     # All sentences are stripped at once: a step of Python for each would take as long as finding
     # them.
-    return list(filter(None, map(str.strip, found)))
+    return list(filter(None, map(str.strip, result)))
 
 
 def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
@@ -64,7 +64,7 @@ def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
     check_extra("data", "sentencex")
     import sentencex
 
-    found: list[list[str]] = []
+    sentences: list[list[str]] = []
     start, open_end = 0, False
     while start < len(text):
         part = text[start : start + window]
@@ -76,12 +76,12 @@ def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
             pieces.pop()
         start += sum(map(len, pieces))
         if was_open:
-            found[-1].append(pieces.pop(0))
-        found += [[piece] for piece in pieces]
-    return list(map("".join, found))
+            sentences[-1].append(pieces.pop(0))
+        sentences += [[piece] for piece in pieces]
+    return list(map("".join, sentences))
 
 
-def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:
+def cut_long_sentence(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:
     """Yields the sentence, or its pieces of at most `max_characters` if it is longer."""
     start, end = 0, len(sentence)
     while end - start > max_characters:
@@ -91,8 +91,8 @@ def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Itera
         counters["records/sentence_cut"] += 1
         yield sentence[start:cut].rstrip()
         # Positions instead of copies of the rest keep the time linear in the length.
-        found = _NO_SPACE.search(sentence, cut)
-        start = found.start() if found else end
+        space = _NO_SPACE.search(sentence, cut)
+        start = space.start() if space else end
     if start < end:
         yield sentence[start:]
 
@@ -103,7 +103,7 @@ _UNFINISHED = {"fr": re.compile(rf"(?<![\w'’.-]){_FRENCH}")}
 MENDED_LANGUAGES = frozenset(_UNFINISHED)
 
 
-def rejoined(pieces: list[str], language: str) -> list[str]:
+def rejoin_titles(pieces: list[str], language: str) -> list[str]:
     """Joins each piece that ends with an abbreviation to the one after it.
 
     Args:

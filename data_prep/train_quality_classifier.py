@@ -29,7 +29,7 @@ from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import cut_id
 from .sentences import split_paragraphs
 from .stages.normalise import normalise_document
-from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardised
+from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardise
 from .stages.quality_signals import Words
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def train(
     scales = np.sqrt(np.where(known, (values - means) ** 2, 0.0).sum(axis=0) / count)
     # A signal that never changes says nothing, and must not cause a division by 0.
     scales = np.where(scales > 1e-9, scales, 1.0)
-    weights, signal_weights, bias = fit(ngrams, standardised(values, means, scales), labels, l2)
+    weights, signal_weights, bias = fit(ngrams, standardise(values, means, scales), labels, l2)
     return QualityModel(
         features, weights.astype(np.float32), signal_weights, means, scales, float(bias)
     )
@@ -85,10 +85,10 @@ def vectors(documents: Iterable[Document], features: Features) -> tuple["csr_mat
     columns, data, bounds, rows = [], [], [0], []
     for document in documents:
         words = Words(document.paragraphs)
-        found, counts = np.unique(features.buckets(words), return_counts=True)
-        columns.append(found.astype(np.int32))
+        buckets, counts = np.unique(features.buckets(words), return_counts=True)
+        columns.append(buckets.astype(np.int32))
         data.append(counts / np.sqrt(max(counts.sum(), 1)))
-        bounds.append(bounds[-1] + len(found))
+        bounds.append(bounds[-1] + len(buckets))
         rows.append(signals(document.paragraphs, words, document.language))
     shape = (len(rows), 1 << features.bits)
     matrix = csr_matrix((np.concatenate(data), np.concatenate(columns), bounds), shape)
@@ -109,13 +109,13 @@ def fit(
 
     # C of scikit-learn multiplies the sum of the losses.
     strength = 1 / (l2 * len(labels)) if l2 else np.inf
-    found = LogisticRegression(C=strength, tol=1e-7, max_iter=_MOST_STEPS)
+    regression = LogisticRegression(C=strength, tol=1e-7, max_iter=_MOST_STEPS)
     with warnings.catch_warnings():
         # After so many steps the decisions no longer change.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found.fit(hstack([ngrams, csr_matrix(dense)], "csr"), labels)
+        regression.fit(hstack([ngrams, csr_matrix(dense)], "csr"), labels)
     split = ngrams.shape[1]
-    return found.coef_[0, :split], found.coef_[0, split:], float(found.intercept_[0])
+    return regression.coef_[0, :split], regression.coef_[0, split:], float(regression.intercept_[0])
 
 
 def precision_recall(kept_scores: np.ndarray, dropped_scores: np.ndarray) -> list[dict[str, float]]:

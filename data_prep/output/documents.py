@@ -13,7 +13,7 @@ from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabul
 
 from ..counts import Counts, DropCounter
 from ..readers import Document
-from ..sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
+from ..sentences import DEFAULT_MAX_CHARACTERS, cut_long_sentence, split_paragraphs
 from ..stages import SentenceCutter, batches
 from ..stages.exclusion import Cutter, Exclusion
 from ..stages.quality_classifier import SentenceClassifier
@@ -85,7 +85,7 @@ def document_records(
     cutters: list[SentenceCutter] = [classifier] if classifier else []
     if exclusion:
         cutters.append(Cutter(exclusion))
-    pieces = _tokenized(documents, tokenizer, options, counts, cutters)
+    pieces = _tokenize(documents, tokenizer, options, counts, cutters)
     number = 0
 
     def document_number(piece: _Piece) -> int:
@@ -116,9 +116,9 @@ def _long_enough(
             continue
         tokens += sum(len(sentence.ids) for sentence in piece.sentences)
         # The running text begins with the first sentence; all others follow a space.
-        for one in piece.sentences[not sentences :]:
-            if one.after_space is not None:
-                tokens += len(one.after_space) - one.replaced
+        for sentence in piece.sentences[not sentences :]:
+            if sentence.after_space is not None:
+                tokens += len(sentence.after_space) - sentence.replaced
         sentences += len(piece.sentences)
         waiting.append(piece)
         enough = sentences >= options.min_sentences and tokens >= options.min_tokens
@@ -137,7 +137,7 @@ def _long_enough(
         counts.counters.drop(reason, first.language)
 
 
-def _tokenized(
+def _tokenize(
     documents: Iterable[Document],
     tokenizer: Tokenizer,
     options: RecordOptions,
@@ -178,12 +178,12 @@ def _split(document: Document, options: RecordOptions, counters: DropCounter) ->
     return [
         sentence
         for paragraph in document.paragraphs
-        for sentence in bounded(paragraph, counters, options.max_characters)
+        for sentence in cut_long_sentence(paragraph, counters, options.max_characters)
     ]
 
 
 def _count(piece: _Piece, counts: Counts) -> None:
-    lengths, language = [len(one.ids) for one in piece.sentences], piece.document.language
+    lengths, language = [len(sentence.ids) for sentence in piece.sentences], piece.document.language
     counts.sentences += len(lengths)
     counts.tokens += sum(lengths)
     counts.languages[language] += len(lengths)

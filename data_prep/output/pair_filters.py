@@ -106,16 +106,16 @@ class PairFilter:
             `pairs/repeated_second_text`.
         """
         kept = []
-        for row in self._not_excluded(rows, counters):
+        for row in self._leave_out_excluded(rows, counters):
             if reason := self._bad(row):
                 drop_row(counters, reason, row)
             else:
                 kept.append(row)
         if self._options.repeated == "keep" or not kept:
             return kept
-        return self._not_repeated(kept, counters)
+        return self._leave_out_repeated(kept, counters)
 
-    def _not_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
+    def _leave_out_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
         if self._exclusion is None:
             return rows
         texts = [each for row in rows for pair in row for each in pair.all_texts]
@@ -138,16 +138,16 @@ class PairFilter:
         if self._detect is not None:
             for pair in row:
                 for text, language in pair.all_texts:
-                    found, confidence = self._detect(text)
+                    detected, confidence = self._detect(text)
                     if (
-                        found not in _UNKNOWN
+                        detected not in _UNKNOWN
                         and confidence >= _MIN_CONFIDENCE
-                        and canonical_language(found) != canonical_language(language)
+                        and canonical_language(detected) != canonical_language(language)
                     ):
                         return "pairs/another_language"
         return ""
 
-    def _not_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
+    def _leave_out_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
         """Returns the rows that repeat no earlier one; texts without letters repeat nothing."""
         sides = letter_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
@@ -158,14 +158,14 @@ class PairFilter:
             both = np.where([text == "" for text in negatives], both, mix(both ^ hard))
         both[(first == 0) & (second == 0)] = 0
         keys = (both, first, second)[: len(self._seen)]
-        known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
+        seen_before = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
         # The keys that this batch adds, row by row, as a row left out must not count as seen.
         added: list[set[int]] = [set() for _ in keys]
         kept = []
         for number, row in enumerate(zip(*(own.tolist() for own in keys))):
             repeated = [
                 reason
-                for reason, key, before, new in zip(_REPETITIONS, row, known, added)
+                for reason, key, before, new in zip(_REPETITIONS, row, seen_before, added)
                 if key and (before[number] or key in new)
             ]
             if repeated:
@@ -208,11 +208,11 @@ class KeySet:
 
     def contains(self, keys: np.ndarray) -> np.ndarray:
         """Returns which of the keys are in the set; [keys], uint64 -> bool."""
-        found = np.zeros(len(keys), bool)
+        is_member = np.zeros(len(keys), bool)
         for run in self._runs:
             places = np.minimum(np.searchsorted(run, keys), len(run) - 1)
-            found |= run[places] == keys
-        return found
+            is_member |= run[places] == keys
+        return is_member
 
     def add(self, keys: np.ndarray) -> None:
         """Adds keys of which none is in the set yet, each once, in any order; [keys], uint64."""

@@ -30,9 +30,9 @@ def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
     for row in itertools.zip_longest(*tables):
         for pair, path in zip(row, paths):
             if pair is None:
-                known = next(p for p in row if p is not None)
+                other = next(p for p in row if p is not None)
                 raise UserError(
-                    f"{path}: has no row for {known.where}; row-aligned files need the same rows"
+                    f"{path}: has no row for {other.where}; row-aligned files need the same rows"
                 )
             if pair.label != row[0].label:
                 raise UserError(

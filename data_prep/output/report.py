@@ -98,7 +98,7 @@ def finish(summary: str, counts: Counts, files: int) -> int:
     """Prints warnings and a summary, with how many of `files` were skipped; see `exit_status`."""
     for warning in counts.warnings():
         cli.warn(warning)
-    print(f"{one_line(summary)}{counts.skipped(files)}")
+    print(f"{one_line(summary)}{counts.describe_skipped(files)}")
     return exit_status(counts.counters)
 
 
@@ -142,7 +142,7 @@ class Summary:
             f"({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
             f" peak memory {peak:.0f} MiB"
         )
-        if exit_status(manifest.counters) and not counts.skipped(files):
+        if exit_status(manifest.counters) and not counts.describe_skipped(files):
             # A stopped run had done all but the rename, and its counts are gone.
             summary += ", some of the input skipped: see the counters in dataset.json"
         finish(summary, counts, files)

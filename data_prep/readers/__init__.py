@@ -11,7 +11,7 @@ from official_cmlm.common.input_files import expand_inputs, is_remote, join_dire
 from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.text_files import COMPRESSED
 
-from ..counts import Counts, guarded
+from ..counts import Counts, guard_faults
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
 from .document import Document, ReadOptions
 
@@ -94,8 +94,8 @@ def reader_for(path: str, name: str = "auto") -> Reader:
             f"{path}: a table, not running text; save its text as .txt or .jsonl, or give "
             "--reader=text to read its lines as they are"
         )
-    found = (read for end, read in _EXTENSIONS.items() if path.endswith(end))
-    return next(found, plain_text.read)
+    readers = (read for end, read in _EXTENSIONS.items() if path.endswith(end))
+    return next(readers, plain_text.read)
 
 
 def read_documents(
@@ -143,7 +143,7 @@ def read_file(
     if language:
         options = dataclasses.replace(options, language=language)
     documents = reader_for(path, reader)(path, options, counts)
-    return guarded(path, _with_text(documents, counts), options.on_error, counts)
+    return guard_faults(path, _with_text(documents, counts), options.on_error, counts)
 
 
 def _with_text(documents: Iterable[Document], counts: Counts) -> Iterator[Document]:

@@ -10,7 +10,7 @@ from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import CountedFile, decoded
+from .lines import CountedFile, decode_text
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def read_wet(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docume
     from fastwarc.warc import conversion
 
     for name, record, content in records(path, conversion, options, counts):
-        text = decoded(content, path, counts).removeprefix("\ufeff")
+        text = decode_text(content, path, counts).removeprefix("\ufeff")
         language = language_code(record.headers.get("WARC-Identified-Content-Language"))
         paragraphs = split_paragraphs(text, "paragraphs")
         yield Document(name, language or options.language, paragraphs)
@@ -178,7 +178,7 @@ def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docum
     for name, record, content in records(path, response, options, counts):
         try:
             answer = _parse(content)
-            if reason := _unwanted(record, answer):
+            if reason := _judge_response(record, answer):
                 counts.counters.drop(reason)
                 continue
             text, own_language = main_text(
@@ -214,7 +214,7 @@ def _parse(content: bytes) -> "WarcRecord":
     return answer
 
 
-def _unwanted(record: "WarcRecord", answer: "WarcRecord") -> str:
+def _judge_response(record: "WarcRecord", answer: "WarcRecord") -> str:
     """Returns the reason why a response is not a page of text; empty if it is one."""
     if not record.is_http or answer.http_headers is None:
         return "read/not_http"

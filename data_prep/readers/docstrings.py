@@ -55,12 +55,12 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     if not source:
         counts.empty_files.append(path)
     try:
-        found = docstrings_of(source)
+        docstrings = docstrings_of(source)
     except UNPARSABLE as error:
         raise UserError(
             f"{path}: is not Python source ({error}); choose another --reader"
         ) from None
-    for name, paragraphs in found:
+    for name, paragraphs in docstrings:
         yield Document(f"{path}:{name}".rstrip(":"), "en", paragraphs)
 
 
@@ -79,7 +79,7 @@ def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
         return []
     with warnings.catch_warnings(action="ignore"):
         tree = ast.parse(source)
-    found = []
+    docstrings = []
     # Only statements that may hold definitions are visited; walking every node would double the
     # time.
     queue = deque([(tree, "")])
@@ -88,12 +88,12 @@ def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             paragraphs = prose(ast.get_docstring(node) or "")
             if sum(map(len, paragraphs)) >= MIN_CHARACTERS and count_sentences(paragraphs) > 1:
-                found.append((qualname, paragraphs))
+                docstrings.append((qualname, paragraphs))
         for child in node.body:
             if hasattr(child, "body"):
                 own = getattr(child, "name", "")
                 queue.append((child, f"{qualname}.{own}".strip(".")))
-    return found
+    return docstrings
 
 
 def prose(docstring: str) -> list[str]:

@@ -41,11 +41,11 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
             continue
         text = _get(record, "text", where)
         name = _get(record, "id", where)
-        name = f"{path}#{offset}" if name is None else mended(str(name), path, counts)
+        name = f"{path}#{offset}" if name is None else mend_surrogates(str(name), path, counts)
         if isinstance(text, str):
-            paragraphs = split_paragraphs(mended(text, path, counts), options.lines)
+            paragraphs = split_paragraphs(mend_surrogates(text, path, counts), options.lines)
         else:
-            paragraphs = normalise_space(mended(part, path, counts) for part in text)
+            paragraphs = normalise_space(mend_surrogates(part, path, counts) for part in text)
         yield Document(name, language, paragraphs, continues)
 
 
@@ -83,7 +83,7 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
     return value
 
 
-def mended(text: str, path: str, counts: Counts) -> str:
+def mend_surrogates(text: str, path: str, counts: Counts) -> str:
     """Returns the text as `replace_surrogates` does; counts the characters that are replaced."""
     whole = replace_surrogates(text)
     if whole is not text:

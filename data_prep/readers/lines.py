@@ -116,7 +116,7 @@ def iter_blocks(
                 if any_encoding:
                     text = "".join(map(_utf8_or_latin1, data.splitlines(keepends=True)))
                 else:
-                    text = decoded(data, path, counts)
+                    text = decode_text(data, path, counts)
                 if offset == 0:
                     text = text.removeprefix(_BOM)
                 if not text:
@@ -200,7 +200,7 @@ def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def decoded(data: bytes, path: str, counts: Counts) -> str:
+def decode_text(data: bytes, path: str, counts: Counts) -> str:
     """Returns bytes of a file as text; bytes that are not UTF-8 become U+FFFD and are counted."""
     try:
         return data.decode()

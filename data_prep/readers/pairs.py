@@ -13,7 +13,7 @@ from official_cmlm.common.text_files import parse_object, read_columns
 
 from ..counts import Counts
 from .document import Pair, ReadOptions, one_space
-from .jsonl import mended
+from .jsonl import mend_surrogates
 from .lines import CountedFile, iter_lines
 
 FORMATS = ("lines", "moses", "tsv", "table", "nli", "triples")
@@ -144,9 +144,9 @@ class PairInput:
                 yield where, [cells[columns.index(name)] for name in _NLI]
 
 
-def _check_names(found: list[str], wanted: Sequence[str], where: str, form: str) -> None:
+def _check_names(columns: list[str], wanted: Sequence[str], where: str, form: str) -> None:
     for name in wanted:
-        if name not in found:
+        if name not in columns:
             raise UserError(
                 f"{where}: no {name!r}; --format={form} needs {', '.join(wanted)}, in the first"
                 " line of a table or in each object"
@@ -159,7 +159,7 @@ def _texts(
     for name in names:
         if not isinstance(row[name], str):
             raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
-    return [mended(row[name], path, counts) for name in names]
+    return [mend_surrogates(row[name], path, counts) for name in names]
 
 
 def inputs_of(
@@ -200,8 +200,8 @@ def inputs_of(
                 f"--languages={tag}: with --format=moses name two languages, e.g. en-de"
             )
     both = [(path, _both(tag)) for path, tag in zip(paths, languages)]
-    for one in itertools.chain(*(tags for _, tags in both)):
-        check_language_tag(one, "--languages")
+    for tag_of_text in itertools.chain(*(tags for _, tags in both)):
+        check_language_tag(tag_of_text, "--languages")
     if form == "moses":
         return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
     return [PairInput((path,), tags, form, columns or {}) for path, tags in both]

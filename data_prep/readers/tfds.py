@@ -10,7 +10,7 @@ from official_cmlm.common.input_files import size_of
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import decoded
+from .lines import decode_text
 from .plain_text import split_paragraphs
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
             content = example[feature].numpy()
             counts.bytes += len(content)
             is_empty = False
-            paragraphs = split_paragraphs(decoded(content, path, counts), options.lines)
+            paragraphs = split_paragraphs(decode_text(content, path, counts), options.lines)
             yield Document(f"{path}#{number}", language, paragraphs)
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None
@@ -131,5 +131,5 @@ def _unknown(name: str, data_dir: str | None, error: Exception) -> UserError:
 
 def _language(name: str) -> str:
     configuration = name.partition("/")[2].partition(":")[0]
-    found = _LANGUAGE.fullmatch(configuration)
-    return found[1] if found else ""
+    match = _LANGUAGE.fullmatch(configuration)
+    return match[1] if match else ""

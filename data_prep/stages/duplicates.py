@@ -199,37 +199,37 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[
     for batch in batches(documents, lambda one: sum(map(len, one.paragraphs)), _BATCH_CHARACTERS):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
         paragraphs = [p for document in batch for p in document.paragraphs]
-        found = letters.analyse(paragraphs)
+        analysis = letters.analyse(paragraphs)
         numbers = np.arange(len(batch)) + first
         places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
         if options.documents == "exact":
             # No paragraph holds a line end.
             keys = letters.byte_keys(["\n".join(document.paragraphs) for document in batch])
         else:
-            keys = letters.letter_keys(found, splits)
-        units["documents"].append(_units(places, keys, found, splits, near["documents"]))
+            keys = letters.letter_keys(analysis, splits)
+        units["documents"].append(_units(places, keys, analysis, splits, near["documents"]))
         if options.paragraphs != "off":
             owners = np.repeat(numbers, np.diff(splits))
             within = np.arange(len(owners)) - np.repeat(splits[:-1], np.diff(splits))
             is_exact = options.paragraphs == "exact"
-            keys = letters.byte_keys(paragraphs) if is_exact else letters.letter_keys(found)
-            keys[np.diff(found.letter_splits) < options.min_paragraph_letters] = 0
+            keys = letters.byte_keys(paragraphs) if is_exact else letters.letter_keys(analysis)
+            keys[np.diff(analysis.letter_splits) < options.min_paragraph_letters] = 0
             places = np.stack([owners, within], 1)
-            units["paragraphs"].append(_units(places, keys, found, None, near["paragraphs"]))
+            units["paragraphs"].append(_units(places, keys, analysis, None, near["paragraphs"]))
         first += len(batch)
-    return {kind: _joined(parts, near[kind]) for kind, parts in units.items()}
+    return {kind: _join_units(parts, near[kind]) for kind, parts in units.items()}
 
 
 def _units(
     places: np.ndarray,
     exact: np.ndarray,
-    found: letters.Letters,
+    analysis: letters.Letters,
     splits: np.ndarray | None,
     near: MinHash | None,
 ) -> Units:
     if near is None:
-        return dataclasses.replace(_joined([], None), places=places, exact=exact)
-    hashes, bounds = letters.shingles(found, near.shingle_words, splits)
+        return dataclasses.replace(_join_units([], None), places=places, exact=exact)
+    hashes, bounds = letters.shingles(analysis, near.shingle_words, splits)
     # A text without an exact key is too short to be a duplicate at all.
     signed = np.flatnonzero((np.diff(bounds) >= near.min_shingles) & (exact != 0))
     lengths = np.diff(bounds)[signed]
@@ -241,7 +241,7 @@ def _units(
     return Units(places, exact, signed, band_keys(least, near), least.astype(np.uint8))
 
 
-def _joined(parts: list[Units], near: MinHash | None) -> Units:
+def _join_units(parts: list[Units], near: MinHash | None) -> Units:
     bands, permutations = (near.bands, near.permutations) if near else (0, 0)
     starts = np.cumsum([0, *(len(part.places) for part in parts)])
     signed = [part.signed + start for part, start in zip(parts, starts)]

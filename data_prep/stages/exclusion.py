@@ -13,10 +13,10 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, write_array
 from official_cmlm.common.text_files import replace_surrogates
 
-from ..counts import Counts, guarded
+from ..counts import Counts, guard_faults
 from ..readers.document import Document, ReadOptions
 from ..readers.lines import iter_lines
-from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
+from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoin_titles, segment
 from . import SentenceCutter
 from .letters import analyse, letter_keys
 
@@ -71,18 +71,18 @@ class Exclusion:
         paths, counts = list(paths), Counts()
         keys = [np.zeros(0, np.uint64)]
         for path in paths:
-            found = guarded(path, candidates(path, options, counts), options.on_error, counts)
-            while batch := list(itertools.islice(found, _BATCH_TEXTS)):
+            texts = guard_faults(path, candidates(path, options, counts), options.on_error, counts)
+            while batch := list(itertools.islice(texts, _BATCH_TEXTS)):
                 keys.append(np.unique(letter_keys(analyse(batch))))
-        known = np.unique(np.concatenate(keys))
-        known = known[known != 0]
+        unique = np.unique(np.concatenate(keys))
+        unique = unique[unique != 0]
         faults = tuple(counts.files_failed.values())
-        if not len(known):
+        if not len(unique):
             detail = f" ({faults[0]})" if faults else ""
             raise UserError(
                 f"{', '.join(paths) or '--exclude'}: no sentence to leave out in there{detail}"
             )
-        return cls(known, faults)
+        return cls(unique, faults)
 
     def save(self, folder: Path) -> None:
         """Writes the files that `load` reads."""
@@ -160,8 +160,8 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     for _, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}
         if is_csv and "\t" not in line:
-            found = _CSV_CELL.findall(line)
-            cells.update(quoted.replace('""', '"') or plain for quoted, plain in found)
+            csv_cells = _CSV_CELL.findall(line)
+            cells.update(quoted.replace('""', '"') or plain for quoted, plain in csv_cells)
         if is_json or line.lstrip()[:1] in ("{", "["):
             for text in map(_json_text, _JSON_STRING.findall(line)):
                 cells.update([text, *re.split(r"[\t\r\n]+", text)])
@@ -184,7 +184,7 @@ def several_sentences(text: str, language: str) -> list[str]:
         return []
     pieces = segment(text, language)
     # The language of the file may be wrong, so the sentences by French rules are added.
-    return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
+    return [*pieces, *rejoin_titles(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
 
 
 def _json_text(literal: str) -> str:

@@ -61,15 +61,15 @@ class LanguageId:
         if self.detect == "check" and language not in detectable():
             counters["language/not_checked"] += 1
         elif self.detect != "off":
-            found, confidence = identify(_excerpt(document.paragraphs))
-            if found == UNKNOWN or confidence < self.min_confidence:
+            detected, confidence = identify(_excerpt(document.paragraphs))
+            if detected == UNKNOWN or confidence < self.min_confidence:
                 counters.drop("language/unsure", document.language)
                 return None
-            if self.detect == "check" and found != language:
+            if self.detect == "check" and detected != language:
                 counters.drop("language/mismatch", document.language)
                 return None
             if self.detect == "set":
-                language = found
+                language = detected
         if self.languages and language not in map(canonical_language, self.languages):
             counters.drop("language/other", document.language)
             return None

@@ -59,7 +59,7 @@ def analyse(texts: Sequence[str]) -> Letters:
     )
 
 
-def letter_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
+def letter_keys(analysis: Letters, splits: np.ndarray | None = None) -> np.ndarray:
     """Returns a 64-bit hash of each text's letters; 0 for a text without any.
 
     64 bits suffice: among 10^9 different texts, 0.03 pairs are expected to share a key.
@@ -72,8 +72,8 @@ def letter_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
     Returns:
       Keys, [texts] or [groups], uint64; the same in every process and on every machine.
     """
-    bounds = found.letter_splits if splits is None else found.letter_splits[splits]
-    letters = found.letters.astype("<u4", copy=False).data
+    bounds = analysis.letter_splits if splits is None else analysis.letter_splits[splits]
+    letters = analysis.letters.astype("<u4", copy=False).data
     keys = np.zeros(len(bounds) - 1, np.uint64)
     for row, (start, stop) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist())):
         if start < stop:
@@ -92,7 +92,7 @@ def byte_keys(texts: Sequence[str]) -> np.ndarray:
 
 
 def shingles(
-    found: Letters, size: int, splits: np.ndarray | None = None
+    analysis: Letters, size: int, splits: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hashes all runs of `size` words, with repetitions; a text with fewer words has none.
 
@@ -104,8 +104,8 @@ def shingles(
     Returns:
       (hashes of all texts in order, uint64; row splits, [texts + 1], int64)
     """
-    bounds = found.word_splits if splits is None else found.word_splits[splits]
-    hashes = ngram_hashes(found.words, size)
+    bounds = analysis.word_splits if splits is None else analysis.word_splits[splits]
+    hashes = ngram_hashes(analysis.words, size)
     # Runs that would reach into the next text are left out.
     lengths = np.maximum(0, np.diff(bounds) - size + 1)
     new_bounds = _splits([lengths])
@@ -150,12 +150,12 @@ def _word_hashes(letters: np.ndarray, starts: np.ndarray) -> np.ndarray:
     powers = np.full(int(lengths.max()), _BASE)
     powers[0] = 1
     powers = np.multiply.accumulate(powers)
-    values = _scattered()[letters] * powers[places]
+    values = _random_numbers()[letters] * powers[places]
     return mix(np.add.reduceat(values, starts))
 
 
 @functools.cache
-def _scattered() -> np.ndarray:
+def _random_numbers() -> np.ndarray:
     """Returns a random number for each code point, in the order of `_kinds`; uint64."""
     return mix(np.arange(_LAST_LETTER + 2, dtype=np.uint64) + _BASE)
 

@@ -128,20 +128,20 @@ def _mend(
     places = [n for n, text in enumerate(paragraphs) if hint in text and cut.search(text)]
     if not places:
         return paragraphs
-    found = (match for n in places for match in word.finditer(paragraphs[n]))
-    matches = {match[0] for match in found if match["whole"] is not None}
+    matches_of_all = (match for n in places for match in word.finditer(paragraphs[n]))
+    matches = {match[0] for match in matches_of_all if match["whole"] is not None}
     parts = {match: re.split(r"-\s+", match) for match in matches}
     at_line = word is _lines_word
     if not at_line:
         parts = {m: cut_up for m, cut_up in parts.items() if _AFTER_OMISSION.isdisjoint(cut_up[1:])}
     without = {match: "".join(cut_up) for match, cut_up in parts.items()}
     hyphened = {match: "-".join(cut_up) for match, cut_up in parts.items()}
-    known = _occurring({*without.values(), *hyphened.values()}, paragraphs)
+    occurring = _occurring({*without.values(), *hyphened.values()}, paragraphs)
     joined = {}
     for match in parts:
-        if hyphened[match] in known and without[match] not in known:
+        if hyphened[match] in occurring and without[match] not in occurring:
             joined[match] = hyphened[match]
-        elif without[match] in known or at_line:
+        elif without[match] in occurring or at_line:
             joined[match] = without[match]
 
     def join(match: re.Match[str]) -> str:

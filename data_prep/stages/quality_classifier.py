@@ -59,13 +59,13 @@ class Features:
         """Returns the number of each n-gram's weight, repetitions included; [n-grams] int64."""
         hashed = [words.hashes(n) for n in self.word_ngrams]
         hashed += [words.character_hashes(n) for n in self.character_ngrams]
-        found = []
+        places = []
         for kind, hashes in enumerate(hashed):
             # Each kind is hashed differently, so a word and the same characters have different
             # weights.
             mixed = (hashes ^ (hashes >> np.uint64(31))) * (np.uint64(MIX_1) + np.uint64(2 * kind))
-            found.append(mixed >> np.uint64(64 - self.bits))
-        return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+            places.append(mixed >> np.uint64(64 - self.bits))
+        return np.concatenate(places).astype(np.int64) if places else np.zeros(0, np.int64)
 
 
 def signals(paragraphs: list[str], words: Words, language: str) -> np.ndarray:
@@ -113,7 +113,7 @@ class QualityModel:
         """Returns the probability, 0 to 1, that the text is of the kind kept in training."""
         words = Words(paragraphs)
         buckets = self.features.buckets(words)
-        dense = standardised(
+        dense = standardise(
             signals(paragraphs, words, language), self.signal_means, self.signal_scales
         )
         # As in training, n-grams that all differ make a vector of length 1.
@@ -150,7 +150,7 @@ class QualityModel:
         write_json(path, content)
 
 
-def standardised(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
+def standardise(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Returns signals in standard deviations from the mean; 0 for unknown ones."""
     return np.nan_to_num(np.clip((values - means) / scales, -_MAX_SIGNAL, _MAX_SIGNAL), nan=0.0)
 

@@ -127,8 +127,8 @@ class QualityRules:
         if spaced and least and len(text.split(None, least)) < least:
             return "too_short"
         lower = text.lower() if unwanted else ""
-        found = next((word for word in unwanted if word in lower), "")
-        return "policy" if found in _POLICY else found
+        word_of_policy = next((word for word in unwanted if word in lower), "")
+        return "policy" if word_of_policy in _POLICY else word_of_policy
 
     def _text_breaks(
         self, paragraphs: list[str], document: Document, spaced: bool, marked: bool

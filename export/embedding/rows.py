@@ -96,9 +96,9 @@ def _check_ids(paths: Sequence[str], reading: Reading, hashes: array) -> None:
         return
     import numpy as np
 
-    found = np.frombuffer(hashes, np.int64)
-    found.sort()
-    repeated = set(found[1:][found[1:] == found[:-1]][:_MOST_COMPARED].tolist())
+    ordered = np.frombuffer(hashes, np.int64)
+    ordered.sort()
+    repeated = set(ordered[1:][ordered[1:] == ordered[:-1]][:_MOST_COMPARED].tolist())
     places: dict[str, str] = {}
     for path in paths if repeated else ():
         for row in read_rows(path, reading):
@@ -157,8 +157,8 @@ def read_texts(
         part = empty(start.number, start.first_row, start.place)
     first, skipped = part.place
     for file in range(first, len(paths)):
-        found = islice(read_rows(paths[file], reading), skipped, None)
-        for at, row in enumerate(found, skipped):
+        rows_of_file = islice(read_rows(paths[file], reading), skipped, None)
+        for at, row in enumerate(rows_of_file, skipped):
             if not part.texts:
                 part.place = (file, at)
             part.texts.append(row.text)
@@ -167,7 +167,7 @@ def read_texts(
             part.mended += row.mended
             characters += len(row.text)
             for name, (kind, values) in part.kept.items():
-                value = _converted(row.others.get(name), kind)
+                value = _convert(row.others.get(name), kind)
                 characters += len(value) if isinstance(value, str) else 0
                 values.append(value)
             if len(part.texts) == rows or characters >= MOST_CHARACTERS:
@@ -179,7 +179,7 @@ def read_texts(
         yield part
 
 
-def _converted(value: Any, kind: str) -> Any:
+def _convert(value: Any, kind: str) -> Any:
     if value is None or kind in ("bool", "int64"):
         return value
     if kind == "double":

@@ -151,13 +151,13 @@ def digest(paths: Iterable[Path], facts: str = "") -> str:
     Raises:
       UserError: as `refuse_special`.
     """
-    found = hashlib.sha256(facts.encode())
+    hashed = hashlib.sha256(facts.encode())
     for path in paths:
         refuse_special(path)
         with path.open("rb") as file:
             while chunk := file.read(1 << 22):
-                found.update(chunk)
-    return found.hexdigest()[:16]
+                hashed.update(chunk)
+    return hashed.hexdigest()[:16]
 
 
 def cache_folder() -> Path:
@@ -206,8 +206,10 @@ def remove_cached(path: Path) -> None:
 def _content(path: Path) -> str:
     if not path.is_dir():
         return sha256(path)
-    found = sorted(one for one in path.rglob("*") if not one.is_dir())
-    return digest(found, str([(str(one.relative_to(path)), one.stat().st_size) for one in found]))
+    paths = sorted(inner for inner in path.rglob("*") if not inner.is_dir())
+    return digest(
+        paths, str([(str(inner.relative_to(path)), inner.stat().st_size) for inner in paths])
+    )
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -240,13 +242,13 @@ def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
     refuse_special(path)
     try:
         # It is mapped in any case, as a damaged header may promise more than the file holds.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError, tokenize.TokenError, zipfile.BadZipFile) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: damaged ({reason!s:.200}); {advice}") from None
-    if not isinstance(found, np.ndarray):
+    if not isinstance(array, np.ndarray):
         raise UserError(f"{path}: damaged (an archive, not an array); {advice}")
-    return found if mapped else np.array(found)
+    return array if mapped else np.array(array)
 
 
 def system_error(error: BaseException) -> OSError | None:
@@ -259,8 +261,8 @@ def system_error(error: BaseException) -> OSError | None:
         return error if error.errno is not None else None
     if not type(error).__module__.startswith("tensorflow."):
         return None
-    found = _IN_A_MESSAGE.search(str(error))
-    return OSError(_SYSTEM_TEXT[found[2]], found[2], found[1]) if found else None
+    match = _IN_A_MESSAGE.search(str(error))
+    return OSError(_SYSTEM_TEXT[match[2]], match[2], match[1]) if match else None
 
 
 @contextlib.contextmanager
@@ -280,11 +282,11 @@ def report_write_errors(
     try:
         yield
     except Exception as error:
-        found = system_error(error)
-        if found is None or found.errno not in _UNWRITABLE:
+        system = system_error(error)
+        if system is None or system.errno not in _UNWRITABLE:
             raise
         advice = remedy if isinstance(remedy, str) else remedy()
-        raise UserError(f"{_unwritable(Path(folder), found)}; {advice}") from None
+        raise UserError(f"{_unwritable(Path(folder), system)}; {advice}") from None
 
 
 def _unwritable(folder: Path, error: OSError) -> str:
@@ -301,7 +303,7 @@ def _unwritable(folder: Path, error: OSError) -> str:
 
 def _existing(path: Path) -> Path:
     """Returns the path itself, or the nearest folder above it that exists."""
-    return next(each for each in (path, *path.absolute().parents) if each.exists())
+    return next(place for place in (path, *path.absolute().parents) if place.exists())
 
 
 def check_writable(
@@ -367,22 +369,22 @@ def check_output(
         if os.path.realpath(name) == os.path.realpath(other):
             raise UserError(f"{name}: is given for two outputs; choose two different files")
     try:
-        found = os.stat(name)
+        status = os.stat(name)
     except FileNotFoundError:
-        found = None
+        status = None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{name}: cannot be written ({reason}); name another one") from None
-    if found is not None:
-        if stat.S_ISDIR(found.st_mode):
+    if status is not None:
+        if stat.S_ISDIR(status.st_mode):
             raise UserError(f"{name}: a folder; name a file in it to write")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{name}: not a regular file, which is not replaced; name another one")
-        for given in inputs:
+        for source in inputs:
             with contextlib.suppress(OSError):
-                if os.path.samestat(os.stat(given), found):
+                if os.path.samestat(os.stat(source), status):
                     raise UserError(
-                        f"{name}: is also an input ({given}), which is never overwritten; name"
+                        f"{name}: is also an input ({source}), which is never overwritten; name"
                         " another file to write"
                     )
     if os.path.lexists(name) and not overwrite:
@@ -481,13 +483,13 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
         if "://" in os.fspath(path):
             return _read_remote(os.fspath(path), advice).decode("utf-8-sig")
         path = Path(path)
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
             raise UserError(f"{path}: a folder, not a file; {advice}")
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{path}: not a regular file; {advice}")
-        if found.st_size > _MOST_BYTES:
-            size = f"{found.st_size / 2**20:.0f} MiB, at most {_MOST_BYTES // 2**20} are read"
+        if status.st_size > _MOST_BYTES:
+            size = f"{status.st_size / 2**20:.0f} MiB, at most {_MOST_BYTES // 2**20} are read"
             raise UserError(f"{path}: too large ({size}); {advice}")
         return path.read_bytes().decode("utf-8-sig")
     except UserError:

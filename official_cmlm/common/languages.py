@@ -88,6 +88,6 @@ def language_code(declared: str | None) -> str:
     >>> language_code("en-US"), language_code("deu,eng"), language_code("english")
     ('en', 'de', '')
     """
-    found = _PRIMARY.match(declared or "")
-    code = found[1].lower() if found else ""
+    match = _PRIMARY.match(declared or "")
+    code = match[1].lower() if match else ""
     return _SHORT.get(code, code)

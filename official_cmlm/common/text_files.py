@@ -125,7 +125,7 @@ class Reading:
                 )
         return form
 
-    def selected(self, columns: list[str], where: str, table: bool) -> tuple[str, str]:
+    def select_columns(self, columns: list[str], where: str, table: bool) -> tuple[str, str]:
         """Returns the columns of text and of ids among those of a table or an object.
 
         Raises:
@@ -168,8 +168,8 @@ def form_of(path: str) -> str:
 def file_state(path: str) -> tuple[int, str]:
     """Returns the size of a file in bytes, and a text that changes when its content does."""
     if not is_remote(path):
-        found = os.stat(path)
-        return found.st_size, str(found.st_mtime_ns)
+        status = os.stat(path)
+        return status.st_size, str(status.st_mtime_ns)
     with remote_system(path) as (system, name):
         return int(system.size(name) or 0), str(system.ukey(name))
 
@@ -188,7 +188,7 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
 
     def choose(columns: list[str], where: str, table: bool) -> list[str]:
         nonlocal chosen
-        chosen = reading.selected(columns, where, table)
+        chosen = reading.select_columns(columns, where, table)
         return [name for name in chosen if name]
 
     with open_file(path) as file:
@@ -239,10 +239,10 @@ def read_columns(
       UserError: as `read_records`; or a column is missing or occurs twice.
     """
 
-    def choose(found: list[str], where: str, table: bool) -> list[str]:
+    def choose(header: list[str], where: str, table: bool) -> list[str]:
         for name in columns:
-            if found.count(name) != 1:
-                raise UserError(f"{where}: no column {name!r}, it has {list_columns(found)}")
+            if header.count(name) != 1:
+                raise UserError(f"{where}: no column {name!r}, it has {list_columns(header)}")
         return list(columns)
 
     for _, where, row in read_records(path, form_of(path), file, choose):
@@ -456,7 +456,7 @@ def _json_lines(
     for number, line in _lines(path, file):
         if line.strip():
             where = f"{path}:{number}"
-            yield _item(_parsed(line, where, "write one object a line"), number, where, choose)
+            yield _item(_parse_json(line, where, "write one object a line"), number, where, choose)
 
 
 def _json_items(
@@ -472,7 +472,7 @@ def _json_items(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; convert it with iconv") from None
-    items = _parsed(text, path, "write a list of objects or strings; of lines, --format=jsonl")
+    items = _parse_json(text, path, "write a list of objects or strings; of lines, --format=jsonl")
     if not isinstance(items, list):
         has = f"an object of {list_columns(items)}" if isinstance(items, dict) else "a single value"
         raise UserError(f"{path}: holds {has}; write a list of objects or strings")
@@ -482,13 +482,13 @@ def _json_items(
 
 def parse_object(line: str, where: str) -> dict[str, Any]:
     """Returns the JSON object of a line; raises `UserError`, naming `where`, if it is not one."""
-    found = _parsed(line, where, "write one JSON object a line")
-    if not isinstance(found, dict):
+    value = _parse_json(line, where, "write one JSON object a line")
+    if not isinstance(value, dict):
         raise UserError(f"{where}: not a JSON object; write one object a line, in braces")
-    return found
+    return value
 
 
-def _parsed(text: str, where: str, advice: str) -> Any:
+def _parse_json(text: str, where: str, advice: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -563,7 +563,7 @@ def _parquet_rows(
             names = choose(schema.names, path, True)
             if keep:
                 names += [f.name for f in schema if f.name not in names and _is_plain(f.type)]
-            strings = _checked(path, metadata, schema, names)
+            strings = _check_columns(path, metadata, schema, names)
             parquet = stack.enter_context(
                 pq.ParquetFile(source, metadata=metadata, read_dictionary=strings)
             )
@@ -582,7 +582,7 @@ def _parquet_rows(
             ) from None
 
 
-def _checked(path: str, metadata: Any, schema: Any, names: list[str]) -> list[str]:
+def _check_columns(path: str, metadata: Any, schema: Any, names: list[str]) -> list[str]:
     """Checks columns before any of their data are read; returns those to read as dictionaries.
 
     A dictionary holds a value that occurs thousands of times only once. Columns in encodings other

@@ -33,13 +33,13 @@ def distribution(requirement):
 
 def brought(extra):
     """Distributions of an extra, those of extras that it includes among them."""
-    found = set()
+    packages = set()
     for requirement in PROJECT["optional-dependencies"][extra]:
         if own := re.fullmatch(r"official-cmlm\[(.+)\]", requirement):
-            found |= {name for part in own[1].split(",") for name in brought(part)}
+            packages |= {name for part in own[1].split(",") for name in brought(part)}
         else:
-            found.add(distribution(requirement))
-    return found
+            packages.add(distribution(requirement))
+    return packages
 
 
 def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):

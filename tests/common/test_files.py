@@ -60,8 +60,8 @@ def test_write_array(tmp_path):
     array = np.arange(6, dtype=np.int32).reshape(2, 3)
     with atomic_write(tmp_path / "a.npy") as file:
         write_array(file, array)
-    found = np.load(tmp_path / "a.npy", allow_pickle=False)
-    assert found.dtype == array.dtype and (found == array).all()
+    loaded = np.load(tmp_path / "a.npy", allow_pickle=False)
+    assert loaded.dtype == array.dtype and (loaded == array).all()
 
 
 _FULL = "No space left on device"

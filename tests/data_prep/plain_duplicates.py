@@ -18,8 +18,8 @@ def find_losses(
     lost: dict[Place, str] = {}
     for kind in (each.removesuffix("s") for each in options.compared):
         groups = defaultdict(list)
-        for file, found in enumerate(keys):
-            units = found[f"{kind}s"]
+        for file, keys_of_file in enumerate(keys):
+            units = keys_of_file[f"{kind}s"]
             places = [(file, *place) for place in units.places.tolist()]
             # A paragraph is not removed in favour of one in a document that is removed.
             stays = [(*place[:2], WHOLE) not in lost for place in places]

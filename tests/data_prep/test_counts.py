@@ -160,8 +160,8 @@ def test_every_reason_is_provoked(runs):
     """The tests below then cover all reasons."""
     known = {reason for reason in _known_reasons() if not _OF_PAIRS.fullmatch(reason)}
     assert len(known) > 30
-    found = {reason for manifest in runs for reason in manifest.counters}
-    assert known - found == set()
+    counted = {reason for manifest in runs for reason in manifest.counters}
+    assert known - counted == set()
 
 
 def test_stages_that_are_off_drop_nothing(runs):

@@ -21,8 +21,8 @@ def _embed(texts):
 
 
 def _mined(**settings):
-    found = mine(PAIRS, MORE, _embed, _embed, Mining(**settings))
-    return [one for _, one in sorted((one.row, one) for one in found)]
+    mined = mine(PAIRS, MORE, _embed, _embed, Mining(**settings))
+    return [one for _, one in sorted((one.row, one) for one in mined)]
 
 
 def _letters(text):
@@ -115,5 +115,5 @@ def test_blocks_are_bounded(monkeypatch):
 
 
 def test_an_index_finds_the_same_among_few():
-    found = [one.negatives for one in _mined(num_negatives=100, search="graph")]
-    assert found == [_expected(row) for row in range(len(PAIRS))]
+    mined = [one.negatives for one in _mined(num_negatives=100, search="graph")]
+    assert mined == [_expected(row) for row in range(len(PAIRS))]

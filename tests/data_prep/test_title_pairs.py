@@ -26,10 +26,10 @@ BODY = "The rest of it has many more words."
     ],
 )
 def test_pairs(paragraphs, expected):
-    found = list(title_pairs.title_pairs(paragraphs, "en", Counter()))
+    pairs = list(title_pairs.title_pairs(paragraphs, "en", Counter()))
     titles = [paragraphs[at].split(". ")[0].rstrip(".") for at, _ in expected]
-    assert [title.rstrip(".") for title, _ in found] == titles
-    assert [body for _, body in found] == [body for _, body in expected]
+    assert [title.rstrip(".") for title, _ in pairs] == titles
+    assert [body for _, body in pairs] == [body for _, body in expected]
 
 
 def test_the_binary_writes_what_create_pairs_reads(tmp_path):

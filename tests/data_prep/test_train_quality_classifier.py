@@ -51,9 +51,9 @@ def test_pieces_of_a_document_are_held_out_together():
     with flagsaver.flagsaver():
         binary.define_flags()
         binary.FLAGS(["prog", "--output=x", "--kept=x", "--dropped=x", "--held_out=0.5"])
-        found = list(binary._normal_form(iter(pieces), held_out))
-    assert [one.id for one in found] == [one.id for one in pieces]
-    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one in found)
+        examples = list(binary._normal_form(iter(pieces), held_out))
+    assert [one.id for one in examples] == [one.id for one in pieces]
+    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one in examples)
     groups = [sum(f"{n}/{part}" in held_out for part in range(3)) for n in range(20)]
     assert set(groups) == {0, 3}
 

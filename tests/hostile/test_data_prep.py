@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from data_prep.counts import DropCounter
 from data_prep.output.folder import discard_partial
-from data_prep.sentences import bounded, rejoined, segment
+from data_prep.sentences import cut_long_sentence, rejoin_titles, segment
 from data_prep.stages.normalise import mend_hyphens
 from official_cmlm import cli
 from official_cmlm.common import languages, progress
@@ -293,8 +293,8 @@ def test_any_folders_in_a_glob_are_those_of_the_standard_library(tmp_path, monke
     for name in ("x.txt", "a/y.txt", "a/b/z.txt", "a/b/.hidden", "a/.h/q.txt", "a/[b]/w.txt"):
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text("x")
-    found = filter(os.path.isfile, glob.glob(pattern, recursive=True))
-    assert expand_inputs([pattern]) == sorted(found)
+    result = filter(os.path.isfile, glob.glob(pattern, recursive=True))
+    assert expand_inputs([pattern]) == sorted(result)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives up rights that only root has")
@@ -468,9 +468,11 @@ def _bounded(sentence, counters, most):
 
 @given(st.text(" ab\u00a0\u3000\n\x1c漢", max_size=60), st.integers(1, 12))
 def test_long_sentences_are_cut_as_defined(sentence, most):
-    found, expected = Counter(), Counter()
-    assert list(bounded(sentence, found, most)) == list(_bounded(sentence, expected, most))
-    assert found == expected
+    result, expected = Counter(), Counter()
+    assert list(cut_long_sentence(sentence, result, most)) == list(
+        _bounded(sentence, expected, most)
+    )
+    assert result == expected
 
 
 def test_long_sentences_are_not_copied_at_each_cut():
@@ -485,7 +487,7 @@ def test_long_sentences_are_not_copied_at_each_cut():
             return Counted(part)
 
     sentence = Counted("word " * 20_000)
-    pieces = list(bounded(sentence, Counter(), 100))
+    pieces = list(cut_long_sentence(sentence, Counter(), 100))
     assert len(pieces) >= 1000 and Counted.taken <= len(sentence)
 
 
@@ -515,7 +517,7 @@ def test_a_line_of_hyphens():
 def test_many_abbreviations_in_a_row():
     """Joined at the end, and not one after the other, each a copy."""
     pieces = ["M. "] * 1000 + ["Dupont."]
-    assert rejoined(pieces, "fr") == ["".join(pieces)]
+    assert rejoin_titles(pieces, "fr") == ["".join(pieces)]
 
 
 TAGS = {
@@ -583,5 +585,5 @@ def test_killed_before_a_change_of_the_file_system(tmp_path, vocabulary, binary,
     program = [sys.executable, "-m", "tests.hostile.killed_data_prep", str(tmp_path), binary, "20"]
     done = subprocess.run([*program, *values], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found["killed"] == 20 and found["left"] >= 10 and found["changes"] > 20
+    result = json.loads(done.stdout)
+    assert result["killed"] == 20 and result["left"] >= 10 and result["changes"] > 20

@@ -53,9 +53,9 @@ def _write_rows(folder):
 def _read_rows(folder, name):
     table = not name.endswith(".txt")
     reading = Reading(id_column="id" if table else "", keep=table)
-    found = list(read_rows(str(folder / name), reading))
-    assert all(row.text.encode() is not None and isinstance(row.id, str | None) for row in found)
-    return [row.text for row in found]
+    rows = list(read_rows(str(folder / name), reading))
+    assert all(row.text.encode() is not None and isinstance(row.id, str | None) for row in rows)
+    return [row.text for row in rows]
 
 
 def _write_index(folder):
@@ -106,10 +106,10 @@ def _write_encoders(folder):
 
 
 def _read_encoder(folder, name):
-    found = read_source(str(folder / Path(name).parts[0]), ImportOptions())
-    check_finite(name, found)
-    weights = {key: weight.tobytes() for key, weight in found.encoder.items()}
-    return found.config, found.max_seq_length, found.encoding, found.vocabulary.hash, weights
+    source = read_source(str(folder / Path(name).parts[0]), ImportOptions())
+    check_finite(name, source)
+    weights = {key: weight.tobytes() for key, weight in source.encoder.items()}
+    return source.config, source.max_seq_length, source.encoding, source.vocabulary.hash, weights
 
 
 def _write_study(folder):
@@ -150,9 +150,9 @@ def _write_collections(folder):
 
 def _read_collection(folder, name):
     root = folder / Path(name).parts[0]
-    found = beir.read(DataFolder(root), root, "test")
-    assert found.documents and found.queries and found.judgements
-    return list(found.documents.values())
+    rows = beir.read(DataFolder(root), root, "test")
+    assert rows.documents and rows.queries and rows.judgements
+    return list(rows.documents.values())
 
 
 # Reader -> (writer of good files, reader, the files that are damaged).
@@ -239,9 +239,9 @@ def test_damaged_files(tmp_path, reader, name, rule):
     content = path.read_bytes()
     path.write_bytes(RULES[rule](content))
     try:
-        found = read(tmp_path, name)
+        content_read = read(tmp_path, name)
     except UserError as error:
         assert path.read_bytes() != content
         assert str(error).isprintable() and len(str(error)) < 850
     else:
-        assert path.read_bytes() != content or found == good
+        assert path.read_bytes() != content or content_read == good

@@ -147,10 +147,10 @@ def csv_cells(line: str, delimiter: str = ",") -> list[str]:
 def json_object(line: str | bytes) -> dict[str, Any]:
     """Returns the object of a line of JSON; an empty one for anything else."""
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def finite(value: Any) -> float | None:
@@ -164,10 +164,10 @@ def finite(value: Any) -> float | None:
 
 def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:
     """Returns how a file differs from the published one; None if it does not, or is not known."""
-    known = _known(name)
-    if rows is not None and rows != known.get("rows", rows):
-        return f"{path}: {rows} rows, published with {known['rows']}; download it again"
-    if "sha256" in known and digest not in known["sha256"]:
+    published = _find_published(name)
+    if rows is not None and rows != published.get("rows", rows):
+        return f"{path}: {rows} rows, published with {published['rows']}; download it again"
+    if "sha256" in published and digest not in published["sha256"]:
         return f"{path}: its checksum {digest[:12]}… differs from the published file's"
     return None
 
@@ -194,7 +194,7 @@ _ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/"
 _ROOTS = ("", "tatoeba/v1/", "pawsx/", "qnli/", "stsb_multi_mt/")
 
 
-def _known(name: str) -> dict:
+def _find_published(name: str) -> dict:
     """Returns the published file's `rows` and, if known, `sha256` (a list); empty if unknown."""
     table = _table()
     for above in _ABOVE:

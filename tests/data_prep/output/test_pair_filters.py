@@ -93,10 +93,10 @@ def test_repetitions(texts, repeated, size):
     counters = DropCounter()
     keep = PairFilter(FilterOptions(repeated=repeated))
     rows = _rows(*texts)
-    found = []
+    rows_left = []
     for start in range(0, len(rows), size):
-        found += keep(rows[start : start + size], counters)
-    assert [row[0].texts for row in found] == stay
+        rows_left += keep(rows[start : start + size], counters)
+    assert [row[0].texts for row in rows_left] == stay
     assert counters == reasons
 
 
@@ -104,11 +104,11 @@ def test_repetitions(texts, repeated, size):
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=9), max_size=40))
 def test_keys_are_a_set(batches):
     """They equal Python's own set, in any order of additions."""
-    found, expected = KeySet(), set()
+    rows_left, expected = KeySet(), set()
     for batch in batches:
         keys = np.array(batch, np.uint64)
-        assert found.contains(keys).tolist() == [key in expected for key in batch]
-        found.add(np.array(sorted({*batch} - expected), np.uint64))
+        assert rows_left.contains(keys).tolist() == [key in expected for key in batch]
+        rows_left.add(np.array(sorted({*batch} - expected), np.uint64))
         expected |= {*batch}
 
 

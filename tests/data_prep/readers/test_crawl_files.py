@@ -205,7 +205,7 @@ def test_bad_pages(tmp_path, name):
     assert [document.id for document in documents] == ["http://a/good"] * 2
     assert report.files_failed == {} and report.records_failed[str(path)] == 2
     assert report.counters["read/unreadable_record"] == 2
-    assert report.skipped(1) == ", 2 unreadable record(s) skipped"
+    assert report.describe_skipped(1) == ", 2 unreadable record(s) skipped"
     (warning,) = report.warnings()
     assert warning.startswith("skipped a record: ") and "and 1 more" in warning
 

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from data_prep import create_pairs
-from data_prep.counts import guarded
+from data_prep.counts import guard_faults
 from data_prep.readers import Counts, ReadOptions, read_documents
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
@@ -69,7 +69,7 @@ def test_a_broken_file(files, name):
     assert len(read) == 2 + FAULTS[name][2]
     assert report.counters == {"read/unreadable_file": 1}
     assert report.warnings() == [f"skipped: {caught.value}"]
-    assert report.skipped(3) == ", 1 of 3 file(s) skipped"
+    assert report.describe_skipped(3) == ", 1 of 3 file(s) skipped"
 
 
 def test_nothing_but_faults(files):
@@ -87,7 +87,7 @@ def test_nothing_but_faults(files):
 
 def test_errors_of_the_consumer_are_not_swallowed():
     """Only errors of a reader are faults of its file."""
-    items = guarded("a", iter([1, 2]), "skip", report := Counts())
+    items = guard_faults("a", iter([1, 2]), "skip", report := Counts())
     with pytest.raises(UserError, match="mine"):
         for _ in items:
             raise UserError("mine")

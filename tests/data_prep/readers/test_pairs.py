@@ -35,16 +35,16 @@ def _read(paths, form, languages="en-de", columns=None, **options):
 def test_tables_of_triples_may_begin_with_a_brace(tmp_path, lines, texts):
     """JSON lines begin with one too, but have no tab."""
     (tmp_path / "t").write_text("\n".join(lines))
-    found, _ = _read(tmp_path / "t", "triples", "en")
-    assert [pair.texts for pair in found] == texts
+    pairs_read, _ = _read(tmp_path / "t", "triples", "en")
+    assert [pair.texts for pair in pairs_read] == texts
 
 
 def test_moses_pairs(tmp_path):
     """The beginning of two names, with or without an ending of compression."""
     (tmp_path / "corpus.en").write_text("one\ntwo\n")
     (tmp_path / "corpus.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
-    found, _ = _read(tmp_path / "corpus", "moses")
-    assert [pair.texts for pair in found] == [("one", "eins"), ("two", "zwei")]
+    pairs_read, _ = _read(tmp_path / "corpus", "moses")
+    assert [pair.texts for pair in pairs_read] == [("one", "eins"), ("two", "zwei")]
     assert inputs_of([f"{tmp_path}/corpus"], ["en-de"], "moses") == [
         PairInput((f"{tmp_path}/corpus.en", f"{tmp_path}/corpus.de.gz"), ("en", "de"))
     ]
@@ -71,12 +71,12 @@ def test_inference(tmp_path, form, compress):
         lines = [json.dumps(dict(zip(keys, row)) | {"pairID": 1, "labels": ["x"]}) for row in _ROWS]
     path = tmp_path / "nli"
     path.write_bytes(compress("\r\n".join([*lines, ""]).encode()))
-    found, _ = _read(path, "nli", "en")
-    assert [(*pair.texts, pair.label) for pair in found] == [
+    pairs_read, _ = _read(path, "nli", "en")
+    assert [(*pair.texts, pair.label) for pair in pairs_read] == [
         (" ".join(a.split()), b, label) for a, b, label in _ROWS
     ]
-    assert {pair.languages for pair in found} == {("en", "en")}
-    assert found[0].where == f"{path}:{2 if form == 'table' else 1}"
+    assert {pair.languages for pair in pairs_read} == {("en", "en")}
+    assert pairs_read[0].where == f"{path}:{2 if form == 'table' else 1}"
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
     options = ReadOptions(documents_by="file", max_line_bytes=chunk, max_document_bytes=most)
     pieces = list(read_documents([str(path)], options, Counts()))
     assert [one.continues for one in pieces] == [i > 0 for i in range(len(pieces))]
-    found = [paragraph for one in pieces for paragraph in one.paragraphs]
+    paragraphs_read = [paragraph for one in pieces for paragraph in one.paragraphs]
     if most == 1 << 20:
-        assert found == expected and len(pieces) <= 1
+        assert paragraphs_read == expected and len(pieces) <= 1
     # A cut may fall into a paragraph.
-    assert " ".join(found) == " ".join(expected)
+    assert " ".join(paragraphs_read) == " ".join(expected)
     for one in pieces:
         held = sum(len(p.replace(" ", "").encode()) for p in one.paragraphs)
         assert held <= max(most, 12)

@@ -84,12 +84,12 @@ def test_any_split_gives_the_same(files):
     # Each document in a file of its own: the same documents are lost.
     apart = [[document] for file in files for document in file]
     places = [(f, d) for f, file in enumerate(files) for d in range(len(file))]
-    found = {
+    removals = {
         (*places[i], p): why
         for i, lost in enumerate(_losses(apart, partitions=2))
         for (_, p), why in lost.items()
     }
-    assert found == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
+    assert removals == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
 
 
 def test_near_duplicates_of_documents():

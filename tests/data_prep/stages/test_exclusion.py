@@ -237,12 +237,12 @@ def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
         ],
     ]
     counters = DropCounter()
-    found = [
+    pieces_left = [
         (piece.id, piece.continues, sentences)
         for batch in batches
         for piece, sentences in cut(batch, counters)
     ]
-    assert found == [
+    assert pieces_left == [
         ("a", False, ["One."]),
         ("a#exclude-1", False, ["Two.", "Three."]),
         ("b", True, ["Four."]),
@@ -265,8 +265,8 @@ def test_pieces_of_pieces_have_names_of_their_own(tmp_path):
     pieces = list(drop(documents, losses, DropCounter()))
     assert len(pieces) == 6
     left = list(cut([(piece, ["One.", "Taken out.", "Two."]) for piece in pieces], DropCounter()))
-    found = [piece.id for piece, _ in left]
-    assert len(set(found)) == len(found) == 12
-    assert found[:4] == ["http://a", "http://a#exclude-1", "http://a#duplicates-1"] + [
+    pieces_left = [piece.id for piece, _ in left]
+    assert len(set(pieces_left)) == len(pieces_left) == 12
+    assert pieces_left[:4] == ["http://a", "http://a#exclude-1", "http://a#duplicates-1"] + [
         "http://a#duplicates-1#exclude-1"
     ]

@@ -33,8 +33,8 @@ def run(text, language="en", **settings):
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_finds_the_language_and_writes_it_our_way(language):
-    found, confidence = identify(TEXTS[language])
-    assert found == language and 0.5 < confidence <= 1
+    detected, confidence = identify(TEXTS[language])
+    assert detected == language and 0.5 < confidence <= 1
 
 
 @pytest.mark.parametrize(

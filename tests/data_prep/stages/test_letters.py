@@ -46,15 +46,15 @@ def test_letters_and_words(texts, chunk):
     whole = analyse(texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("data_prep.stages.letters._CHUNK_CHARACTERS", chunk)
-        found = analyse(texts)
-    for one, other in zip(vars(whole).values(), vars(found).values(), strict=True):
+        analysis = analyse(texts)
+    for one, other in zip(vars(whole).values(), vars(analysis).values(), strict=True):
         np.testing.assert_array_equal(one, other)
     hashes = {}
     for i, text in enumerate(texts):
         words = _words_by_hand(text)
-        letters = found.letters[slice(*found.letter_splits[i : i + 2])]
+        letters = analysis.letters[slice(*analysis.letter_splits[i : i + 2])]
         assert "".join(map(chr, letters.tolist())) == "".join(words)
-        own = found.words[slice(*found.word_splits[i : i + 2])].tolist()
+        own = analysis.words[slice(*analysis.word_splits[i : i + 2])].tolist()
         assert len(own) == len(words)
         for word, value in zip(words, own):
             assert hashes.setdefault(word, value) == value
@@ -65,14 +65,14 @@ def test_letters_and_words(texts, chunk):
 @given(TEXTS)
 def test_keys(texts):
     """A hash of the letters alone; 0 without letters; of a group, of all its letters in a row."""
-    found = analyse(texts)
-    for text, key in zip(texts, letter_keys(found).tolist(), strict=True):
+    analysis = analyse(texts)
+    for text, key in zip(texts, letter_keys(analysis).tolist(), strict=True):
         letters = "".join(_words_by_hand(text))
         data = letters.encode("utf-32-le", "surrogatepass")
         digest = hashlib.blake2b(data, digest_size=8).digest()
         assert key == (int.from_bytes(digest, "little") if letters else 0)
     half = len(texts) // 2
-    groups = letter_keys(found, np.array([0, half, len(texts)]))
+    groups = letter_keys(analysis, np.array([0, half, len(texts)]))
     joined = letter_keys(analyse(["\n".join(texts[:half]), "\n".join(texts[half:])]))
     assert groups.tolist() == joined.tolist()
 
@@ -89,10 +89,10 @@ def test_characters_that_do_not_count():
 @given(TEXTS, st.integers(1, 4))
 def test_shingles(texts, size):
     """They are all runs of words within each text, or group of texts."""
-    found = analyse(texts)
+    analysis = analyse(texts)
     splits = np.array([0, len(texts) // 2, len(texts)])
     for bounds in (np.arange(len(texts) + 1), splits):
-        hashes, rows = shingles(found, size, bounds)
+        hashes, rows = shingles(analysis, size, bounds)
         assert rows[-1] == len(hashes)
         known = {}
         for i, (start, stop) in enumerate(zip(bounds[:-1], bounds[1:])):
@@ -118,8 +118,8 @@ def test_estimated_similarity(share):
     exact = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     options = MinHash(bands=40, rows=10)
     least = minima(*shingles(analyse(texts), 5), options)
-    found = least.astype(np.uint8)
-    (estimate,) = similarities(found[0], found[1:])
+    analysis = least.astype(np.uint8)
+    (estimate,) = similarities(analysis[0], analysis[1:])
     spread = (max(exact * (1 - exact), 0.004) / options.permutations) ** 0.5
     assert abs(estimate - exact) <= 4 * spread
     keys = band_keys(least, options)
@@ -132,6 +132,6 @@ def test_repeated_shingles_do_not_count():
     """A signature is that of a set."""
     options = MinHash()
     once, thrice = np.arange(1, 30, dtype=np.uint64), np.tile(np.arange(1, 30, dtype=np.uint64), 3)
-    found = minima(np.concatenate([once, thrice]), np.array([0, 29, 116]), options)
-    assert found.dtype == np.uint32 and found.shape == (2, 160)
-    assert (found[0] == found[1]).all()
+    analysis = minima(np.concatenate([once, thrice]), np.array([0, 29, 116]), options)
+    assert analysis.dtype == np.uint32 and analysis.shape == (2, 160)
+    assert (analysis[0] == analysis[1]).all()

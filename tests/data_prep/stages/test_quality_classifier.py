@@ -52,9 +52,9 @@ def test_the_optimum_is_flat():
     ngrams, dense, labels = small_problem()
     l2 = 0.02
     weights, signal_weights, bias = training.fit(csr_matrix(ngrams), dense, labels, l2)
-    both, found = np.hstack([ngrams, dense]), np.r_[weights, signal_weights]
-    error = 1 / (1 + np.exp(-both @ found - bias)) - labels
-    np.testing.assert_allclose(both.T @ error / len(labels) + l2 * found, 0, atol=1e-6)
+    both, result = np.hstack([ngrams, dense]), np.r_[weights, signal_weights]
+    error = 1 / (1 + np.exp(-both @ result - bias)) - labels
+    np.testing.assert_allclose(both.T @ error / len(labels) + l2 * result, 0, atol=1e-6)
     assert error.mean() == pytest.approx(0, abs=1e-6)
 
 
@@ -166,8 +166,8 @@ def test_threshold_is_kept_inclusive(path):
 def test_precision_and_recall_by_hand():
     table = training.precision_recall(np.array([0.9, 0.5, 0.1]), np.array([0.6, 0.2, 0.2, 0.0]))
     rows = {row["threshold"]: row for row in table}
-    found = {"precision": 2 / 3, "recall": 2 / 3, "dropped": 3 / 4}
-    assert rows[0.5] == {"threshold": 0.5} | found
+    result = {"precision": 2 / 3, "recall": 2 / 3, "dropped": 3 / 4}
+    assert rows[0.5] == {"threshold": 0.5} | result
     assert rows[0.95]["recall"] == 0 and rows[0.95]["dropped"] == 1
     assert "| 0.5 | 66.7% | 66.7% | 75.0% |" in training.format_table(table)
 
@@ -197,8 +197,8 @@ def test_single_sentences(model, path):
     counters = DropCounter()
     cut = SentenceClassifier(path)
     # However many documents are judged at once.
-    found = [*cut(documents[:2], counters), *cut(documents[2:], counters)]
-    assert [(d.id, d.continues, sentences) for d, sentences in found] == [
+    result = [*cut(documents[:2], counters), *cut(documents[2:], counters)]
+    assert [(d.id, d.continues, sentences) for d, sentences in result] == [
         ("a", False, good[:2]),
         ("a#quality-1", False, [good[2]]),
         ("a", True, [good[3]]),

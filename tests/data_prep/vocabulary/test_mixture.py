@@ -28,9 +28,9 @@ OPTIONS = ReadOptions(lines="paragraphs", documents_by="file")
 )
 def test_coefficients(counts, exponent):
     """Shares become p^S / Σ p^S and the total stays; 1 changes nothing, 0 makes all alike."""
-    found = smoothing_coefficients(counts, exponent)
+    result = smoothing_coefficients(counts, exponent)
     total = sum(counts.values())
-    scaled = {language: n * found[language] for language, n in counts.items()}
+    scaled = {language: n * result[language] for language, n in counts.items()}
     assert sum(scaled.values()) == pytest.approx(total)
     powers = {language: (n / total) ** exponent for language, n in counts.items()}
     for language, value in scaled.items():
@@ -45,9 +45,9 @@ def test_coefficients(counts, exponent):
 @given(st.text(), st.floats(0, 50))
 def test_times(text, coefficient):
     """The coefficient rounded down or up, and never fewer for a larger one."""
-    found = times(text, coefficient)
-    assert int(coefficient) <= found <= int(coefficient) + 1
-    assert times(text, coefficient + 0.5) >= found
+    result = times(text, coefficient)
+    assert int(coefficient) <= result <= int(coefficient) + 1
+    assert times(text, coefficient + 0.5) >= result
     assert times(text, float(int(coefficient))) == int(coefficient)
 
 
@@ -78,15 +78,15 @@ def test_shares_of_a_mixture(tmp_path):
     """The small language comes up as the exponent says, its paragraphs several times."""
     files = expand_text_files(_write(tmp_path, {"en": 4000, "sw": 40}))
     read = functools.partial(read_documents, files, OPTIONS)
-    found = Counter(smoothed_paragraphs(read, Counts(), 1e9, 0.3))
+    result = Counter(smoothed_paragraphs(read, Counts(), 1e9, 0.3))
     shares = Counter()
-    for (language, _), n in found.items():
+    for (language, _), n in result.items():
         shares[language] += n
     small = (40 / 4040) ** 0.3 / ((40 / 4040) ** 0.3 + (4000 / 4040) ** 0.3)
     assert shares["sw"] / shares.total() == pytest.approx(small, abs=0.02)
     assert shares.total() == pytest.approx(4040, rel=0.03)
-    assert {language for language, _ in found} == {"en", "sw"}
-    assert len([text for language, text in found if language == "sw"]) == 40
+    assert {language for language, _ in result} == {"en", "sw"}
+    assert len([text for language, text in result if language == "sw"]) == 40
     # A tenth of the bytes: the same shares.
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
     few = list(smoothed_paragraphs(read, Counts(), size / 10, 0.3))
@@ -104,8 +104,8 @@ def test_languages_of_files(tmp_path, monkeypatch):
     files = expand_text_files(patterns)
     assert files == [("a.txt", "de-AT"), ("b.jsonl", "sw"), ("xx:y", "")]
     documents = read_documents(files, ReadOptions(), Counts())
-    found = [(d.language, d.paragraphs) for d in documents]
-    assert found == [("de-AT", ["a"]), ("fi", ["b"]), ("sw", ["c"]), ("en", ["d"])]
+    result = [(d.language, d.paragraphs) for d in documents]
+    assert result == [("de-AT", ["a"]), ("fi", ["b"]), ("sw", ["c"]), ("en", ["d"])]
     with pytest.raises(UserError, match="no input is given|pattern is empty"):
         expand_text_files([])
     with pytest.raises(UserError, match="none: no such file"):
