@@ -20,7 +20,8 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.common.validation import OneOf, check_fields
+from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import two_letters
@@ -61,8 +62,8 @@ class Options:
         is in English only, unless `languages` names others.
       languages: which files in other languages to score, e.g. `de` or `DEU`; a pair of languages is
         scored if both are named. The English sets are scored too if they are there, but only
-        `tasks` asks for them. Default: empty, all that are found, but no second English STS-B in
-        addition to SentEval's.
+        `tasks` asks for them. What neither `tasks` nor `languages` names is left out. Default:
+        empty, all that are found, but no second English STS-B in addition to SentEval's.
       subsets: also report each subset of a year. Default true.
       other_languages: also score files in other languages. Default true.
       split: part of STS-B: `test` (default), `dev`, by which papers select models, `train`, or
@@ -77,42 +78,6 @@ class Options:
     subsets: bool = True
     other_languages: bool = True
     split: Annotated[str, OneOf(("test", "dev", "train", "both"))] = "test"
-
-    def __post_init__(self) -> None:
-        # Users may try these names, which are names of scores.
-        for task in self.tasks:
-            if task.startswith(("STS-B-", "STS-B.")):
-                other = "split=both" if task.startswith("STS-B-") else "languages"
-                raise ValueError(f"tasks: {task} is chosen by tasks=STS-B and {other}")
-        check_fields(self, "")
-        self._check_choices()
-
-    def _check_choices(self) -> None:
-        """Raises `ValueError` for choices that leave nothing to score, or have no effect."""
-        languages = f"languages={','.join(self.languages)}"
-        # STS-B is not among them: it is scored in English besides its translations.
-        others = [task for task in self.tasks if task in ("STS17", _RUSSIAN)]
-        if not self.other_languages:
-            if others:
-                raise ValueError(
-                    f"tasks={','.join(others)} is in other languages, which other_languages=false "
-                    "leaves out"
-                )
-            if self.chosen - {"en"}:
-                raise ValueError(
-                    f"{languages} names others, which other_languages=false leaves out"
-                )
-        if not self.chosen or not self.tasks:
-            return
-        if _RUSSIAN in others and "ru" not in self.chosen:
-            raise ValueError(f"tasks={_RUSSIAN} is in Russian, which {languages} leaves out")
-        if not {"STS-B", "STS17"} & set(self.tasks):
-            possible = {"en", "ru"} if others else {"en"}
-            if foreign := sorted(self.chosen - possible):
-                raise ValueError(
-                    f"tasks={','.join(self.tasks)} has nothing in {', '.join(foreign)}, but "
-                    f"{languages} names it"
-                )
 
     @property
     def chosen(self) -> set[str]:
@@ -164,10 +129,18 @@ RESULTS = SuiteResults(
 @register("sts", Options, RESULTS)
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields the tasks that are chosen and have an encoder; docs/evaluation.md names them."""
-    yield from with_encoders(_chosen(data, options), report)
+    chosen = [*_english_tasks(data, options), *_other_languages(data, options)]
+    if not any(task.name for task in chosen):
+        raise UserError(
+            f"nothing to score with sts.tasks={','.join(options.tasks)}, "
+            f"sts.languages={','.join(options.languages)} and "
+            f"sts.other_languages={str(options.other_languages).lower()}"
+        )
+    yield from with_encoders(chosen, report)
+    yield Summary("", functools.partial(_average, options))
 
 
-def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
+def _english_tasks(data: DataFolder, options: Options) -> Iterator[Task]:
     english: list[Task] = [_Year(n, data, options.subsets) for n in filter(options.has, YEARS)]
     for split in options.splits if options.has("STS-B") else ():
         english.append(PairTask(_benchmark(split), functools.partial(_read_benchmark, data, split)))
@@ -178,9 +151,6 @@ def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
         task.is_optional = bool(options.languages and not options.tasks)
         task.text_languages = frozenset({"en"})
         yield task
-    if options.other_languages:
-        yield from _other_languages(data, options)
-    yield Summary("", functools.partial(_average, options))
 
 
 @dataclasses.dataclass(eq=False)
@@ -211,14 +181,14 @@ class PairTask(Task):
         return {"": self.pairs.texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = cosines(encode, self.pairs)
-        report.predict(self.name, self.pairs, found)
-        self.add(report, self.name, found, self.pairs.gold)
+        values = cosines(encode, self.pairs)
+        report.predict(self.name, self.pairs, values)
+        self.add(report, self.name, values, self.pairs.gold)
 
-    def add(self, report: SuiteReport, task: str, found: np.ndarray, gold: np.ndarray) -> None:
-        """Adds the statistics of cosines."""
+    def add(self, report: SuiteReport, task: str, values: np.ndarray, gold: np.ndarray) -> None:
+        """Adds the statistics of cosines `[n]` and human scores `[n]`."""
         for metric, statistic in self.statistics.items():
-            report.add(task, metric, statistic(found, gold), len(gold))
+            report.add(task, metric, statistic(values, gold), len(gold))
 
 
 class _Year(PairTask):
@@ -241,8 +211,7 @@ class _Year(PairTask):
         return subsets
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found = subset_correlations(encode, self._subsets)
-        report.add_all(self.name, found, len(self.pairs.gold))
+        report.add_all(self.name, subset_correlations(encode, self._subsets), len(self.pairs.gold))
         report.predict(self.name, self.pairs, cosines(encode, self.pairs))
         for name, pairs in self._subsets.items() if self._with_subsets else ():
             self.add(report, f"{self.name}.{name}", cosines(encode, pairs), pairs.gold)
@@ -299,6 +268,8 @@ def _main_metric(name: str) -> str:
 
 def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
     """Yields STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
+    if not options.other_languages:
+        return
     files = list(_files(data, options))
     chosen = [one for one in files if not options.languages or one[1] <= options.chosen]
     repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
@@ -336,6 +307,8 @@ def _lacking(
         elif "STS17" in options.tasks:
             pair = f"{language}-{language}"
             yield f"STS17.{pair}", f"{tracks}/STS.input.track*.{pair}.txt", sts.TRACKS_HINT
+        else:
+            yield language, f"{', '.join(options.tasks)} in {language}", "add STS-B to sts.tasks"
 
 
 def _is_there(data: DataFolder, split: str) -> bool:
@@ -363,5 +336,5 @@ def _files(
         for track, (texts, scores) in sts.find_tracks(data.root).items():
             read = functools.partial(sts.read_pairs, data, texts, scores, sts.TRACKS_HINT)
             yield f"STS17.{track}", set(map(two_letters, track.split("-")[:2])), read
-    if options.has(_RUSSIAN) and (found := sts.find_russian(data.root)):
-        yield _RUSSIAN, {"ru"}, functools.partial(sts.read_pairs, data, *found, sts.RUSSIAN_HINT)
+    if options.has(_RUSSIAN) and (paths := sts.find_russian(data.root)):
+        yield _RUSSIAN, {"ru"}, functools.partial(sts.read_pairs, data, *paths, sts.RUSSIAN_HINT)

@@ -344,8 +344,6 @@ def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsy
         (["senteval.tasks=[a"], "is not a YAML value"),
         (["senteval.seeds="], "there is no value"),
         (["senteval.seeds=1", "senteval.seeds=2"], "senteval.seeds is set twice"),
-        (["sts.tasks=STS-B-dev"], "chosen by tasks=STS-B and split=both"),
-        (["sts.tasks=STS-B.de"], "chosen by tasks=STS-B and languages"),
     ],
 )
 def test_mistakes_in_settings_are_named(settings, message):

@@ -10,10 +10,9 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.metrics.similarity import cosines, spearman
-from official_cmlm.evaluation.report.driver import parse_options
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import sts as sts_suite
-from official_cmlm.evaluation.suites.sts import YEARS, Options
+from official_cmlm.evaluation.suites.sts import YEARS
 from tests.evaluation import toy
 
 
@@ -199,39 +198,20 @@ def test_languages_ask_for_no_english_sets(tmp_path):
     assert len(_run(tmp_path).missing) == 7
 
 
-@pytest.mark.parametrize(
-    ("settings", "parts"),
-    [
-        (["tasks=STS12-MSRvid.ru", "languages=de"], ["Russian", "languages=de"]),
-        (["tasks=STS-B,STS12-MSRvid.ru", "languages=en"], ["Russian", "languages=en"]),
-        (["tasks=STS17", "other_languages=false"], ["tasks=STS17"]),
-        (["tasks=STS12,STS12-MSRvid.ru", "other_languages=false"], ["tasks=STS12-MSRvid.ru"]),
-        (["languages=de,en", "other_languages=false"], ["languages=de,en"]),
-        (
-            ["tasks=STS12,SICK-R", "languages=de"],
-            ["tasks=STS12,SICK-R has nothing in de, but", "languages=de"],
-        ),
-        (["tasks=STS12-MSRvid.ru", "languages=ru,de"], ["nothing in de, but", "languages=ru,de"]),
-    ],
-)
-def test_choices_of_which_nothing_is_left(settings, parts):
-    """One line with both options."""
-    with pytest.raises(UserError, match="^sts: ") as error:
-        parse_options(["sts"], [f"sts.{setting}" for setting in settings])
-    for part in (*parts, settings[1].split("=")[0]):
-        assert part in str(error.value)
+def test_choices_that_leave_nothing_are_refused(files):
+    with pytest.raises(UserError, match=r"nothing to score with sts.tasks=STS17, .*=false"):
+        _run(files, tasks=["STS17"], other_languages=False)
+    with pytest.raises(UserError, match=r"nothing to score with .* sts.languages=ru"):
+        _run(files, tasks=["STS12-MSRvid.ru"], languages=["ru"], other_languages=False)
 
 
-def test_choices_that_go_together():
-    """English is a language too, and more may be named than a task has."""
-    for options in (
-        {"tasks": ["STS12"], "languages": ["EN"]},
-        {"languages": ["en"], "other_languages": False},
-        {"tasks": ["STS12", "STS12-MSRvid.ru"], "languages": ["RUS", "en"]},
-        {"tasks": ["STS17", "STS12-MSRvid.ru"], "languages": ["ru", "es"]},
-        {"tasks": ["STS12"], "other_languages": False},
-    ):
-        Options(**options)
+def test_choices_of_tasks_and_languages_are_filters(files):
+    """A language that no task has is missing; other choices leave out what does not fit."""
+    report = _run(files, tasks=["SICK-R"], languages=["de"])
+    assert [one.task for one in report.missing] == ["de"] and report.scores
+    assert "SICK-R in de: missing; add STS-B to sts.tasks" in report.unscored[0]
+    report = _run(files, tasks=["SICK-R", "STS17"], other_languages=False)
+    assert {score.task for score in report.scores} == {"SICK-R"} and not report.unscored
 
 
 def _write_tracks(folder, scores="STS2017.gs", texts="STS2017.eval.v1.1"):
