@@ -34,9 +34,8 @@ def read_summary(path: Path) -> str:
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 
-def list_experiments() -> str:
-    """Returns a line about each experiment."""
-    files = experiment_files()
+def list_files(files: dict[str, Path]) -> str:
+    """Returns a line about each of the files that come with the project, by name."""
     width = max(map(len, files))
     return "\n".join(f"  {name:<{width}}  {read_summary(path)}" for name, path in files.items())
 

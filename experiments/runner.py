@@ -112,6 +112,7 @@ class Runner(Job):
         result = act() or {}
         result["wall_seconds"] = round(time.monotonic() - began, 1)
         self.store(name, result, key)
+        print(f"{title}: {result['wall_seconds']:.0f} s", flush=True)
         return result
 
 

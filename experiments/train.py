@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     if FLAGS.experiment in (None, "?", "list"):
-        print(f"experiments:\n{registry.list_experiments()}")
+        print(f"experiments:\n{registry.list_files(registry.experiment_files())}")
         if FLAGS.experiment is None:
             raise UserError("--experiment is missing; name one of these")
         return

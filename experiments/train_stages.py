@@ -42,8 +42,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     if FLAGS.stages in (None, "?", "list"):
-        for name, path in chains.stage_files().items():
-            print(f"  {name}  {registry.read_summary(path)}")
+        print(registry.list_files(chains.stage_files()))
         if FLAGS.stages is None:
             raise UserError("--stages is missing; name a file, or one of these")
         return

@@ -15,7 +15,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import check_writable
 
-from ..registry import read_summary
+from ..registry import list_files
 from .definition import Study, read_study, study_files
 
 FLAGS = flags.FLAGS
@@ -51,8 +51,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     if FLAGS.study in (None, "?", "list"):
-        for name, path in study_files().items():
-            print(f"  {name}  {read_summary(path)}")
+        print(list_files(study_files()))
         if FLAGS.study is None:
             raise UserError("--study is missing; name a file, or one of these")
         return

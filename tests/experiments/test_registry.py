@@ -13,7 +13,7 @@ def test_every_experiment_has_a_summary_and_cites_its_paper():
         assert any(source in text for source in ("§", "Table", "Figure", "footnote", "appendix")), (
             name
         )
-        assert f"  {name} " in registry.list_experiments()
+        assert f"  {name} " in registry.list_files(registry.experiment_files())
 
 
 def test_every_published_setting_names_its_accelerator():
