@@ -11,14 +11,14 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from absl import app, flags, logging
 
 from official_cmlm.common import progress, validation
 from official_cmlm.common.errors import Stopped, UserError, one_line
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import check_writable, system_error
+from official_cmlm.common.files import system_error
 
 if TYPE_CHECKING:
     from official_cmlm.configs.encoder import VectorOverride
@@ -226,31 +226,6 @@ def _check_limit(value: Any, limit: Any) -> bool:
     return True
 
 
-def define_export(cuts: bool = True) -> None:
-    """Defines the flags that exporters share; `--seq_length` only if they cut texts."""
-    define_model_name()
-    flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
-    if cuts:
-        flags.DEFINE_integer(
-            "seq_length",
-            None,
-            "Longer texts are cut to this many tokens. Default: the encoder directory's own.",
-            lower_bound=1,
-            upper_bound=1_000_000,
-        )
-    define_vector_override()
-    flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
-    define_import_module()
-    required("model", "export_dir")
-
-
-def begin_export() -> None:
-    """Checks `--export_dir`, then imports TensorFlow and the user's modules."""
-    check_writable(flags.FLAGS.export_dir, is_folder=True, replaced=True)
-    import_tensorflow()
-    import_modules()
-
-
 def define_model() -> None:
     """Defines `--model` and the flags of `define_computation`, for `encoders.load_model`."""
     define_model_name()
@@ -270,37 +245,45 @@ def define_model_name() -> None:
     flags.DEFINE_alias("model_dir", "model")
 
 
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """The library and device that compute; vectors do not change.
+
+    Attributes:
+      backend: library that computes. auto: the fastest here, measured once an encoder for many
+        texts.
+      device: device that computes, such as cpu, cuda or cuda:1. Default: cpu.
+    """
+
+    backend: Annotated[str, validation.OneOf(("auto", "onnx", "tensorflow"))] = "auto"
+    device: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation:
+    """The way in which an encoder's vectors are computed.
+
+    Attributes:
+      revision: branch, tag or commit of a name org/model.
+      max_seq_length: longer texts are cut to this many tokens. Default: the encoder's own length.
+      precision: precision of the computation; int8 with onnx, bfloat16 with tensorflow.
+    """
+
+    revision: str | None = None
+    max_seq_length: Annotated[int, validation.between(3, 1_000_000)] | None = None
+    precision: Annotated[str, validation.OneOf(("float32", "int8", "bfloat16"))] = "float32"
+
+
 def define_computation() -> None:
     """Defines the flags that say how an encoder's vectors are computed."""
-    flags.DEFINE_string("revision", None, "Branch, tag or commit of a name org/model.")
-    flags.DEFINE_integer(
-        "max_seq_length",
-        None,
-        "Longer texts are cut to this many tokens. Default: the encoder's own length.",
-        lower_bound=3,
-        upper_bound=1_000_000,
-    )
-    flags.DEFINE_enum(
-        "precision",
-        "float32",
-        ["float32", "int8", "bfloat16"],
-        "Precision of the computation; int8 with onnx, bfloat16 with tensorflow.",
-    )
-    define_backend()
+    define(Computation)
+    define(Backend)
     define_vector_override()
 
 
 def define_backend() -> None:
-    """Defines the flags that choose the library and device that compute; vectors do not change."""
-    flags.DEFINE_enum(
-        "backend",
-        "auto",
-        ["auto", "onnx", "tensorflow"],
-        "Library that computes. auto: the fastest here, measured once an encoder for many texts.",
-    )
-    flags.DEFINE_string(
-        "device", None, "Device that computes, such as cpu, cuda or cuda:1. Default: cpu."
-    )
+    """Defines the flags of `Backend`."""
+    define(Backend)
 
 
 def define_vector_override() -> None:

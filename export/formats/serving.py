@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.common.protobuf_messages import Messages
 from official_cmlm.modeling.cpu_forward import embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
@@ -58,6 +59,20 @@ _SERVED_NAME = "sentence_encoder"
 # Texts of a warm-up request: one, and as many as a batch.
 _BATCHES = (1, 64)
 _TEXTS = ("A short text.", "A text of some more words than the other one, for it is longer.")
+
+# Messages of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and `model.proto`. The
+# package tensorflow-serving-api, which has them, requires certain versions of TensorFlow.
+_MESSAGES = Messages(
+    "official_cmlm.serving",
+    {
+        "PredictionLog": {"predict_log": (6, "PredictLog", None)},
+        "PredictLog": {"request": (1, "PredictRequest", None)},
+        "PredictRequest": {"model_spec": (1, "ModelSpec", None), "inputs": (2, "Input", [])},
+        "ModelSpec": {"name": (1, "string", None), "signature_name": (3, "string", None)},
+        # An entry of a map, whose value is a serialized `TensorProto`.
+        "Input": {"key": (1, "string", None), "value": (2, "bytes", None)},
+    },
+)
 
 _TEXT = [tf.TensorSpec([None], tf.string, name="text")]
 _EXAMPLES = [tf.TensorSpec([None], tf.string, name="examples")]
@@ -292,27 +307,8 @@ def warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
 
 
 def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
-    """Returns a `PredictionLog` of one `PredictRequest`.
-
-    Field numbers are those of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and
-    `model.proto`. The fields are written here since the package tensorflow-serving-api, which has
-    these messages, requires certain versions of TensorFlow, which this project may not have.
-    """
+    """Returns a `PredictionLog` of one `PredictRequest`."""
     tensor = tf.make_tensor_proto(strings, tf.string).SerializeToString()
-    model = _field(1, _SERVED_NAME.encode()) + _field(3, signature.encode())
-    request = _field(1, model) + _field(2, _field(1, name.encode()) + _field(2, tensor))
-    return _field(6, _field(1, request))
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """Returns a field of a protocol buffer whose value is a string, bytes or a message."""
-    return bytes([number << 3 | 2]) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    """Returns a number in groups of seven bits, the lowest first."""
-    groups = []
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*groups, value])
+    model = {"name": _SERVED_NAME, "signature_name": signature}
+    request = {"model_spec": model, "inputs": [{"key": name, "value": tensor}]}
+    return _MESSAGES.new("PredictionLog", predict_log={"request": request}).SerializeToString()
