@@ -60,8 +60,8 @@ _SERVED_NAME = "sentence_encoder"
 _BATCHES = (1, 64)
 _TEXTS = ("A short text.", "A text of some more words than the other one, for it is longer.")
 
-# Messages of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and `model.proto`. The
-# package tensorflow-serving-api, which has them, requires certain versions of TensorFlow.
+# Messages of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and `model.proto`.
+# The package tensorflow-serving-api, which has them, requires certain versions of TensorFlow.
 _MESSAGES = Messages(
     "official_cmlm.serving",
     {

@@ -5,17 +5,20 @@ one text a row. The same command again reads only what is new or has changed, an
 gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs neither.
 """
 
+import contextlib
+import dataclasses
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf, at_least
 
 FLAGS = flags.FLAGS
 _FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
@@ -23,119 +26,153 @@ _FORMS |= {".html": "html", ".htm": "html"}
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
 
+@dataclasses.dataclass(frozen=True)
+class IndexOptions:
+    """The files that become an index, and its form.
+
+    Attributes:
+      input: files and folders.
+      index: folder of the index, made or added to.
+      column: column of tables, or field of objects, with the text.
+      words: most words of a passage. Default: 0.6 a token that the encoder reads, at most 200.
+      embedding_precision: bits that a new index keeps of each vector.
+      approximate: whether a new index searches a graph; for millions.
+    """
+
+    input: tuple[str, ...]
+    index: str
+    column: str = ""
+    words: Annotated[int, at_least(10)] | None = None
+    embedding_precision: Annotated[str, OneOf(("float32", "float16", "int8", "bits"))] = "float32"
+    approximate: bool = False
+
+
 def define_flags() -> None:
     """Defines the flags: files, encoder, index."""
-    flags.DEFINE_list("input", None, "Files and folders. Required.")
-    flags.DEFINE_string("index", None, "Folder of the index, made or added to. Required.")
+    cli.define(IndexOptions)
     cli.define_model()
-    flags.DEFINE_string("column", "", "Column of tables, or field of objects, with the text.")
-    flags.DEFINE_integer(
-        "words",
-        None,
-        "Most words of a passage. Default: 0.6 a token that the encoder reads, at most 200.",
-        lower_bound=10,
-    )
-    flags.DEFINE_enum(
-        "embedding_precision",
-        "float32",
-        ["float32", "float16", "int8", "bits"],
-        "Bits that a new index keeps of each vector.",
-    )
-    flags.DEFINE_bool("approximate", False, "Whether a new index searches a graph; for millions.")
-    cli.required("input", "index")
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     from official_cmlm.common.files import check_writable
-    from official_cmlm.encoding.encoders import load_model, model_settings
-    from official_cmlm.encoding.sentence_encoder import TextCutWarning
+    from official_cmlm.encoding.encoders import load_model
     from official_cmlm.search import Index
 
-    path = Path(os.path.abspath(os.path.expanduser(FLAGS.index)))
-    is_there = os.path.lexists(path)
-    before: dict[str, Any] = Index.read_settings(path) if is_there else {}
-    if is_there and "files" not in before:
+    options = cli.read(IndexOptions)
+    path = Path(os.path.abspath(os.path.expanduser(options.index)))
+    exists = os.path.lexists(path)
+    before: dict[str, Any] = Index.read_settings(path) if exists else {}
+    if exists and "files" not in before:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
-    chosen = model_settings()
-    if not is_there and not chosen["model"]:
-        raise UserError("--model is missing; name the encoder of the new index")
-    encoder_settings = before.get("encoder", chosen)
-    for name, value in encoder_settings.items():
-        if FLAGS[name].present and chosen[name] != value:
-            raise UserError(f"{path}: made with --{name}={value}; give that, or another index")
-    files = list(dict.fromkeys(_files(FLAGS.input, path)))
+    encoder_settings = _check_encoder(path, before.get("encoder"))
+    files = list(dict.fromkeys(_list_files(options.input, path)))
     if not files:
         raise UserError(
-            f"{', '.join(FLAGS.input)}: no files of {', '.join([*_FORMS, *_TABLES])}; check --input"
+            f"{', '.join(options.input)}: no files of {', '.join([*_FORMS, *_TABLES])}; check "
+            "--input"
         )
     check_writable(path, is_folder=True)
     cli.quiet_tensorflow()
     cli.announce(f"reading {len(files)} files …")
-    known, states, changed = before.get("files", {}), {}, []
-    for file in files:
-        states[file] = _state(file, known.get(file))
-        if states[file][2] != known.get(file, ["", "", ""])[2]:
-            changed.append(file)
-    roots = [os.path.abspath(root) for root in FLAGS.input]
-    for file in known:
-        # Files that are not below this call's inputs stay.
-        if file not in states and not any(_is_below(file, root) for root in roots):
-            states[file] = known[file]
-    gone = set(known) - set(states)
-    if not changed and not gone:
-        return print(f"{FLAGS.index}: {len(files)} files, nothing is new")
+    earlier = before.get("files", {})
+    roots = [os.path.abspath(root) for root in options.input]
+    # Files that are not below this call's inputs stay.
+    states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
+    states |= {file: _state(file, earlier.get(file)) for file in files}
+    changed = [name for name in files if states[name][2:] != earlier.get(name, [])[2:]]
+    removed = set(earlier) - set(states)
+    if not changed and not removed:
+        return print(f"{options.index}: {len(files)} files, nothing is new")
     encoder = load_model("bulk", encoder_settings)
-    words = before.get("words") or FLAGS.words or min(200, int(0.6 * encoder.max_seq_length))
-    ids, texts, metadata = [], [], []
-    with progress.bar(len(changed), "file", "reading") as bar:
-        for file in changed:
+    words = before.get("words") or options.words or min(200, int(0.6 * encoder.max_seq_length))
+    added = _read_files(changed, words, options.column, roots)
+    with _count_cut_texts(len(added["texts"]), encoder.max_seq_length):
+        if exists:
+            index = Index.load(path, encoder)
+            stale = removed | (set(changed) & set(earlier))
+            index.remove([name for name in index.ids if name.rsplit(":", 2)[0] in stale])
+            index.add(**added, show_progress=True)
+        elif added["texts"]:
+            form = (options.embedding_precision, options.approximate)
+            texts = added.pop("texts")
+            index = Index.build(encoder, texts, *form, **added, show_progress=True)
+        else:
+            raise UserError(
+                f"{', '.join(options.input)}: no text in {len(files)} files; check them"
+            )
+    index.settings = {"encoder": encoder_settings, "words": words, "files": states}
+    index.save(path, overwrite=exists)
+    print(
+        f"{options.index}: {len(index)} passages of {len(states)} files; {len(changed)} files new "
+        f"or changed, {len(removed)} gone"
+    )
+
+
+def _check_encoder(path: Path, of_index: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Returns the settings of the encoder; raises `UserError` if flags are not those of the index.
+
+    Args:
+      path: the index.
+      of_index: the settings that it was made with; None for a new index.
+    """
+    from official_cmlm.encoding.encoders import model_settings
+
+    of_flags = model_settings()
+    if of_index is None:
+        if not of_flags["model"]:
+            raise UserError("--model is missing; name the encoder of the new index")
+        return of_flags
+    for name, value in of_index.items():
+        if FLAGS[name].present and of_flags[name] != value:
+            raise UserError(f"{path}: made with --{name}={value}; give that, or another index")
+    return of_index
+
+
+def _read_files(files: list[str], words: int, column: str, roots: list[str]) -> dict[str, list]:
+    """Returns ids, texts and metadata of the files' passages, as `Index.add` takes them."""
+    added: dict[str, list] = {"ids": [], "texts": [], "metadata": []}
+    with progress.bar(len(files), "file", "reading") as bar:
+        for file in files:
             try:
-                found = list(_passages(file, words))
+                passages = list(_read_passages(file, words, column))
             except UserError as error:
                 if file in roots:
                     raise
                 # A folder may hold tables of other things.
                 cli.warn(f"left out: {error}")
-                found = []
-            for number, (line, text) in enumerate(found):
-                ids.append(f"{file}:{line}:{number}")
-                texts.append(text)
-                metadata.append({"file": file, "line": line})
+                passages = []
+            for number, (line, text) in enumerate(passages):
+                added["ids"].append(f"{file}:{line}:{number}")
+                added["texts"].append(text)
+                added["metadata"].append({"file": file, "line": line})
             bar.update(1)
+    return added
+
+
+@contextlib.contextmanager
+def _count_cut_texts(count: int, most_tokens: int) -> Iterator[None]:
+    """Replaces the block's warnings of texts that are cut by one line with their number."""
+    from official_cmlm.encoding.sentence_encoder import TextCutWarning
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", TextCutWarning)
-        if is_there:
-            index = Index.load(path, encoder)
-            stale = gone | (set(changed) & set(known))
-            index.remove([one for one in index.ids if one.rsplit(":", 2)[0] in stale])
-            index.add(texts, ids, None, metadata, show_progress=True)
-        elif texts:
-            options = (FLAGS.embedding_precision, FLAGS.approximate)
-            index = Index.build(encoder, texts, *options, None, ids, metadata, show_progress=True)
-        else:
-            raise UserError(f"{', '.join(FLAGS.input)}: no text in {len(files)} files; check them")
+        yield
     cut = 0
-    for one in caught:
-        if isinstance(one.message, TextCutWarning):
-            cut += one.message.texts
+    for warning in caught:
+        if isinstance(warning.message, TextCutWarning):
+            cut += warning.message.texts
         else:
-            warnings.warn(one.message, stacklevel=1)
+            warnings.warn(warning.message, stacklevel=1)
     if cut:
         cli.warn(
-            f"{cut} of {len(texts)} passages have more than {encoder.max_seq_length} tokens, and "
-            "their ends are not found; make the index anew with fewer --words"
+            f"{cut} of {count} passages have more than {most_tokens} tokens, and their ends are "
+            "not found; make the index anew with fewer --words"
         )
-    index.settings = {"encoder": encoder_settings, "words": words, "files": states}
-    index.save(path, overwrite=is_there)
-    print(
-        f"{FLAGS.index}: {len(index)} passages of {len(states)} files; {len(changed)} files new or "
-        f"changed, {len(gone)} gone"
-    )
 
 
-def _files(inputs: list[str], index: Path) -> Iterator[str]:
+def _list_files(inputs: tuple[str, ...], index: Path) -> Iterator[str]:
     """Yields the input files and, of input folders, all files below with a known suffix."""
     for name in inputs:
         root = os.path.abspath(os.path.expanduser(name))
@@ -147,34 +184,33 @@ def _files(inputs: list[str], index: Path) -> Iterator[str]:
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such file or folder; check the path")
         for folder, folders, names in os.walk(root):
-            folders[:] = sorted(
-                one for one in folders if one[0] != "." and os.path.join(folder, one) != str(index)
-            )
-            for one in sorted(names):
-                path = os.path.join(folder, one)
-                if one[0] != "." and one.lower().endswith((*_FORMS, *_TABLES)):
-                    if os.path.isfile(path):
-                        yield path
+            visible = (inner for inner in folders if inner[0] != ".")
+            folders[:] = sorted(i for i in visible if os.path.join(folder, i) != str(index))
+            for file in sorted(names):
+                path = os.path.join(folder, file)
+                has_text = file.lower().endswith((*_FORMS, *_TABLES))
+                if file[0] != "." and has_text and os.path.isfile(path):
+                    yield path
 
 
 def _is_below(file: str, root: str) -> bool:
     return file == root or file.startswith(root.rstrip("/") + "/")
 
 
-def _state(file: str, known: list | None) -> list:
-    """Returns size, time and digest of a file; with known size and time, the known digest."""
+def _state(file: str, earlier: list | None) -> list:
+    """Returns size, time and digest of a file; with the earlier size and time, the same digest."""
     from official_cmlm.common.files import sha256
 
     try:
-        found = os.stat(file)
-        if known and known[:2] == [found.st_size, found.st_mtime_ns]:
-            return known
-        return [found.st_size, found.st_mtime_ns, sha256(file)]
+        facts = os.stat(file)
+        if earlier and earlier[:2] == [facts.st_size, facts.st_mtime_ns]:
+            return earlier
+        return [facts.st_size, facts.st_mtime_ns, sha256(file)]
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _passages(file: str, words: int) -> Iterator[tuple[int, str]]:
+def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, str]]:
     """Yields line and text of the passages of a file."""
     from official_cmlm.common.text_files import Reading, read_rows
     from official_cmlm.search.passages import passages
@@ -190,9 +226,9 @@ def _passages(file: str, words: int) -> Iterator[tuple[int, str]]:
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
         yield from passages(text, _FORMS[suffix], words)
         return
-    for row in read_rows(file, Reading(column=FLAGS.column)):
-        for found in passages(row.text, "text", words):
-            yield row.number, found.text
+    for row in read_rows(file, Reading(column=column)):
+        for passage in passages(row.text, "text", words):
+            yield row.number, passage.text
 
 
 if __name__ == "__main__":
