@@ -27,7 +27,7 @@ from . import common_flags, mining
 from .counts import Counts, guard_faults
 from .output.report import finish
 from .readers.document import ReadOptions, one_space
-from .readers.lines import iter_lines
+from .readers.plain_text import iter_lines
 
 if TYPE_CHECKING:
     from official_cmlm.evaluation.encoder import OpenedEncoder

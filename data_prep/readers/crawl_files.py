@@ -10,8 +10,7 @@ from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import CountedFile, decode_text
-from .plain_text import split_paragraphs
+from .plain_text import CountedFile, decode_text, split_paragraphs
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord, WarcRecordType

@@ -13,7 +13,7 @@ from official_cmlm.common.text_files import BrokenStreamError
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import CountedFile
+from .plain_text import CountedFile
 
 MIN_CHARACTERS, _MIN_WORDS = 80, 4
 _MIN_LETTERS = 0.85  # least share of letters among the characters that are not white space

@@ -9,8 +9,7 @@ from official_cmlm.common.text_files import parse_object, replace_surrogates
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import iter_blocks
-from .plain_text import normalise_space, split_paragraphs
+from .plain_text import iter_blocks, normalise_space, split_paragraphs
 
 
 def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
@@ -24,7 +23,7 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     document are left out too.
 
     Raises:
-      UserError: as `lines.iter_blocks` does; invalid JSON, or a value of the wrong type.
+      UserError: as `plain_text.iter_blocks` does; invalid JSON, or a value of the wrong type.
     """
     left_out = False
     for where, offset, line in _lines(path, options, counts):

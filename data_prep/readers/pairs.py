@@ -14,7 +14,7 @@ from official_cmlm.common.text_files import parse_object, read_columns
 from ..counts import Counts
 from .document import Pair, ReadOptions, one_space
 from .jsonl import mend_surrogates
-from .lines import CountedFile, iter_lines
+from .plain_text import CountedFile, iter_lines
 
 FORMATS = ("lines", "moses", "tsv", "table", "nli", "triples")
 # Formats of which one file is a whole input.

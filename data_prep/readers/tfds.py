@@ -10,8 +10,7 @@ from official_cmlm.common.input_files import size_of
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .lines import decode_text
-from .plain_text import split_paragraphs
+from .plain_text import decode_text, split_paragraphs
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder

@@ -15,7 +15,7 @@ from official_cmlm.common.text_files import replace_surrogates
 
 from ..counts import Counts, guard_faults
 from ..readers.document import Document, ReadOptions
-from ..readers.lines import iter_lines
+from ..readers.plain_text import iter_lines
 from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoin_titles, segment
 from . import SentenceCutter
 from .letters import analyse, letter_keys

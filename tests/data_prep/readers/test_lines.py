@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions, expand_inputs, read_documents, size_of
-from data_prep.readers.lines import iter_lines
+from data_prep.readers.plain_text import iter_lines
 from official_cmlm.common.errors import UserError
 from tests.data_prep.readers.crawl_pages import record
 

@@ -9,7 +9,7 @@ import pytest
 
 from data_prep.counts import DropCounter
 from data_prep.readers import Document, ReadOptions
-from data_prep.readers.lines import iter_lines
+from data_prep.readers.plain_text import iter_lines
 from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
 from official_cmlm.common.errors import UserError
