@@ -90,7 +90,9 @@ def open_encoder(
       UserError: if `path` is none of these, or has no such vector.
     """
     if workers > 1:
-        return _divided(workers, {"path": path, "max_seq_length": max_seq_length} | options)
+        return _open_in_processes(
+            workers, {"path": path, "max_seq_length": max_seq_length} | options
+        )
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
@@ -114,10 +116,12 @@ def open_encoder(
     return _sentence_transformers(folder, max_seq_length, settings)
 
 
-def _divided(workers: int, arguments: dict[str, Any]) -> OpenedEncoder:
+def _open_in_processes(workers: int, arguments: dict[str, Any]) -> OpenedEncoder:
     """Opens an encoder in this process and in workers, which embed; each has its own copy."""
     opened = open_encoder(**arguments)
-    encode = functools.partial(_by_shares, Processes(workers, open_encoder, [arguments] * workers))
+    encode = functools.partial(
+        _embed_by_shares, Processes(workers, open_encoder, [arguments] * workers)
+    )
     roles = dict(opened.roles)
     # Other kinds of encoders embed the texts of roles in this process.
     if opened.kind == "encoder_directory":
@@ -126,14 +130,14 @@ def _divided(workers: int, arguments: dict[str, Any]) -> OpenedEncoder:
     return dataclasses.replace(opened, encode=encode, roles=roles, workers=workers)
 
 
-def _by_shares(processes: Processes, texts: list[str], role: str = "") -> np.ndarray:
+def _embed_by_shares(processes: Processes, texts: list[str], role: str = "") -> np.ndarray:
     """Embeds texts sorted by length; each process gets equally many, of similar lengths."""
     workers = processes.workers
     shares = [texts[i::workers] for i in range(workers)]
     work = functools.partial(_encode_share, role=role)
-    found = processes.map(work, [share for share in shares if share])
-    vectors = np.empty([len(texts), found[0].shape[1]], found[0].dtype)
-    for i, rows in enumerate(found):
+    parts = processes.map(work, [share for share in shares if share])
+    vectors = np.empty([len(texts), parts[0].shape[1]], parts[0].dtype)
+    for i, rows in enumerate(parts):
         vectors[i::workers] = rows
     return vectors
 
@@ -281,8 +285,8 @@ def _tokens_of(tokenizer: Any) -> CountTokens | None:
 
     def count_tokens(texts: list[str]) -> np.ndarray:
         # `verbose` enables the warning that a text is longer than the model reads.
-        found = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
-        return np.array([len(ids) for ids in found["input_ids"]])
+        tokens = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
+        return np.array([len(ids) for ids in tokens["input_ids"]])
 
     try:
         return count_tokens if count_tokens(["a", ""]).shape == (2,) else None
@@ -325,17 +329,17 @@ def _python_object(path: str) -> OpenedEncoder:
     hint = "name package.module:object, where object is a function or has encode(list of str)"
     module = cli.import_user_module(module_name, hint)
     try:
-        found = functools.reduce(getattr, attribute.split("."), module)
-        found = found() if isinstance(found, type) else found
+        encoder = functools.reduce(getattr, attribute.split("."), module)
+        encoder = encoder() if isinstance(encoder, type) else encoder
     except Exception as error:
         # The user's object may raise any exception.
         raise UserError(
             f"{path}: cannot be imported ({type(error).__name__}: {error}); {hint}"
         ) from None
-    encode = getattr(found, "encode", found)
+    encode = getattr(encoder, "encode", encoder)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
-    prompts = getattr(found, "prompts", None)
+    prompts = getattr(encoder, "prompts", None)
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, Mapping) or not all(
         isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
@@ -344,7 +348,7 @@ def _python_object(path: str) -> OpenedEncoder:
     roles = _with_document({name: prompted(encode, text) for name, text in prompts.items() if text})
     settings = "".join(f" {name}={role.prompt}" for name, role in roles.items())
     for name in (_QUERY, _DOCUMENT):
-        if callable(method := getattr(found, f"encode_{name}", None)):
+        if callable(method := getattr(encoder, f"encode_{name}", None)):
             roles[name] = Role(method, roles[name].prompt if name in roles else "")
             settings += f" {name} {fingerprint(method)}"
     # The digest can cover only some of its vectors and the source of its module.

@@ -30,9 +30,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 def test_a_package_of_weights_has_the_vectors_of_its_folder(real_weights):
     by_name = SentenceEncoder.load("all-MiniLM-L6-v2")
     by_folder = SentenceEncoder.load(real_weights, backend="tensorflow")
-    found = [each.encode(TEXTS, on_long="ignore") for each in (by_name, by_folder)]
+    vectors = [each.encode(TEXTS, on_long="ignore") for each in (by_name, by_folder)]
     assert by_name.max_seq_length == by_folder.max_seq_length == 256
-    cosines = np.sum(found[0] * found[1], axis=1)
+    cosines = np.sum(vectors[0] * vectors[1], axis=1)
     assert cosines.min() > 0.99999
 
 
@@ -61,14 +61,14 @@ def test_a_folder_is_imported_again_when_it_has_changed(real_weights, tmp_path):
     assert second.path != first and second.max_seq_length == 64
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+def test_unwritable_cache_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(UserError, match="imported: cannot be written .* by XDG_CACHE_HOME"):
         encoder_directory_of(REFERENCES / "bert")
 
 
-def test_an_import_that_is_damaged_or_not_used_for_long(tmp_path):
+def test_damaged_or_unused_import_is_made_again(tmp_path):
     """The one is imported again, the other is removed when something else is imported."""
     first = encoder_directory_of(REFERENCES / "bert").path
     good = {path.name: path.read_bytes() for path in first.iterdir()}
@@ -100,7 +100,7 @@ def test_a_folder_on_pythons_path_is_not_a_package(real_weights, tmp_path, monke
     assert find_encoder("mine") == Path("mine")
 
 
-def test_names_that_nothing_has(tmp_path, monkeypatch):
+def test_unknown_names_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="no folder, encoder that ships"):
         find_encoder("no-such-model")
     with pytest.raises(UserError, match="revision main: only names"):
@@ -155,9 +155,9 @@ def test_an_onnx_folder_of_another_project(real_weights, tmp_path, capsys):
         graph_of(read_weights(directory), directory.vocabulary, 256, "float32")
     )
     graph.producer_name = "pytorch"
-    kept = [output for output in graph.graph.output if output.name == "last_hidden_state"]
+    outputs = [output for output in graph.graph.output if output.name == "last_hidden_state"]
     del graph.graph.output[:], graph.metadata_props[:]
-    graph.graph.output.extend(kept)
+    graph.graph.output.extend(outputs)
     assert METADATA not in str(graph.metadata_props)
     (folder / "onnx").mkdir()
     onnx.save(graph, folder / "onnx" / "model.onnx")

@@ -163,7 +163,7 @@ def test_the_activation_of_a_saved_model_is_found_out(tmp_path):
     module.part = list(encoder.variables)
     spec = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
     module.__call__ = tf.function(
-        lambda given, training: {"sequence_output": encoder(given)["sequence_output"]},
+        lambda inputs, training: {"sequence_output": encoder(inputs)["sequence_output"]},
         [spec, tf.TensorSpec([], tf.bool)],
         autograph=False,
     )

@@ -33,7 +33,7 @@ HELP = r"""(?x)\b(fetch|download|convert|take|pass|check|use|must|only|needs?|ex
     |incomplete\ or\ of\ another\ architecture|plain\ BERT\ encoder|no\ BERT\ encoder"""
 
 
-def refused(source, tmp_path, at, *says):
+def check_refused(source, tmp_path, at, *says):
     """Asserts one line that names the file at fault, and no folder under the output's name."""
     output = tmp_path / "output" / "encoder"
     with pytest.raises(UserError) as caught:
@@ -45,7 +45,7 @@ def refused(source, tmp_path, at, *says):
     assert not output.parent.exists() or not list(output.parent.iterdir())
 
 
-def copied(folder, changes, of="bert"):
+def copy(folder, changes, of="bert"):
     """Copies a reference with other content of some files, or without them (None)."""
     shutil.copytree(REFERENCES / of, folder)
     for path, new in ((folder / name, new) for name, new in changes.items()):
@@ -66,7 +66,7 @@ def model(of="bert", **new):
     return edit(TOKENIZER, of, model=edit(TOKENIZER, of)[TOKENIZER]["model"] | new)
 
 
-def halved(of):
+def halve(of):
     """Returns the vocabulary with half a surrogate pair as an entry."""
     vocab = model(of)[TOKENIZER]["model"]["vocab"]
     if isinstance(vocab, list):
@@ -133,7 +133,7 @@ CASES = [
       for v in (VOCAB | {"new": 90}, dict([*VOCAB.items()][:-1]))],
     case(TOKENIZER, "WordLevel", model(type="WordLevel"), "'WordLevel' cannot be", "WordPiece"),
     case(TOKENIZER, "Unigram", model(type="Unigram"), "vocab must be a list", AGAIN),
-    *[case(TOKENIZER, "half a surrogate pair", model(of, vocab=halved(of)), r"the entry '\ud800'",
+    *[case(TOKENIZER, "half a surrogate pair", model(of, vocab=halve(of)), r"the entry '\ud800'",
            of=of) for of in ("bert", "roberta", "xlm_roberta")],
     *[case("", f"{name} alone", {TOKENIZER: None, name: b"x"}, f"{name} needs tokenizer.json",
            "AutoTokenizer.from_pretrained(", ").save_pretrained(", of="xlm_roberta")
@@ -168,16 +168,16 @@ CASES = [
 
 @pytest.mark.parametrize("at, changes, says, of", CASES)
 def test_a_bad_folder_is_refused_by_the_file_at_fault(tmp_path, at, changes, says, of):
-    refused(copied(tmp_path / "source", changes, of), tmp_path, tmp_path / "source" / at, *says)
+    check_refused(copy(tmp_path / "source", changes, of), tmp_path, tmp_path / "source" / at, *says)
 
 
 @pytest.mark.parametrize("path, says", [
     ("https://x/y", "a URL; download"), ("gs://x/y", "a URL; download"), ("/no/x", "no such fold"),
     ("a.bin", "not a checkpoint that can be imported; name a folder"), (SHARD, "damaged"),
 ])  # fmt: skip
-def test_what_is_no_checkpoint_is_refused(tmp_path, monkeypatch, path, says):
-    monkeypatch.chdir(copied(tmp_path / "source", {"a.bin": WHOLE[9:500], SHARD: WHOLE[9:500]}))
-    refused(path, tmp_path, path, says)
+def test_sources_without_a_checkpoint_are_refused(tmp_path, monkeypatch, path, says):
+    monkeypatch.chdir(copy(tmp_path / "source", {"a.bin": WHOLE[9:500], SHARD: WHOLE[9:500]}))
+    check_refused(path, tmp_path, path, says)
 
 
 @pytest.mark.parametrize("kind, wrong, says", [
@@ -189,19 +189,21 @@ def test_what_is_no_checkpoint_is_refused(tmp_path, monkeypatch, path, says):
 def test_a_bad_tensorflow_checkpoint_is_refused(tmp_path, kind, wrong, says):
     """`wrong`: a file to truncate, a tensor to leave out (TF1), or the configuration."""
     config = wrong if wrong.startswith("{") else '{"num_attention_heads": 2}'
-    folder = copied(tmp_path / "source", {"bert_config.json": config.encode()})
+    folder = copy(tmp_path / "source", {"bert_config.json": config.encode()})
     source, prefix = read_source(str(BERT), OPTIONS), str(folder / "bert_model.ckpt")
     if kind == "TF2":
         tf.train.Checkpoint(encoder=build(source)[0]).write(prefix)
     else:
-        kept = {n: t for n, t in source.encoder.items() if not n.endswith(wrong)}
-        flat = [tensor.reshape(flat_shape(name, tensor.shape)) for name, tensor in kept.items()]
-        slices, names = [""] * len(kept), [*kept]
+        tensors = {n: t for n, t in source.encoder.items() if not n.endswith(wrong)}
+        flat = [tensor.reshape(flat_shape(name, tensor.shape)) for name, tensor in tensors.items()]
+        slices, names = [""] * len(tensors), [*tensors]
         tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=slices, tensors=flat)
     if (path := Path(f"{prefix}.{wrong}")).exists():
         read_source(str(folder), OPTIONS)
         path.write_bytes(path.read_bytes()[:-100])
-    refused(folder, tmp_path, folder / "bert_config.json" if config == wrong else prefix, says)
+    check_refused(
+        folder, tmp_path, folder / "bert_config.json" if config == wrong else prefix, says
+    )
 
 
 @pytest.mark.parametrize("call, at, says", [
@@ -210,7 +212,7 @@ def test_a_bad_tensorflow_checkpoint_is_refused(tmp_path, kind, wrong, says):
     (lambda o: o * 2, "", "outputs differ"),
     (lambda o: o[:, :3], "", "sequence_output"),
 ], ids=["no encoder", "no function", "other outputs", "other shape"])  # fmt: skip
-def test_a_saved_model_that_is_no_encoder_is_refused(tmp_path, call, at, says):
+def test_saved_model_without_encoder_is_refused(tmp_path, call, at, says):
     module, encoder = tf.Module(), build(read_source(str(BERT), OPTIONS))[0]
     # The variables alone: Keras would save every call of its layers, which takes seconds.
     module.part = list(encoder.variables) if call else tf.Variable(1.0)
@@ -222,7 +224,7 @@ def test_a_saved_model_that_is_no_encoder_is_refused(tmp_path, call, at, says):
             [ids, tf.TensorSpec([], tf.bool)], autograph=False)  # fmt: skip
     tf.saved_model.save(module, str(tmp_path / "source"))
     shutil.copy(BERT / "vocab.txt", tmp_path / "source" / "assets")
-    refused(tmp_path / "source", tmp_path, tmp_path / "source" / at, says)
+    check_refused(tmp_path / "source", tmp_path, tmp_path / "source" / at, says)
 
 
 def test_an_output_in_the_way_stays_until_a_whole_one_replaces_it(tmp_path, monkeypatch):
@@ -230,7 +232,7 @@ def test_an_output_in_the_way_stays_until_a_whole_one_replaces_it(tmp_path, monk
         import_checkpoint(str(source), str(tmp_path / name), OPTIONS, overwrite)
 
     write("encoder", BERT, overwrite=False)
-    copied(tmp_path / "other", {WEIGHTS: None})
+    copy(tmp_path / "other", {WEIGHTS: None})
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(UserError, match="other: exists and holds no encoder; name another"):
         write("other", BERT)
@@ -260,7 +262,7 @@ def test_an_output_in_the_way_stays_until_a_whole_one_replaces_it(tmp_path, monk
     ({WEIGHTS: TENSORS | {"steps": np.zeros([1], np.int64)}}, {}),
 ], ids=["float16", "bfloat16", "sharded", "gamma, beta", "surplus", "int64 surplus"])  # fmt: skip
 def test_other_forms_are_widened_joined_and_renamed_to_the_same(tmp_path, changes, like):
-    folders = copied(tmp_path / "a", changes), copied(tmp_path / "b", like)
+    folders = copy(tmp_path / "a", changes), copy(tmp_path / "b", like)
     a, b = (read_source(str(f), ImportOptions(drop_surplus=True)) for f in folders)
     np.testing.assert_equal([a.encoder, a.head], [b.encoder, b.head])
     assert {tensor.dtype.name for tensor in a.encoder.values()} == {"float32"}
@@ -268,8 +270,8 @@ def test_other_forms_are_widened_joined_and_renamed_to_the_same(tmp_path, change
 
 def test_non_finite_weights_are_refused(tmp_path):
     broken = TENSORS | {TABLE: np.full([90, 16], np.nan, np.float32)}
-    folder = copied(tmp_path / "source", {WEIGHTS: broken})
-    refused(
+    folder = copy(tmp_path / "source", {WEIGHTS: broken})
+    check_refused(
         folder,
         tmp_path,
         folder,
@@ -284,7 +286,7 @@ def test_the_current_folder_can_be_named(monkeypatch):
 
 
 def test_the_binary_says_one_line_and_exits_with_1(tmp_path, capsys):
-    source = copied(tmp_path / "source", {WEIGHTS: WHOLE[:-100]})
+    source = copy(tmp_path / "source", {WEIGHTS: WHOLE[:-100]})
     arguments = (f"--source={source}", f"--output_dir={tmp_path / 'output'}")
     assert call("official_cmlm.checkpoints.import_checkpoint", *arguments) == 1
     output, errors = capsys.readouterr()

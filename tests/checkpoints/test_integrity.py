@@ -62,14 +62,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(folder, capsys, kind):
     assert f"{folder / 'ckpt-6'}: damaged (" in line and line.endswith("resuming from ckpt-4")
 
 
-def test_without_damage_nothing_is_said(folder, capsys):
+def test_undamaged_checkpoints_print_nothing(folder, capsys):
     assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
     assert integrity.latest_good_checkpoint(folder.parent) is None
     assert integrity.latest_good_checkpoint(folder / "nowhere") is None
     assert capsys.readouterr().err == ""
 
 
-def test_all_damaged(folder):
+def test_all_checkpoints_are_damaged(folder):
     for number in (2, 4, 6):
         _truncate(_data(folder, number), 10)
     with pytest.raises(UserError, match="ckpt-6: damaged .*ckpt-4: .*ckpt-2: .*no checkpoint"):
@@ -87,7 +87,7 @@ def test_a_list_that_cannot_be_read(folder, content):
     assert names == ["ckpt-10", "ckpt-6", "ckpt-4", "ckpt-2"]
 
 
-def test_what_a_killed_process_leaves_is_not_used(folder, tmp_path):
+def test_leftovers_of_a_killed_process_are_not_used(folder, tmp_path):
     """A half-written checkpoint, at each point of writing one, with the list still as before."""
     _save(tmp_path / "other", 8)
     (folder / "ckpt-8_temp").mkdir()
@@ -96,15 +96,15 @@ def test_what_a_killed_process_leaves_is_not_used(folder, tmp_path):
     for name in ("ckpt-8.data-00000-of-00001", "ckpt-8.index"):
         shutil.copy(tmp_path / "other" / name, folder / name)
         assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
-    kept = {path.name for path in folder.iterdir() if "ckpt-8" not in path.name}
+    remaining = {path.name for path in folder.iterdir() if "ckpt-8" not in path.name}
     for name in ("ckpt-8-mine.index", "my-ckpt-8.index", "best_ckpt-8.index"):
         (folder / name).write_text("")
-        kept.add(name)
+        remaining.add(name)
     integrity.clean_up(folder, str(folder / "ckpt-6"))
-    assert {path.name for path in folder.iterdir()} == kept
+    assert {path.name for path in folder.iterdir()} == remaining
 
 
-def test_a_process_that_was_killed_while_it_wrote_its_first_checkpoint(tmp_path):
+def test_process_killed_at_its_first_checkpoint_leaves_none(tmp_path):
     """Without a list, data without an index belong to no checkpoint."""
     _save(tmp_path / "other", 8)
     folder = tmp_path / "model"
@@ -118,7 +118,7 @@ def test_a_process_that_was_killed_while_it_wrote_its_first_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_nothing_is_removed_by_a_list_that_is_not_of_this_folder(folder, content):
+def test_list_of_another_folder_removes_nothing(folder, content):
     """Nor where there is none, or where it is empty."""
     names = {path.name for path in folder.glob("ckpt*")}
     (folder / "checkpoint").unlink()
@@ -146,7 +146,7 @@ def test_large_numbers_are_finite(tmp_path):
     assert integrity.damage(str(tmp_path / "c")) is None
 
 
-def test_the_good_one_becomes_the_latest(folder, tmp_path):
+def test_good_checkpoint_becomes_the_latest(folder, tmp_path):
     """For TensorFlow too, wherever the folder is moved, and the manager counts no damaged one."""
     DAMAGES["data truncated"](folder)
     integrity.clean_up(folder, integrity.latest_good_checkpoint(folder))

@@ -197,6 +197,6 @@ def test_a_dense_module_is_read(tmp_path, name, pooling, dense_size):
         ({"dense_size": 8, "num_projections": 2, "sentence_vector": "projected_mean"}, "exclude"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(sources, fields, says):
+def test_contradicting_settings_are_refused(sources, fields, says):
     with pytest.raises(UserError, match=says):
         sources["mpnet"].config.replace(**fields).check()

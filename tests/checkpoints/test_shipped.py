@@ -16,14 +16,14 @@ SAME = [
 ]
 
 
-def test_they_are_small():
+def test_shipped_encoders_are_small():
     """A package that everybody installs holds 20 MB of weights at most."""
     assert list_shipped() == ["mini-en", "static-en"]
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*") if path.is_file()) <= 20e6
 
 
 @pytest.mark.parametrize("name", ["mini-en", "static-en"])
-def test_it_is_found_by_name_and_knows_what_texts_mean(name):
+def test_shipped_encoder_is_found_by_name_and_ranks_texts(name):
     encoder = SentenceEncoder.load(name)
     first, second = (encoder.encode(list(texts)) for texts in zip(*SAME))
     np.testing.assert_allclose(np.linalg.norm(first, axis=1), 1, rtol=1e-5)
@@ -42,7 +42,7 @@ def test_backends_agree_on_it(name):
 
 
 @pytest.mark.parametrize("name", ["mini-en", "static-en"])
-def test_it_has_a_card(name):
+def test_shipped_encoder_has_a_card(name):
     """Its teacher, texts, scores and the command that made it."""
     card = (SHIPPED / name / "README.md").read_text()
     for part in (f"# {name}", "all-MiniLM-L6-v2", "Apache-2.0", "STS-B", "experiments/shipped"):
@@ -51,7 +51,7 @@ def test_it_has_a_card(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "expected"), [("mini-en", 80.48), ("static-en", 76.96)])
-def test_its_score_is_that_of_the_card(name, expected, data_dir):
+def test_score_equals_the_card(name, expected, data_dir):
     """STS-B's test set, Spearman × 100."""
     path = data_dir / "senteval/downstream/STS/STSBenchmark/sts-test.csv"
     pairs = read_sts_benchmark(path)

@@ -81,7 +81,7 @@ def test_the_head_is_cut_with_the_vocabulary(with_head, tmp_path):
     assert read_head(shrink(with_head, tmp_path / "none", "--drop_head")) is None
 
 
-def test_what_a_vocabulary_needs_stays(vocabulary):
+def test_needed_entries_stay(vocabulary):
     """Special tokens, single characters, and what these cannot spell, however rare."""
     import dataclasses
 
@@ -92,9 +92,9 @@ def test_what_a_vocabulary_needs_stays(vocabulary):
     with pytest.raises(UserError, match=r"--vocab_size=9: give (\d+) .* to 97") as error:
         entries_to_keep(large, 9, counts)
     needed = int(str(error.value).split("give ")[1].split()[0])
-    kept = [tokens[i] for i in entries_to_keep(large, needed + 1, counts)]
-    assert {"[MASK]", "a", "##z", "##ßen", "ſ", "water"} <= set(kept)
-    assert not {"##ing", "cat"} & set(kept)
+    entries = [tokens[i] for i in entries_to_keep(large, needed + 1, counts)]
+    assert {"[MASK]", "a", "##z", "##ßen", "ſ", "water"} <= set(entries)
+    assert not {"##ing", "cat"} & set(entries)
 
 
 def test_all_principal_components_are_the_table():
@@ -108,10 +108,12 @@ def test_all_principal_components_are_the_table():
 def test_a_factorised_table_leads_to_what_the_first_block_read(teacher):
     """But for one length an entry; with columns for all components nothing else is lost."""
     directory = EncoderDirectory.open(teacher)
-    found = read_weights(directory)
-    small = Small(found.config, directory.vocabulary, found.encoder, None).with_embedding_width(17)
+    weights = read_weights(directory)
+    small = Small(weights.config, directory.vocabulary, weights.encoder, None).with_embedding_width(
+        17
+    )
 
-    def normalised(weights, epsilon=1e-12):
+    def normalise(weights, epsilon=1e-12):
         words = weights["word_embeddings/embeddings"] + weights["type_embeddings/embeddings"][0]
         words = words + weights["position_embedding/embeddings"].mean(axis=0)
         words = words - words.mean(axis=1, keepdims=True)
@@ -119,8 +121,8 @@ def test_a_factorised_table_leads_to_what_the_first_block_read(teacher):
         gamma, beta = (weights[f"embeddings/layer_norm/{name}"] for name in ("gamma", "beta"))
         return gamma * words + beta
 
-    expected = normalised(found.encoder)
-    new = normalised(small.encoder) @ small.encoder["embedding_projection/kernel"]
+    expected = normalise(weights.encoder)
+    new = normalise(small.encoder) @ small.encoder["embedding_projection/kernel"]
     old = expected - small.encoder["embedding_projection/bias"]
     cosines = (old * new).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(new, axis=1)
     assert cosines.min() > 0.99999

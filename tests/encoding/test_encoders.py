@@ -80,10 +80,10 @@ def test_python_objects(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function = open_encoder("my_encoders:lengths")
     assert function.encode(["abc"]).tolist() == [[3, 1]]
-    made, given = open_encoder("my_encoders:Encoder"), open_encoder("my_encoders:one")
-    assert made.encode(["abc"]).tolist() == given.encode(["abc"]).tolist() == [[6, 2]]
-    assert len({e.fingerprint for e in (function, made, given)}) == 3
-    assert open_encoder("my_encoders:one").fingerprint == given.fingerprint
+    of_class, of_object = open_encoder("my_encoders:Encoder"), open_encoder("my_encoders:one")
+    assert of_class.encode(["abc"]).tolist() == of_object.encode(["abc"]).tolist() == [[6, 2]]
+    assert len({e.fingerprint for e in (function, of_class, of_object)}) == 3
+    assert open_encoder("my_encoders:one").fingerprint == of_object.fingerprint
     for path, message in (
         ("my_encoders:number", "neither a function nor anything with encode"),
         ("my_encoders:nothing", "cannot be imported"),
@@ -182,7 +182,7 @@ class _SentenceTransformer(list):
         return self.encode(texts, prompt_name or "document", **kwargs) * [1, 3]
 
 
-def _opened(folder, monkeypatch, values, max_seq_length=None):
+def _open(folder, monkeypatch, values, max_seq_length=None):
     """Opens a folder of that library, whose model has attributes of these values."""
     library = types.ModuleType("sentence_transformers")
     library.SentenceTransformer = type("SentenceTransformer", (_SentenceTransformer,), values)
@@ -209,7 +209,7 @@ def _opened(folder, monkeypatch, values, max_seq_length=None):
 )
 def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
     """The library's own methods are used if they differ from `encode`."""
-    opened = _opened(tmp_path, monkeypatch, values)
+    opened = _open(tmp_path, monkeypatch, values)
     assert {name: role.prompt for name, role in opened.roles.items()} == roles
     assert opened.max_seq_length == 512
     assert opened.count_tokens(["a b c", "", "a"]).tolist() == [5, 2, 3]
@@ -221,7 +221,7 @@ def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
 
 def test_other_tokenizers_count_nothing(tmp_path, monkeypatch):
     """A sentence-transformers model may have one that cannot be asked."""
-    opened = _opened(tmp_path, monkeypatch, {"tokenizer": "none"}, 9)
+    opened = _open(tmp_path, monkeypatch, {"tokenizer": "none"}, 9)
     assert opened.count_tokens is None and opened.max_seq_length == 9
 
 
@@ -255,9 +255,9 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     dataclasses.replace(classifier, label_names=("yes", "no")).save(folder)
     again = Classifier.load(folder)
     assert again.predict_names(texts[:2]) == ["yes", "no"]
-    found = again.predict_proba(texts)
-    np.testing.assert_allclose(found, classifier.predict_proba(texts), atol=1e-5)
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-6)
+    probabilities = again.predict_proba(texts)
+    np.testing.assert_allclose(probabilities, classifier.predict_proba(texts), atol=1e-5)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
     assert again.predict(texts).tolist() == labels.tolist()
     vectors = open_encoder(str(folder)).encode(texts)
     np.testing.assert_allclose(vectors, classifier.encoder.encode(texts), atol=1e-5)

@@ -1,9 +1,11 @@
-"""Tests of `encode` around the vectors: backends, long texts, prompts, bits; with a toy backend.
+"""Tests of `encode` around the vectors: backends, long texts, prompts, streams, bits.
 
-Its vector of a text is the mean of sines of the ids, so that expected values can be computed.
+The toy backend's vector of a text is the mean of sines of the ids, so that expected values can be
+computed. The calls are those of sentence-transformers, and of libraries that take its encoders.
 """
 
 import functools
+import itertools
 import sys
 import types
 import warnings
@@ -21,16 +23,19 @@ from official_cmlm.checkpoints.encoder_directory import (
     write_settings,
 )
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import is_installed
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.encoding import backends
+from official_cmlm.encoding.backends.tensorflow import TensorFlowBackend
 from official_cmlm.encoding.encoders import _roles
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder, TextCutWarning
 from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.vectors.embeddings import EmbeddingId, Ranges
 from tests.checkpoints.helpers import REFERENCES
-from tests.conftest import change_json, tiny_encoder_config
+from tests.conftest import change_json, tiny_encoder_config, write_encoder
 
+TEXTS = ["the cat ran", "a dog", "", "the bird sat under the tree", "a dog"]
 DIMENSION = 10
 FREQUENCIES = np.arange(1, DIMENSION + 1) / 7
 LONG = "the cat ran to the dog and a bird sat on the mat under the tree slowly"
@@ -101,14 +106,14 @@ def test_few_texts_of_many_lengths_are_computed_with_little_padding(vocabulary):
 
     encoder = SentenceEncoder(Noted(), vocabulary, 64)
     texts = ["cat " * (1 + 7 * i % 60) for i in range(36)]
-    found = encoder.encode(texts)
+    vectors = encoder.encode(texts)
     lengths = encoder.count_tokens(texts)
     assert sum(rows * width for rows, width in shapes) <= sum(lengths) + 8 * len(shapes)
     assert len(shapes) < len(texts)
-    np.testing.assert_array_equal(found, np.concatenate([encoder.encode([t]) for t in texts]))
+    np.testing.assert_array_equal(vectors, np.concatenate([encoder.encode([t]) for t in texts]))
 
 
-def test_texts_that_are_cut_are_counted_in_one_warning(encoder):
+def test_cut_texts_are_counted_in_one_warning(encoder):
     counts = encoder.count_tokens([LONG, "cat " * 30, "a cat"])
     with pytest.warns(TextCutWarning) as caught:
         encoder.encode([LONG, "a cat", "cat " * 30])
@@ -137,7 +142,7 @@ def test_any_collection_of_texts(encoder):
         encoder.encode(3)
 
 
-def test_exactly_as_long_is_not_too_long(encoder):
+def test_text_of_exactly_the_length_is_not_cut(encoder):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         encoder.encode(["cat " * 10, ""], on_long="cut")
@@ -147,7 +152,7 @@ def test_exactly_as_long_is_not_too_long(encoder):
         encoder.encode(["cat " * 11], on_long="error")
 
 
-def test_what_no_tokenizer_saw_is_counted_as_at_least():
+def test_untokenised_text_is_counted_as_at_least():
     """A byte-level vocabulary tokenises only what can count; the rest has an unknown number."""
     encoder = SentenceEncoder(Waves(), load_vocabulary(REFERENCES / "roberta"), 12)
     most = encoder.vocabulary.most_bytes(12)
@@ -160,9 +165,9 @@ def test_long_texts_are_the_mean_over_windows(encoder, overlap):
     """The mean equals its definition, with and without overlap, over several batches."""
     stride = 10 - (1 if overlap is None else overlap)
     mean = mean_of(encoder, ids_of(encoder, LONG), 10, stride)
-    found = encoder.encode_long([LONG, "a cat", "", LONG], overlap=overlap, batch_size=2)
-    np.testing.assert_allclose(found[[0, 3]], [mean, mean], atol=1e-6)
-    np.testing.assert_array_equal(found[1:3], encoder.encode(["a cat", ""]))
+    vectors = encoder.encode_long([LONG, "a cat", "", LONG], overlap=overlap, batch_size=2)
+    np.testing.assert_allclose(vectors[[0, 3]], [mean, mean], atol=1e-6)
+    np.testing.assert_array_equal(vectors[1:3], encoder.encode(["a cat", ""]))
     one = encoder.encode_long(LONG, overlap=overlap, normalize_embeddings=True)
     np.testing.assert_allclose(one, mean / np.linalg.norm(mean), atol=1e-6)
 
@@ -171,12 +176,12 @@ def test_the_prompt_stands_before_every_window(encoder):
     encoder.prompts["query"] = "a dog . "
     prompt, ids = ids_of(encoder, "a dog ."), ids_of(encoder, LONG)
     mean = mean_of(encoder, ids, 10 - len(prompt), prompt=prompt)
-    found = encoder.encode_long([LONG, "a cat"], overlap=0, prompt_name="query")
-    np.testing.assert_allclose(found[0], mean, atol=1e-6)
-    np.testing.assert_array_equal(found[1], encoder.encode_query(["a cat"])[0])
+    vectors = encoder.encode_long([LONG, "a cat"], overlap=0, prompt_name="query")
+    np.testing.assert_allclose(vectors[0], mean, atol=1e-6)
+    np.testing.assert_array_equal(vectors[1], encoder.encode_query(["a cat"])[0])
 
 
-def test_a_prompt_whose_end_is_joined_to_the_text():
+def test_prompt_may_be_joined_to_the_text():
     """Byte pairs join the prompt's last space to the next word; no token is there twice."""
     vocabulary = load_vocabulary(REFERENCES / "roberta")
     encoder = SentenceEncoder(Waves(), vocabulary, 12)
@@ -188,9 +193,9 @@ def test_a_prompt_whose_end_is_joined_to_the_text():
     head = alone[:-1]
     assert rows[0][: len(head)] == head and rows[0][len(head)] != alone[-1]
     mean = mean_of(encoder, rows[0][len(head) :], 10 - len(head), prompt=head)
-    found = encoder.encode_long(texts, overlap=0, prompt=prompt)
-    np.testing.assert_allclose(found[0], mean, atol=1e-6)
-    np.testing.assert_array_equal(found[1:], encoder.encode(texts[1:], prompt=prompt))
+    vectors = encoder.encode_long(texts, overlap=0, prompt=prompt)
+    np.testing.assert_allclose(vectors[0], mean, atol=1e-6)
+    np.testing.assert_array_equal(vectors[1:], encoder.encode(texts[1:], prompt=prompt))
     # A text that fits exactly into one window is one.
     exact = next(
         LONG[:end]
@@ -206,15 +211,15 @@ def test_a_prompt_whose_end_is_joined_to_the_text():
 def test_windows_of_an_encoder_of_unit_vectors(vocabulary):
     class Unit(Waves):
         def embed(self, word_ids, lengths):
-            found = super().embed(word_ids, lengths)
-            return found / np.linalg.norm(found, axis=1, keepdims=True)
+            vectors = super().embed(word_ids, lengths)
+            return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     encoder = SentenceEncoder(Unit(), vocabulary, 12, settings=EncodingSettings(normalize=True))
-    found = encoder.encode_long([LONG, "a cat"])
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    vectors = encoder.encode_long([LONG, "a cat"])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_overlaps_that_leave_no_stride(encoder):
+def test_overlaps_without_a_stride_are_refused(encoder):
     assert encoder.encode_long([]).shape == (0, DIMENSION)
     for options in ({"overlap": 10}, {"overlap": -1}, {"prompt": "cat " * 10}):
         with pytest.raises(ValueError, match="overlap must be 0 to"):
@@ -231,7 +236,7 @@ def test_prompts_are_text_before_the_text(encoder):
     def plain(prompt):
         return encoder.encode([prompt + text for text in texts])
 
-    for found, prompt in (
+    for vectors, prompt in (
         (encoder.encode(texts, prompt_name="other"), "to "),
         (encoder.encode(texts, prompt="under "), "under "),
         (encoder.encode(texts, prompt_name="other", prompt="under "), "under "),
@@ -241,7 +246,7 @@ def test_prompts_are_text_before_the_text(encoder):
         (encoder.encode_document(texts), "a "),
         (encoder.encode_document(texts, prompt="to "), "to "),
     ):
-        np.testing.assert_array_equal(found, plain(prompt))
+        np.testing.assert_array_equal(vectors, plain(prompt))
     encoder.prompts["document"] = "on "
     np.testing.assert_array_equal(encoder.encode_document(texts), plain("on "))
     with pytest.raises(UserError, match="no prompt 'question'; the encoder has document, other"):
@@ -270,18 +275,18 @@ def test_rows_of_ids_have_the_vectors_of_their_texts(encoder):
         ({"prompt_name": "query"}, encoder.encode_query),
     ):
         rows = encoder.token_rows(texts, **chosen)
-        wanted = method(texts, on_long="ignore")
-        np.testing.assert_allclose(encoder.encode_rows(rows), wanted, atol=1e-6)
+        expected_vectors = method(texts, on_long="ignore")
+        np.testing.assert_allclose(encoder.encode_rows(rows), expected_vectors, atol=1e-6)
     assert encoder.encode_rows(encoder.token_rows([])).shape == (0, DIMENSION)
 
 
 def test_the_service_takes_its_own_token_ids_and_no_others(encoder):
     embedder, special = TokenEmbedder(encoder, "toy"), encoder.vocabulary.special_ids
     rows = encoder.token_rows(["cat", "a bird sat"], prompt="").to_list()
-    found = embedder.rows_of_ids([[special["cls"], *row, special["sep"]] for row in rows])
-    wanted = encoder.encode(["cat", "a bird sat"], prompt="")
-    np.testing.assert_allclose(embedder.embed(found.items), wanted, atol=1e-6)
-    assert found.tokens.tolist() == encoder.count_tokens(["cat", "a bird sat"]).tolist()
+    requested = embedder.rows_of_ids([[special["cls"], *row, special["sep"]] for row in rows])
+    expected_vectors = encoder.encode(["cat", "a bird sat"], prompt="")
+    np.testing.assert_allclose(embedder.embed(requested.items), expected_vectors, atol=1e-6)
+    assert requested.tokens.tolist() == encoder.count_tokens(["cat", "a bird sat"]).tolist()
     for wrong in (rows[0], [], [special["cls"], 1 << 40, special["sep"]]):
         with pytest.raises(UserError, match="^input 1 "):
             embedder.rows_of_ids([[special["cls"], special["sep"]], wrong])
@@ -305,8 +310,8 @@ def test_the_service_takes_the_default_prompt_or_that_of_the_request(encoder):
             ({"role": "document"}, ""),
         ):
             rows = embedder.read(["cat", "bird"], **chosen)
-            wanted = encoder.encode([prompt + "cat", prompt + "bird"], prompt="")
-            np.testing.assert_allclose(embedder.embed(rows.items), wanted, atol=1e-6)
+            expected_vectors = encoder.encode([prompt + "cat", prompt + "bird"], prompt="")
+            np.testing.assert_allclose(embedder.embed(rows.items), expected_vectors, atol=1e-6)
             counted = encoder.count_tokens([prompt + "cat", prompt + "bird"], prompt="")
             assert rows.tokens.tolist() == counted.tolist()
         with pytest.raises(UserError, match="no prompt 'no'; the encoder has .*query"):
@@ -342,7 +347,7 @@ def test_eight_bits_do_not_depend_on_the_batch(encoder, tmp_path):
         encoder.encode(["a cat"], precision="int8", normalize_embeddings=True)
 
 
-def test_similarity_is_the_encoders_own(encoder):
+def test_similarity_is_computed_by_the_encoders_function(encoder):
     a, b = encoder.encode(["a cat"]), encoder.encode(["a dog", "bird"])
     cosines = a @ b.T / np.outer(np.linalg.norm(a, axis=1), np.linalg.norm(b, axis=1))
     np.testing.assert_allclose(encoder.similarity(a, b), cosines, atol=1e-6)
@@ -374,11 +379,11 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
         SentenceEncoder.load(folder, backend="abacus")
 
 
-def test_the_content_of_a_directory(folder, vocabulary):
-    found = EncoderDirectory.open(folder)
-    assert found.config == tiny_encoder_config(vocab_size=len(vocabulary), normalize=True)
-    assert found.max_seq_length == 32 and found.checkpoint is None
-    assert found.vocabulary.hash == vocabulary.hash
+def test_directory_is_read_whole(folder, vocabulary):
+    directory = EncoderDirectory.open(folder)
+    assert directory.config == tiny_encoder_config(vocab_size=len(vocabulary), normalize=True)
+    assert directory.max_seq_length == 32 and directory.checkpoint is None
+    assert directory.vocabulary.hash == vocabulary.hash
     change_json(folder / "encoder_config.json", encoder={"hidden_size": "wide"})
     with pytest.raises(UserError, match="encoder: hidden_size must be int"):
         EncoderDirectory.open(folder)
@@ -392,11 +397,11 @@ def test_settings_are_stored_in_the_directory(encoder, folder, vocabulary):
     encoder.save_settings(folder)
     # A training that begins in the directory writes its description again.
     describe(folder, tiny_encoder_config(vocab_size=len(vocabulary), normalize=True), vocabulary)
-    found = EncoderDirectory.open(folder).settings
-    assert found.prompts == {"query": "the ", "all": ""} and found.default_prompt_name == "all"
-    assert found.similarity_fn_name == "dot" and found.normalize
-    np.testing.assert_array_equal(found.ranges.low, encoder.ranges.low)
-    again = SentenceEncoder(Waves(), vocabulary, 12, settings=found)
+    stored = EncoderDirectory.open(folder).settings
+    assert stored.prompts == {"query": "the ", "all": ""} and stored.default_prompt_name == "all"
+    assert stored.similarity_fn_name == "dot" and stored.normalize
+    np.testing.assert_array_equal(stored.ranges.low, encoder.ranges.low)
+    again = SentenceEncoder(Waves(), vocabulary, 12, settings=stored)
     np.testing.assert_array_equal(again.encode_query(["cat"]), encoder.encode(["the cat"]))
 
 
@@ -410,7 +415,7 @@ def test_settings_are_stored_in_the_directory(encoder, folder, vocabulary):
         ({"similarity_fn_name": ["dot"]}, "similarity_fn_name must be one of cosine, dot"),
     ],
 )
-def test_settings_that_are_none_are_refused(folder, values, says):
+def test_invalid_settings_are_refused(folder, values, says):
     change_json(folder / "encoder_config.json", **values)
     with pytest.raises(UserError, match=says):
         _ = EncoderDirectory.open(folder).settings
@@ -419,12 +424,158 @@ def test_settings_that_are_none_are_refused(folder, values, says):
 
 
 @pytest.mark.parametrize(
-    "pooling, weights, kept", [("mean", "a", 1), ("max", "a", 0), ("mean", "b", 0)]
+    "pooling, weights, is_taken", [("mean", "a", 1), ("max", "a", 0), ("mean", "b", 0)]
 )
-def test_exports_take_only_ranges_of_their_vector(pooling, weights, kept):
+def test_exports_take_only_ranges_of_their_vector(pooling, weights, is_taken):
     ranges = Ranges.of(np.eye(3), origin=EmbeddingId("mean", "pooled", "a"))
     settings = EncodingSettings({"query": "q"}, ranges=ranges, weights=weights)
-    found = settings.for_export(pooling, "pooled")
-    assert found.prompts == {"query": "q"} and (found.ranges is not None) == kept
-    if kept:
-        assert found.ranges.origin == EmbeddingId("mean", "pooled")
+    exported = settings.for_export(pooling, "pooled")
+    assert exported.prompts == {"query": "q"} and (exported.ranges is not None) == is_taken
+    if is_taken:
+        assert exported.ranges.origin == EmbeddingId("mean", "pooled")
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory, vocabulary):
+    folder = write_encoder(tmp_path_factory.mktemp("encoder"), vocabulary, 32)
+    return SentenceEncoder.load(folder, backend="tensorflow")
+
+
+def test_a_string_has_a_vector(encoder):
+    for encode in (encoder.encode, encoder.encode_query, encoder.encode_document):
+        row = encode("a dog")
+        assert row.shape == (DIMENSION,)
+        np.testing.assert_array_equal(row, encode(["a dog"])[0])
+
+
+def test_names_of_the_class(encoder, loaded):
+    assert encoder.get_sentence_embedding_dimension() == DIMENSION
+    assert encoder.device == "cpu" and loaded.device.lower() == "cpu"
+    encoder.encode(TEXTS, device="cpu")
+    with pytest.raises(UserError, match="device=cuda:1: the encoder is on cpu; .*load"):
+        encoder.encode(TEXTS, device="cuda:1")
+    for bad in ({"output_value": "logits"}, {"on_long": "raise"}, {"precision": "int4"}):
+        with pytest.raises(ValueError, match="must be one of"):
+            encoder.encode(TEXTS, **bad)
+
+
+def test_tokenize(encoder):
+    inputs = encoder.tokenize(["the cat ran", "dog"])
+    ids = encoder.vocabulary.tokens.index
+    row = [ids(token) for token in ("[CLS]", "the", "cat", "ran", "[SEP]")]
+    assert inputs["input_ids"].tolist()[0] == row
+    assert inputs["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
+    assert {each.dtype for each in inputs.values()} == {np.dtype(np.int64)}
+    for call in (encoder.tokenize, encoder.count_tokens, encoder.inputs):
+        with pytest.raises(TypeError, match="single string"):
+            call("dog")
+
+
+def test_tensors_of_torch(encoder):
+    if not is_installed("torch"):
+        with pytest.raises(UserError, match="needs the package torch, which is not installed"):
+            encoder.encode(TEXTS, convert_to_tensor=True)
+    else:
+        import torch
+
+        tensor = encoder.encode(TEXTS, convert_to_tensor=True)
+        assert isinstance(tensor, torch.Tensor)
+        np.testing.assert_array_equal(tensor.numpy(), encoder.encode(TEXTS))
+    with pytest.raises(UserError, match="convert_to_tensor=True"):
+        encoder.encode(TEXTS, convert_to_numpy=False)
+
+
+def test_embeddings_of_tokens(loaded):
+    """Their mean is the vector of an encoder with that pooling; padding is left out."""
+    tokens = loaded.encode(TEXTS, output_value="token_embeddings", batch_size=2)
+    assert [len(rows) for rows in tokens] == loaded.count_tokens(TEXTS).tolist()
+    means = np.stack([rows.mean(axis=0) for rows in tokens])
+    np.testing.assert_allclose(means, loaded.encode(TEXTS), atol=1e-5)
+    one = loaded.encode("a dog", output_value="token_embeddings")
+    np.testing.assert_allclose(one, tokens[1], atol=1e-5)
+    assert isinstance(loaded.backend, TensorFlowBackend)
+    with pytest.raises(ValueError, match="are for sentence_embedding"):
+        loaded.encode(TEXTS, output_value="token_embeddings", precision="int8")
+
+
+def test_a_backend_without_embeddings_of_tokens(encoder):
+    with pytest.raises(UserError, match="the backend waves has none"):
+        encoder.encode(TEXTS, output_value="token_embeddings")
+
+
+@pytest.mark.parametrize("window", [1, 4, 1000])
+def test_a_stream_gives_the_rows_of_encode(encoder, monkeypatch, window):
+    from official_cmlm.encoding import token_batches
+
+    texts = [f"{text} {'cat ' * (i % 5)}" for i, text in enumerate(TEXTS * 9)]
+    options = {"normalize_embeddings": True, "truncate_dim": 4, "prompt": "the ", "batch_size": 3}
+    expected = encoder.encode(texts, **options)
+    monkeypatch.setattr(token_batches, "_WINDOW", window)
+    rows = list(encoder.encode_iter(iter(texts), **options))
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
+    assert list(encoder.encode_iter([])) == []
+
+
+def test_an_endless_stream_is_read_a_little_ahead(encoder, monkeypatch):
+    from official_cmlm.encoding import token_batches
+
+    monkeypatch.setattr(token_batches, "_WINDOW", 8)
+    read = []
+    texts = (read.append(i) or f"{'cat ' * (i % 3)}dog" for i in itertools.count())
+    stream = encoder.encode_iter(texts, batch_size=4)
+    first = list(itertools.islice(stream, 20))
+    assert len(first) == 20 and len(read) < 60
+    stream.close()
+
+
+def test_a_stream_warns_after_its_end_and_refuses_early(encoder):
+    with pytest.warns(TextCutWarning, match="1 of 2 texts have more than 12") as caught:
+        list(encoder.encode_iter([LONG, "a dog"]))
+    assert caught[0].filename == __file__
+    with pytest.raises(UserError, match="1 of 2 texts"):
+        list(encoder.encode_iter([LONG, "a dog"], on_long="error"))
+    with pytest.raises(TypeError, match="item 1 is int"):
+        list(encoder.encode_iter(["a", 1]))
+    with pytest.raises(TypeError, match="single string"):
+        encoder.encode_iter("a dog")
+    with pytest.raises(ValueError, match="truncate_dim"):
+        encoder.encode_iter(["a dog"], truncate_dim=99)
+
+
+def test_processes_need_a_loaded_encoder(encoder):
+    with pytest.raises(UserError, match="make it by SentenceEncoder.load"):
+        encoder.start_multi_process_pool()
+
+
+@pytest.mark.long
+def test_processes_compute_the_same(loaded):
+    loaded.prompts["query"] = "the "
+    pool = loaded.start_multi_process_pool(["cpu", "cpu"])
+    try:
+        texts = TEXTS * 20
+        for options in ({}, {"prompt_name": "query"}, {"output_value": "token_embeddings"}):
+            expected = loaded.encode(texts, batch_size=8, **options)
+            by_pool = loaded.encode(texts, batch_size=8, pool=pool, **options)
+            for row, other in zip(by_pool, expected, strict=True):
+                np.testing.assert_allclose(row, other, atol=1e-5)
+    finally:
+        loaded.stop_multi_process_pool(pool)
+
+
+# BERTopic, bertopic/backend/_sentencetransformers.py and KeyBERT,
+# keybert/backend/_sentencetransformers.py, `SentenceTransformerBackend.embed`. Both libraries take
+# an object of another class only as a subclass of their `BaseEmbedder`, which has this method.
+# SetFit, src/setfit/modeling.py: `SetFitModel.fit` with a head of scikit-learn, `encode`,
+# `device` and `create_model_card`'s length.
+def test_calls_of_other_libraries(encoder):
+    plain = encoder.encode(TEXTS)
+    assert isinstance(plain, np.ndarray) and plain.shape == (5, DIMENSION)
+    for options in (
+        {"show_progress_bar": True},
+        {"batch_size": 32, "convert_to_tensor": False, "show_progress_bar": None},
+    ):
+        np.testing.assert_array_equal(encoder.encode(TEXTS, **options), plain)
+    # KeyBERT's words of a document come as an array of NumPy strings (`get_feature_names_out`).
+    words = np.array(["cat", "dog"], dtype=object)
+    np.testing.assert_array_equal(encoder.encode(words), encoder.encode(list(words)))
+    assert encoder.device and encoder.max_seq_length == 12

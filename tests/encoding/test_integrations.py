@@ -27,14 +27,14 @@ def test_langchain(encoder):
     from langchain_core.embeddings import Embeddings
     from langchain_core.vectorstores import InMemoryVectorStore
 
-    found = integrations.langchain_embeddings(encoder, normalize_embeddings=True)
-    assert isinstance(found, Embeddings)
+    embeddings = integrations.langchain_embeddings(encoder, normalize_embeddings=True)
+    assert isinstance(embeddings, Embeddings)
     stored = encoder.encode_document(TEXTS, normalize_embeddings=True)
     asked = encoder.encode_query("a dog", normalize_embeddings=True)
-    np.testing.assert_allclose(found.embed_documents(TEXTS), stored)
-    np.testing.assert_allclose(found.embed_query("a dog"), asked)
-    np.testing.assert_allclose(asyncio.run(found.aembed_query("a dog")), asked)
-    store = InMemoryVectorStore(found)
+    np.testing.assert_allclose(embeddings.embed_documents(TEXTS), stored)
+    np.testing.assert_allclose(embeddings.embed_query("a dog"), asked)
+    np.testing.assert_allclose(asyncio.run(embeddings.aembed_query("a dog")), asked)
+    store = InMemoryVectorStore(embeddings)
     store.add_texts(TEXTS)
     nearest = store.similarity_search("a dog", k=1)[0].page_content
     assert nearest == TEXTS[int(np.argmax(stored @ asked))]
@@ -44,14 +44,14 @@ def test_llama_index(encoder):
     pytest.importorskip("llama_index.core", reason="llama-index-core is not installed")
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    found = integrations.llama_index_embedding(encoder, batch_size=2)
-    assert isinstance(found, BaseEmbedding)
+    embedding = integrations.llama_index_embedding(encoder, batch_size=2)
+    assert isinstance(embedding, BaseEmbedding)
     stored = encoder.encode_document(TEXTS)
-    np.testing.assert_allclose(found.get_text_embedding_batch(TEXTS), stored, atol=1e-6)
-    np.testing.assert_allclose(found.get_text_embedding("a dog"), stored[1], atol=1e-6)
+    np.testing.assert_allclose(embedding.get_text_embedding_batch(TEXTS), stored, atol=1e-6)
+    np.testing.assert_allclose(embedding.get_text_embedding("a dog"), stored[1], atol=1e-6)
     asked = encoder.encode_query("a dog")
-    np.testing.assert_allclose(found.get_query_embedding("a dog"), asked)
-    np.testing.assert_allclose(asyncio.run(found.aget_query_embedding("a dog")), asked)
+    np.testing.assert_allclose(embedding.get_query_embedding("a dog"), asked)
+    np.testing.assert_allclose(asyncio.run(embedding.aget_query_embedding("a dog")), asked)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_mteb(encoder, asked, prompt):
     """Texts come as lists (mteb 1) or batches (mteb 2), with what they are for."""
     encoder.prompts |= {"STS": "one bird ", "own": "every "}
     encoder.default_prompt_name = "own"
-    found = integrations.mteb_model(encoder, truncate_dim=3)
+    model = integrations.mteb_model(encoder, truncate_dim=3)
     expected = encoder.encode(TEXTS, prompt=prompt, truncate_dim=3)
     for texts in (TEXTS, [{"text": TEXTS[:2]}, {"text": TEXTS[2:]}]):
-        np.testing.assert_array_equal(found.encode(texts, **asked), expected)
-    cosines = found.similarity(expected, expected[:2])
+        np.testing.assert_array_equal(model.encode(texts, **asked), expected)
+    cosines = model.similarity(expected, expected[:2])
     np.testing.assert_allclose(cosines, encoder.similarity(expected, expected[:2]), atol=1e-6)
 
 
@@ -80,7 +80,7 @@ def _count(texts):
     return np.array([[len(t), t.count("a")] for t in texts], np.float32)
 
 
-def _prompted(names):
+def _prompt(names):
     """Returns an adapter whose prompt of a name is the name itself."""
     ways = {name: lambda texts, name=name: _count([name + t for t in texts]) for name in names}
     return integrations.MtebEncoder(_count, ways)
@@ -88,7 +88,7 @@ def _prompted(names):
 
 def test_mteb_gives_lists_batches_and_arrays():
     """Strings, batches of a data loader, arrays of strings and a generator give the same rows."""
-    adapter = _prompted([])
+    adapter = _prompt([])
     for inputs in (
         ["a", "bb", "aca"],
         [{"text": ["a", "bb"]}, {"text": ["aca"]}],
@@ -121,7 +121,7 @@ def test_mteb_gives_lists_batches_and_arrays():
 def test_prompts_are_chosen_as_mteb_chooses(names, task, kind, used):
     """The task's come before those of its type, both before those of queries and documents."""
     name, task_type = task.split()
-    vectors = _prompted(names.split()).encode(
+    vectors = _prompt(names.split()).encode(
         [{"text": ["abc"]}],
         task_metadata=types.SimpleNamespace(name=name, type=task_type),
         hf_split="test",
@@ -132,7 +132,7 @@ def test_prompts_are_chosen_as_mteb_chooses(names, task, kind, used):
 
 def test_mteb_similarities():
     """Cosines by hand, of matrices and of single vectors; a zero vector is like nothing."""
-    adapter = _prompted([])
+    adapter = _prompt([])
     first, second = np.array([[1.0, 0], [0, 0]]), np.array([[2.0, 0], [1, 1]])
     assert adapter.similarity(first, second) == pytest.approx(np.array([[1, 0.5**0.5], [0, 0]]))
     assert adapter.similarity_pairwise(first, second) == pytest.approx([1, 0])

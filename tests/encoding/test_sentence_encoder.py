@@ -1,4 +1,7 @@
-"""`SentenceEncoder.load` and `.encode`: order, batching, padding, odd input."""
+"""`SentenceEncoder` of folders: its vectors in any batch, and other vectors of its weights.
+
+Others are those of another pooling, of an earlier layer, and the mean of CMLM's projections.
+"""
 
 import json
 import shutil
@@ -6,13 +9,32 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
+from absl.testing import flagsaver
 
-from official_cmlm import SentenceEncoder
+from experiments import evaluate
+from export import export_sentence_transformers, export_tfhub
+from export.formats import tfhub
+from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
+from official_cmlm.configs.encoder import POOLINGS, VectorOverride
+from official_cmlm.encoding.encoders import open_encoder
+from official_cmlm.encoding.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.cmlm import CmlmConfig
+from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import make_documents, tiny_encoder_config, write_encoder
+from tests.modeling.helpers import build
+from tests.oracles import cmlm_numpy as oracle
 from tests.unchanged.values import DATA
+
+# A model directory of CMLM with bitext retrieval, optimizer state included; N = 3, mean pooling.
+TRAINED = DATA / "trained"
+TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "Water", ""]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +53,7 @@ def sentences():
     return [d.paragraphs[0].split(". ")[0] for d in make_documents(40, seed=5)]
 
 
-def test_vectors_follow_a_model_that_is_trained_on(encoder_dir, sentences):
+def test_vectors_follow_a_trained_model(encoder_dir, sentences):
     """Until somebody asks for the model, its weights are constants of a faster graph."""
     encoder = SentenceEncoder.load(encoder_dir, backend="tensorflow")
     before = encoder.encode(sentences)
@@ -55,13 +77,13 @@ def test_a_vector_does_not_depend_on_its_batch(encoder, sentences):
     expected = np.concatenate([together([text]) for text in texts])
     assert expected.shape == (len(texts), 16) and expected.dtype == np.float32
     for batch_size in (7, 1000):
-        found = encoder.encode(texts, batch_size=batch_size)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        vectors = encoder.encode(texts, batch_size=batch_size)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
     random = np.random.default_rng(4)
     for _ in range(20):
         chosen = random.permutation(len(texts))[: random.integers(2, len(texts))]
-        found = together([texts[i] for i in chosen])
-        np.testing.assert_allclose(found, expected[chosen], atol=1e-6, rtol=0)
+        vectors = together([texts[i] for i in chosen])
+        np.testing.assert_allclose(vectors, expected[chosen], atol=1e-6, rtol=0)
 
 
 def test_encode_equals_the_model_on_hand_made_ids(encoder, vocabulary):
@@ -90,7 +112,7 @@ def test_empty_list_and_empty_strings(encoder):
     np.testing.assert_allclose(vectors[2], vectors[3], atol=1e-6)
 
 
-def _changed(vocabulary, **values):
+def _change(vocabulary, **values):
     """Makes an encoder in memory, in which variables with such parts of names have a value."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
     for variable in model.variables:
@@ -101,16 +123,16 @@ def _changed(vocabulary, **values):
 
 
 @pytest.mark.parametrize("value", [1e38, np.nan])
-def test_an_embedding_that_is_not_finite_is_an_error(vocabulary, value):
+def test_non_finite_embedding_is_an_error(vocabulary, value):
     """Weights that overflow or are NaN, in one of the layers."""
-    encoder = _changed(vocabulary, kernel=value, embeddings=value)
+    encoder = _change(vocabulary, kernel=value, embeddings=value)
     with pytest.raises(UserError, match="embedding of sentence 0 is not finite"):
         encoder.encode(["a cat"], normalize_embeddings=True)
 
 
-def test_the_sentence_that_is_not_finite_is_named(vocabulary):
+def test_non_finite_sentence_is_named(vocabulary):
     """One word's row is NaN; the number is the position in the list, not in the batch."""
-    encoder = _changed(vocabulary)
+    encoder = _change(vocabulary)
     table = next(v for v in encoder.model.variables if "word_embeddings" in v.name)
     table.scatter_nd_update([[vocabulary.tokens.index("dog")]], tf.fill([1, 16], np.nan))
     assert np.isfinite(encoder.encode(["a cat", "a bird"])).all()
@@ -120,7 +142,7 @@ def test_the_sentence_that_is_not_finite_is_named(vocabulary):
 
 def test_large_embeddings_are_normalised_too(vocabulary):
     """Their squares overflow in float32."""
-    encoder = _changed(vocabulary, **{"layer_1/output_layer_norm": 1e25})
+    encoder = _change(vocabulary, **{"layer_1/output_layer_norm": 1e25})
     assert np.abs(encoder.encode(["a cat"])).max() > 1e20
     vectors = encoder.encode(["a cat", ""], normalize_embeddings=True)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
@@ -135,9 +157,9 @@ def test_sentences_are_tokenised_in_parts_that_fit_in_the_memory(encoder, senten
     monkeypatch.setattr(token_batches, "_WINDOW", 7)
     monkeypatch.setattr(token_batches, "_WINDOW_CHARACTERS", 300)
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-6)
-    found = encoder.inputs(texts)["input_word_ids"]
-    np.testing.assert_array_equal(found, inputs["input_word_ids"])
-    assert found.shape == (len(texts), 32)
+    ids = encoder.inputs(texts)["input_word_ids"]
+    np.testing.assert_array_equal(ids, inputs["input_word_ids"])
+    assert ids.shape == (len(texts), 32)
 
 
 @pytest.mark.long
@@ -233,7 +255,7 @@ def test_ranges_belong_to_a_pooling_and_to_weights(encoder_dir, sentences, tmp_p
     assert not path.exists()
 
 
-def test_ranges_that_say_no_origin_are_of_none(encoder_dir, sentences, tmp_path):
+def test_ranges_without_origin_are_refused(encoder_dir, sentences, tmp_path):
     """Earlier versions wrote such ranges."""
     folder = shutil.copytree(encoder_dir, tmp_path / "encoder")
     values = {"normalize": False, "low": [-1.0] * 16, "high": [1.0] * 16}
@@ -241,3 +263,284 @@ def test_ranges_that_say_no_origin_are_of_none(encoder_dir, sentences, tmp_path)
     encoder = SentenceEncoder.load(folder)
     with pytest.raises(UserError, match="they are of pooling unknown, this encoder has mean"):
         encoder.encode(sentences, precision="int8")
+
+
+@pytest.fixture(scope="module")
+def own():
+    """Encodes with the vector that was trained."""
+    return SentenceEncoder.load(TRAINED).encode(TEXTS)
+
+
+def _project(vectors, checkpoint, depth, between, objective="cmlm"):
+    """Computes the mean of the projections from the checkpoint's tensors in NumPy."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    shapes = reader.get_variable_to_shape_map()
+
+    def tensor(name):
+        (key,) = [
+            key
+            for key in shapes
+            if f"objectives/{objective}/projection/{name}/" in key and "SLOT" not in key
+        ]
+        return reader.get_tensor(key)
+
+    kernels = [tensor(f"kernel_{i}") for i in range(depth)]
+    biases = [tensor(f"bias_{i}") for i in range(depth)]
+    networks = [
+        [(kernel[n], bias[n]) for kernel, bias in zip(kernels, biases)]
+        for n in range(len(kernels[0]))
+    ]
+    return [oracle.project(vector, networks, depth, between).mean(axis=0) for vector in vectors]
+
+
+def test_mean_projection_equals_numpys(own):
+    """Table 7's "proj" from a training whose own vector is the mean: no training again."""
+    expected = _project(own, TRAINED / "ckpt-3", 3, 32)
+    encoder = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean", backend="tensorflow")
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    assert np.abs(np.array(expected) - own).max() > 0.1
+    config = encoder.model.config
+    assert (config.num_projections, config.projection_depth, config.projection_width) == (3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "between"),
+    [
+        (2, 0.5, 8),
+        pytest.param(1, 2.0, 32, marks=pytest.mark.long),
+        pytest.param(4, 1.5, 24, marks=pytest.mark.long),
+    ],
+)
+def test_shape_of_the_projection_comes_from_the_checkpoint(
+    vocabulary, tmp_path, depth, width, between
+):
+    """Depth and width are nowhere but in the weights' shapes."""
+    config = CmlmConfig(num_projections=4, projection_depth=depth, projection_width=width)
+    model = build({"cmlm": config}, vocab_size=len(vocabulary))
+    describe(tmp_path, model.encoder.config, vocabulary, 24)
+    saved = tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(tmp_path / "ckpt"))
+    plain = SentenceEncoder.load(tmp_path).encode(TEXTS)
+    got = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
+    np.testing.assert_allclose(got, _project(plain, saved, depth, between), atol=1e-4)
+
+
+def test_every_pooling(own):
+    """Each gives what a model with that pooling in its configuration gives of the same weights."""
+    directory = EncoderDirectory.open(TRAINED)
+    base, length = load_encoder(directory), directory.max_seq_length
+    inputs = SentenceEncoder(base, directory.vocabulary, length).inputs(TEXTS)
+    seen = {"mean": own}
+    for pooling in [name for name, each in POOLINGS.items() if not each.weighted][1:]:
+        padded = length if pooling == "mean_padded" else 0
+        model = SentenceEncoderModel(base.config.replace(pooling=pooling, padded_length=padded))
+        model.set_weights(base.get_weights())
+        encoder = SentenceEncoder.load(TRAINED, pooling=pooling)
+        got = encoder.encode(TEXTS)
+        np.testing.assert_allclose(got, model(inputs)["default"], atol=1e-5)
+        # With one block, the first and the last are the same.
+        if pooling != "first_last":
+            assert min(np.abs(got - other).max() for other in seen.values()) > 0.01
+        seen[pooling] = got
+    outputs = base(inputs)["sequence_output"].numpy()
+    np.testing.assert_allclose(seen["cls"], outputs[:, 0], atol=1e-5)
+    both = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
+    expected = _project(seen["max"], TRAINED / "ckpt-3", 3, 32)
+    np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
+
+
+def test_weights_of_tokens_are_read(vocabulary, tmp_path):
+    """Another pooling leaves them out; an encoder without them cannot be pooled by them."""
+    with pytest.raises(UserError, match="has no weights of tokens for pooling weighted_mean; trai"):
+        SentenceEncoder.load(TRAINED, pooling="weighted_mean")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="weighted_mean")
+    model = SentenceEncoderModel(config)
+    weights = model.token_weights.weights[0]
+    weights.assign(np.random.default_rng(0).normal(size=weights.shape))
+    write_encoder(tmp_path, vocabulary, model=model)
+    inputs = SentenceEncoder(model, vocabulary, 24).inputs(TEXTS)
+    own = SentenceEncoder.load(tmp_path).encode(TEXTS)
+    np.testing.assert_allclose(own, model(inputs)["default"], atol=1e-5)
+    plain = SentenceEncoder.load(tmp_path, pooling="mean").encode(TEXTS)
+    mask = inputs["input_mask"].numpy()[..., np.newaxis]
+    states = model(inputs)["sequence_output"].numpy()
+    np.testing.assert_allclose(plain, (states * mask).sum(1) / mask.sum(1), atol=1e-5)
+
+
+@pytest.mark.long
+def test_padding_reaches_the_chosen_length(tmp_path):
+    """Mirror-BERT's code pads to 50 where it trains and to 64 where it scores."""
+
+    def padded_length(folder, length, **vector):
+        directory = EncoderDirectory.open(folder)
+        return load_encoder(directory, VectorOverride(**vector), length).config.padded_length
+
+    assert padded_length(TRAINED, None, pooling="mean_padded") == 24
+    assert padded_length(TRAINED, 10, pooling="mean_padded") == 10
+    padded = shutil.copytree(TRAINED, tmp_path / "padded")
+    described = json.loads((padded / "encoder_config.json").read_text())
+    described["encoder"] |= {"pooling": "mean_padded", "padded_length": 12}
+    (padded / "encoder_config.json").write_text(json.dumps(described))
+    # Without a pooling, a length says only where texts are cut.
+    assert padded_length(padded, None) == padded_length(padded, 20) == 12
+    assert padded_length(padded, None, pooling="mean_padded") == 12
+    assert padded_length(padded, 20, pooling="mean_padded") == 20
+    expected = SentenceEncoder.load(TRAINED, 20, pooling="mean_padded").encode(TEXTS)
+    got = SentenceEncoder.load(padded, 20, pooling="mean_padded").encode(TEXTS)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+
+
+def test_vectors_of_an_earlier_layer(vocabulary, tmp_path):
+    """The mean of the outputs that the whole encoder has there; the last one is its own vector."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary), num_layers=3)
+    model = SentenceEncoderModel(config)
+    describe(tmp_path, config, vocabulary, 24)
+    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "ckpt"))
+    inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
+    outputs = model(inputs)["encoder_outputs"]
+    mask = inputs["input_mask"].numpy()[:, :, np.newaxis]
+    for layer in (2, 3):
+        opened = open_encoder(str(tmp_path), layer=layer)
+        assert opened.name == f"{tmp_path.name} (layer {layer})"
+        expected = (outputs[layer - 1].numpy() * mask).sum(axis=1) / mask.sum(axis=1)
+        np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(opened.encode(TEXTS), model(inputs)["default"], atol=1e-5)
+    with pytest.raises(UserError, match="layer 4: the encoder has layers 1 to 3"):
+        open_encoder(str(tmp_path), layer=4)
+    with pytest.raises(UserError, match="--layer=2 does not apply to numpy:array"):
+        open_encoder("numpy:array", layer=2)
+    # Ranges of the last layer's vectors do not fit another layer's.
+    whole = SentenceEncoder.load(tmp_path)
+    whole.calibrate(TEXTS)
+    whole.save_settings(tmp_path)
+    assert SentenceEncoder.load(tmp_path).ranges is not None
+    assert SentenceEncoder.load(tmp_path, layer=2).ranges is None
+
+
+def test_encoder_with_its_own_projection(vocabulary, tmp_path):
+    """Asked for its own vector it gives that; the plain vector can be had too."""
+    config = tiny_encoder_config(
+        vocab_size=len(vocabulary), sentence_vector="projected_mean", num_projections=3
+    )
+    model = SentenceEncoderModel(config)
+    write_encoder(tmp_path, vocabulary, model=model)
+    inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
+    same = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
+    np.testing.assert_allclose(same, model(inputs)["default"], atol=1e-5)
+    pooled = SentenceEncoder.load(tmp_path, sentence_vector="pooled", backend="tensorflow")
+    assert pooled.model.projection is None
+    np.testing.assert_allclose(pooled.encode(TEXTS), model(inputs)["vector"], atol=1e-5)
+
+
+@pytest.mark.long
+def test_poolings_of_an_imported_encoder(tmp_path):
+    """Every pooling of a public encoder; it has no P, and DistilBERT has no pooler."""
+    for name in ("bert", "minilm", "distilbert"):
+        import_checkpoint(str(REFERENCES / name), str(tmp_path / name))
+    plain = SentenceEncoder.load(tmp_path / "bert", backend="tensorflow")
+    outputs = plain.model(plain.inputs(TEXTS))["sequence_output"].numpy()
+    got = SentenceEncoder.load(tmp_path / "bert", pooling="cls").encode(TEXTS)
+    np.testing.assert_allclose(got, outputs[:, 0], atol=1e-5)
+    for name in ("bert", "distilbert"):
+        with pytest.raises(UserError, match="has no projection P.*num_projections above 1"):
+            SentenceEncoder.load(tmp_path / name, sentence_vector="projected_mean")
+    assert SentenceEncoder.load(tmp_path / "minilm", pooling="cls_pooler").encode(TEXTS).any()
+    with pytest.raises(UserError, match="distilbert: its encoder has no pooler"):
+        SentenceEncoder.load(tmp_path / "distilbert", pooling="cls_pooler")
+
+
+@pytest.mark.parametrize("field", ["pooling", "sentence_vector"])
+def test_unknown_names(field):
+    """The message lists those that there are."""
+    with pytest.raises(UserError, match=f"encoder.{field} must be one of .* got 'sum'"):
+        SentenceEncoder.load(TRAINED, **{field: "sum"})
+
+
+def test_opened_for_evaluation(own, tmp_path):
+    """Name and fingerprint tell the readouts apart; nothing changes where none is asked for."""
+    asked = [{}, {"pooling": "max"}, {"sentence_vector": "projected_mean"}]
+    opened = [open_encoder(str(TRAINED), **each) for each in asked]
+    names = ["trained", "trained (pooling max)", "trained (projected_mean)"]
+    assert [encoder.name for encoder in opened] == names
+    assert len({encoder.fingerprint for encoder in opened}) == 3
+    np.testing.assert_allclose(opened[0].encode(TEXTS), own, atol=1e-5)
+    for encoder, each in zip(opened, asked):
+        expected = SentenceEncoder.load(TRAINED, **each).encode(TEXTS)
+        np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    for path, says in ((str(tmp_path), "not an encoder directory"), ("numpy:array", "not apply")):
+        with pytest.raises(UserError, match=says):
+            open_encoder(path, pooling="max")
+
+
+@pytest.mark.long
+def test_fine_tuned_with_another_vector():
+    """The classifier reads the vector that was asked for, and all that it depends on is trained."""
+    config = FineTuningConfig(1, 2, 0.01, override=VectorOverride("cls", "projected_mean"))
+    predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config).predict
+    assert predict(TEXTS).shape == (4,)
+
+
+def _main(binary, **values):
+    arguments = [f"--{name}={value}" for name, value in values.items()]
+    # On the way out flags that were defined inside are removed again.
+    with flagsaver.flagsaver():
+        binary.define_flags()
+        return binary.main(flags.FLAGS(["prog", *arguments]))
+
+
+def test_flags_of_the_exports(tmp_path, monkeypatch):
+    """`--pooling` and `--sentence_vector` reach both exporters; the latter has no module for P."""
+    asked = []
+
+    def export(options):
+        asked.append(options)
+        return tfhub.Exported((), 12, "")
+
+    monkeypatch.setattr(tfhub, "export", export)
+    values = {"model_dir": TRAINED, "export_dir": tmp_path / "hub", "seq_length": 12}
+    _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean", dim=3)
+    override = VectorOverride("max", "projected_mean")
+    expected = TfhubOptions(
+        str(TRAINED), str(tmp_path / "hub"), seq_length=12, override=override, dim=3
+    )
+    assert asked == [expected]
+    folder = shutil.copytree(TRAINED, tmp_path / "gelu")
+    described = json.loads((folder / "encoder_config.json").read_text())
+    values |= {"model_dir": folder, "export_dir": tmp_path / "st"}
+    with pytest.raises(UserError, match="sentence_vector is projected_mean"):
+        _main(export_sentence_transformers, **values, sentence_vector="projected_mean")
+    _main(export_sentence_transformers, **values, pooling="cls")
+    pooling = json.loads((tmp_path / "st" / "1_Pooling" / "config.json").read_text())
+    assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_cls_token"]
+    length = json.loads((tmp_path / "st" / "sentence_bert_config.json").read_text())
+    assert length["max_seq_length"] == 12
+    assert json.loads((folder / "encoder_config.json").read_text()) == described
+
+
+def test_flags_of_the_evaluation(tmp_path, monkeypatch):
+    """They choose what is scored."""
+    from official_cmlm.evaluation.report import driver
+
+    scored = []
+
+    def run(encoder, path, *others):
+        scored.append((encoder.name, path, encoder.encode(TEXTS)))
+        suite = {"scores": [], "missing": [], "failures": []}
+        return {"encoder": {"name": "trained", "fingerprint": "0"}, "suites": {"sts": suite}}
+
+    monkeypatch.setattr(driver, "run", run)
+    values = {"encoder": TRAINED, "data_dir": tmp_path, "output_dir": tmp_path / "out"}
+    _main(evaluate, **values, pooling="max", sentence_vector="projected_mean")
+    ((name, path, vectors),) = scored
+    expected = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
+    np.testing.assert_allclose(vectors, expected.encode(TEXTS), atol=1e-5)
+    assert name == "trained (pooling max, projected_mean)"
+    # Results tell it also where `--name` gives another name.
+    assert path == f"{TRAINED} (pooling max, projected_mean)"
+
+
+def test_the_flag_lists_every_pooling():
+    """A new pooling must be named in the help."""
+    with flagsaver.flagsaver():
+        evaluate.define_flags()
+        text = flags.FLAGS["pooling"].help
+    assert all(pooling in text for pooling in POOLINGS)

@@ -28,7 +28,7 @@ def _write(folder, entries, settings=None, end="\n"):
     return path
 
 
-def _refused(path, message, **arguments):
+def _check_refused(path, message, **arguments):
     with pytest.raises(UserError, match=message) as caught:
         load_vocabulary(path, **({"lower_case": True} | arguments))
     assert str(path.parent) in str(caught.value)
@@ -62,12 +62,12 @@ def test_entries_and_ids(tmp_path):
         ([*SPECIALS, "y", ""], "line 7 is empty"),
     ],
 )  # fmt: skip
-def test_entries_that_are_no_vocabulary(tmp_path, entries, message):
+def test_invalid_entries_are_refused(tmp_path, entries, message):
     """Missing tokens are named; line numbers count from one, of a duplicate both are named."""
-    _refused(_write(tmp_path, entries), message)
+    _check_refused(_write(tmp_path, entries), message)
 
 
-def test_files_that_are_no_vocabulary(tmp_path):
+def test_invalid_vocabulary_files_are_refused(tmp_path):
     """Not UTF-8, empty, and not there."""
     path = tmp_path / "vocab.txt"
     advice = "name a vocabulary; python -m data_prep.build_vocab"
@@ -78,13 +78,13 @@ def test_files_that_are_no_vocabulary(tmp_path):
     ):
         if content is not None:
             path.write_bytes(content)
-        _refused(path, message)
+        _check_refused(path, message)
 
 
 def test_casing(tmp_path):
     """Neither told nor saved is an error; told beats saved."""
     path = _write(tmp_path, SPECIALS)
-    _refused(path, "casing unknown; pass --lower_case", lower_case=None)
+    _check_refused(path, "casing unknown; pass --lower_case", lower_case=None)
     _write(tmp_path, SPECIALS, {"lower_case": False, "max_bytes_per_word": 77})
     assert load_vocabulary(path).settings() == {"lower_case": False, "max_bytes_per_word": 77}
     told = load_vocabulary(path, lower_case=True, max_bytes_per_word=5)
@@ -101,7 +101,7 @@ def test_damaged_settings(tmp_path, settings):
     """The settings file is named; a word in quotes is not taken for a truth value."""
     path = _write(tmp_path, SPECIALS)
     path.with_suffix(".json").write_text(settings)
-    _refused(path, "vocab.json", lower_case=None)
+    _check_refused(path, "vocab.json", lower_case=None)
 
 
 def test_round_trip(tmp_path):
@@ -138,8 +138,8 @@ def test_long_words():
     tokens = (*SPECIALS, "ก", "##ก", "##ข", "##ค", "ok")
     # The limit itself is still allowed.
     for most, pieces in ((100, [1]), (179, [1]), (180, [5, *([7, 8, 6] * 20)[:59]])):
-        found = _ids(WordPieceVocabulary(tokens, False, most), [f"ok {clause} ok"])
-        assert found == [[9, *pieces, 9]]
+        ids = _ids(WordPieceVocabulary(tokens, False, most), [f"ok {clause} ok"])
+        assert ids == [[9, *pieces, 9]]
 
 
 def _ids(vocabulary, lines):

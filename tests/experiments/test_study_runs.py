@@ -25,8 +25,8 @@ from official_cmlm.common.errors import Stopped, UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import WordPieceVocabulary
 from official_cmlm.training import run as training
-from tests.checkpoints.test_readout import TRAINED
 from tests.conftest import make_documents, write_records
+from tests.encoding.test_sentence_encoder import TRAINED
 from tests.experiments.study_helpers import (
     STS_B,
     InProcess,

@@ -18,7 +18,7 @@ _TEXT = st.lists(st.sampled_from(_PARTS), min_size=1, max_size=6).map("".join).m
 _RUNS = st.lists(_TEXT.filter(bool), min_size=1, max_size=5)
 
 
-def _joined(tokenizer, sentences):
+def _join(tokenizer, sentences):
     """Joins the ids of a run as the interface says."""
     rows = tokenizer.tokenize(sentences).to_list()
     after = tokenizer.after_space(sentences)
@@ -43,7 +43,7 @@ def test_any_run(tokenizers, sentences):
     """The joined ids are right for all texts without white space at their ends."""
     for tokenizer in tokenizers:
         expected = tokenizer.tokenize([" ".join(sentences)]).to_list()[0]
-        assert _joined(tokenizer, sentences) == expected
+        assert _join(tokenizer, sentences) == expected
 
 
 def test_by_hand(small):
@@ -65,7 +65,7 @@ def test_where_nothing_changes(tokenizers, small, vocabulary):
     assert not spaced.space_changes_ids and not vocabulary.space_changes_ids
 
 
-def test_what_is_remembered_is_bounded(small, monkeypatch):
+def test_remembered_words_are_bounded(small, monkeypatch):
     """Beginnings that were seen before give the same ids, also after they were forgotten."""
     monkeypatch.setattr("official_cmlm.tokenization.byte_pair._REMEMBERED_HEADS", 3)
     tokenizer = build_tokenizer(small)
@@ -106,10 +106,10 @@ def test_real_text(data_dir, name, language, settings):
         sentences = split_paragraphs(document.paragraphs, language, DropCounter())[:800]
         for start, stop in [(0, len(sentences)), (7, len(sentences))]:
             run = sentences[start:stop]
-            assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
+            assert _join(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
         for start in range(0, len(sentences) - 20, 17):
             for stop in (start + 1, start + 2, start + 13):
                 run = sentences[start:stop]
-                assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
+                assert _join(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
                 checked += 1
     assert checked > 200

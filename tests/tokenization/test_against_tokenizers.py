@@ -80,7 +80,7 @@ def _byte_level_bpe(data_dir, texts, **options):
     return [encoding.ids for encoding in library.encode_batch(texts)]
 
 
-def test_byte_pair_ids_are_those_of_the_library(data_dir, roberta, lines):
+def test_byte_pair_ids_equal_the_librarys(data_dir, roberta, lines):
     """On every line, and on very long words."""
     texts = [*lines, *LONG]
     assert different(texts, ids_of(roberta, texts), _byte_level_bpe(data_dir, texts)) == []
@@ -118,12 +118,12 @@ def test_graph_ids_do_differ_for_each_listed_cause(roberta, graph_ids, cause):
     assert different(texts, graph_ids(texts), ids_of(roberta, texts)) == texts
 
 
-def _folded(text):
+def _fold(text):
     """Normalises as tensorflow-text does before it lower-cases: NFKC with case folding."""
-    return _mended(unicodedata.normalize("NFKC", text).casefold(), "Cc")
+    return _mend(unicodedata.normalize("NFKC", text).casefold(), "Cc")
 
 
-def _mended(text, *categories):
+def _mend(text, *categories):
     """Replaces characters of these categories by spaces and U+FFFD by an unknown letter."""
     text = text.replace("\ufffd", "𐎀")
     return "".join(" " if unicodedata.category(c) in categories else c for c in text)
@@ -167,12 +167,12 @@ def test_wordpiece_ids_differ_only_for_the_listed_causes(data_dir, lines, lower_
     assert set(shown) <= set(unequal)
     sharp = {text for text in lines if re.search("[ßς]", text)}
     assert len(sharp) > 50 and (sharp <= set(unequal)) == lower_case
-    mended = [_folded(t) if lower_case else _mended(t, "Cf", "Cc") for t in texts]
+    mended = [_fold(t) if lower_case else _mend(t, "Cf", "Cc") for t in texts]
     assert different(texts, ours, _wordpiece(vocabulary, mended)) == []
 
 
 @pytest.mark.parametrize("lower_case", [pytest.param(True, marks=pytest.mark.long), False])
-def test_wordpiece_ids_of_imports_are_the_librarys(data_dir, lines, lower_case):
+def test_wordpiece_ids_of_imports_equal_the_librarys(data_dir, lines, lower_case):
     """With BERT's own normalisation nothing differs, on any line."""
     name = "bert_uncased.txt" if lower_case else "bert_multilingual_cased.txt"
     loaded = load_vocabulary(

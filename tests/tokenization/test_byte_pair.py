@@ -201,12 +201,12 @@ def test_graph_cuts_words_that_would_take_too_long(small, monkeypatch):
     monkeypatch.setattr(byte_pair_graph, "LONGEST_WORD", 8)
     word = "thethethere"
     parts = [word[:8], word[8:]]
-    (found,) = _graph_ids(small, [word], build_graph_tokenizer)
-    assert found == [i for row in ids_of(small, parts) for i in row]
-    assert found != ids_of(small, [word])[0] or len(word) <= 8
+    (ids,) = _graph_ids(small, [word], build_graph_tokenizer)
+    assert ids == [i for row in ids_of(small, parts) for i in row]
+    assert ids != ids_of(small, [word])[0] or len(word) <= 8
 
 
-def test_bytes_that_decide_the_first_tokens(small):
+def test_deciding_bytes_give_the_first_tokens(small):
     """Cut there, a text has the same first tokens; the longest entries are the worst case."""
     longest = max(small.tokens, key=len)
     texts = ["the cat and the dog " * 50, f" {longest}" * 100, "é" * 500, "    " * 100]

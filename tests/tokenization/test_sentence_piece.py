@@ -65,7 +65,7 @@ def _hugging_face(trained, texts):
     return [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def test_ids_are_those_of_sentencepiece_itself(trained, vocabulary, news):
+def test_ids_equal_those_of_sentencepiece(trained, vocabulary, news):
     """In the order of the encoder: the model as it was trained, its ids moved by one."""
     sentencepiece = pytest.importorskip("sentencepiece")
     library = sentencepiece.SentencePieceProcessor(model_file=str(trained))
@@ -76,7 +76,7 @@ def test_ids_are_those_of_sentencepiece_itself(trained, vocabulary, news):
     assert len(different(texts, ours, theirs)) <= len(texts) // 5000
 
 
-def test_ids_are_hugging_faces(trained, vocabulary, news):
+def test_ids_equal_those_of_hugging_face(trained, vocabulary, news):
     """On lines of ten languages, and on hand-made texts but those of the table."""
     texts = [*news[::7], *{*HAND_MADE, *HUGGING_FACE_DIFFERENCES.values()}]
     unequal = different(texts, ids_of(vocabulary, texts), _hugging_face(trained, texts))
@@ -131,7 +131,7 @@ def test_no_text_becomes_a_special_token(vocabulary):
     assert special["mask"] == len(vocabulary) - 1
 
 
-def test_it_survives_its_files(vocabulary, tmp_path):
+def test_vocabulary_survives_its_files(vocabulary, tmp_path):
     """Its own, and those of a Hugging Face folder; unused entries too."""
     padded = vocabulary.pad(len(vocabulary) + 5)
     assert padded.save(tmp_path) == ["sentencepiece.model"]
@@ -194,7 +194,7 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
         (lambda v: v["added_tokens"].append(NEVER_SPLIT), "never split"),
     ],
 )
-def test_what_cannot_be_represented_is_refused(tmp_path, change, says):
+def test_tokenizers_that_cannot_be_represented_are_refused(tmp_path, change, says):
     with pytest.raises(UserError, match=re.escape(says)):
         read_changed(tmp_path, "xlm_roberta", change)
 
@@ -242,7 +242,7 @@ def test_vocabulary_of_albert_is_refused(vocabulary, tmp_path):
         load_vocabulary(tmp_path)
 
 
-def test_models_that_are_none_are_refused(tmp_path, trained):
+def test_invalid_models_are_refused(tmp_path, trained):
     path = tmp_path / "x.model"
     path.write_bytes(b"\xff\xff")
     with pytest.raises(UserError, match="damaged, or no SentencePiece"):

@@ -21,18 +21,18 @@ def level(value, low, high):
 
 def test_eight_bits_are_steps_of_each_dimensions_range():
     ranges = Ranges.of(VECTORS[:40])
-    found = quantize(VECTORS, "uint8", ranges)
+    codes = quantize(VECTORS, "uint8", ranges)
     expected = [
         [level(v, VECTORS[:40, d].min(), VECTORS[:40, d].max()) for d, v in enumerate(row)]
         for row in VECTORS
     ]
     # A value at the border of a step may fall to either side.
-    assert found.dtype == np.uint8 and np.abs(found.astype(int) - expected).max() <= 1
-    assert (found == expected).mean() > 0.98
-    assert found.min() == 0 and found.max() == 255
+    assert codes.dtype == np.uint8 and np.abs(codes.astype(int) - expected).max() <= 1
+    assert (codes == expected).mean() > 0.98
+    assert codes.min() == 0 and codes.max() == 255
     signed = quantize(VECTORS, "int8", ranges)
     assert signed.dtype == np.int8
-    np.testing.assert_array_equal(signed.astype(int) + 128, found)
+    np.testing.assert_array_equal(signed.astype(int) + 128, codes)
 
 
 def test_codes_are_those_of_sentence_transformers():
@@ -50,13 +50,13 @@ def test_codes_are_those_of_sentence_transformers():
 
 
 def test_one_bit_a_dimension():
-    found = quantize(VECTORS, "ubinary")
+    codes = quantize(VECTORS, "ubinary")
     text = ["".join("1" if v > 0 else "0" for v in row).ljust(16, "0") for row in VECTORS]
-    np.testing.assert_array_equal(found, [[int(t[:8], 2), int(t[8:], 2)] for t in text])
-    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(codes, [[int(t[:8], 2), int(t[8:], 2)] for t in text])
+    assert codes.dtype == np.uint8
     signed = quantize(VECTORS, "binary")
     assert signed.dtype == np.int8
-    np.testing.assert_array_equal(signed.astype(int) + 128, found)
+    np.testing.assert_array_equal(signed.astype(int) + 128, codes)
 
 
 @pytest.mark.parametrize("precision", embeddings.PRECISIONS)
@@ -65,14 +65,14 @@ def test_codes_are_decoded(precision):
     vectors = VECTORS.copy()
     vectors[:, 3] = 0.25
     ranges = Ranges.of(vectors)
-    found = dequantize(quantize(vectors, precision, ranges), precision, ranges, 13)
-    assert found.dtype == np.float32
+    decoded = dequantize(quantize(vectors, precision, ranges), precision, ranges, 13)
+    assert decoded.dtype == np.float32
     if precision.endswith("binary"):
-        np.testing.assert_array_equal(found, np.sign(vectors))
+        np.testing.assert_array_equal(decoded, np.sign(vectors))
         return
     # In float32; the upper end itself belongs to the last step.
-    assert (np.abs(found - vectors) <= (ranges.high - ranges.low) / 255 * 0.501).all()
-    assert (found[:, 3] == 0.25).all()
+    assert (np.abs(decoded - vectors) <= (ranges.high - ranges.low) / 255 * 0.501).all()
+    assert (decoded[:, 3] == 0.25).all()
     none = quantize(vectors[:0], precision, ranges)
     assert dequantize(none, precision, ranges, 13).shape == (0, 13)
 
@@ -81,11 +81,11 @@ def test_ranges_are_read_as_they_were_written(tmp_path):
     ranges = Ranges.of(VECTORS, True, EmbeddingId("mean", "pooled", "0123456789abcdef"))
     assert embeddings.read_ranges(tmp_path) is None
     ranges.save(tmp_path)
-    found = embeddings.read_ranges(tmp_path)
-    np.testing.assert_array_equal(found.low, ranges.low)
-    np.testing.assert_array_equal(found.high, ranges.high)
-    assert found.origin == ranges.origin
-    assert found.normalize is True and found.low.dtype == np.float32
+    again = embeddings.read_ranges(tmp_path)
+    np.testing.assert_array_equal(again.low, ranges.low)
+    np.testing.assert_array_equal(again.high, ranges.high)
+    assert again.origin == ranges.origin
+    assert again.normalize is True and again.low.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_damaged_ranges_are_refused(tmp_path, values):
         embeddings.read_ranges(tmp_path)
 
 
-def test_ranges_fit_the_vectors_that_they_were_made_of():
+def test_ranges_fit_only_their_own_vectors():
     plain, scaled = Ranges.of(VECTORS), Ranges.of(VECTORS, normalize=True)
     np.testing.assert_array_equal(plain.cut(5, False).high, VECTORS[:, :5].max(axis=0))
     assert scaled.cut(13, True).normalize
@@ -146,16 +146,16 @@ def test_similarities(name):
         "euclidean": lambda x, y: -math.dist(x, y),
         "manhattan": lambda x, y: -sum(abs(p - q) for p, q in zip(x, y)),
     }[name]
-    found = embeddings.similarity(VECTORS[:4], VECTORS[3:7], name)
-    np.testing.assert_allclose(found, [[one(x, y) for y in b] for x in a], atol=1e-5)
-    assert found.dtype == np.float32
+    similarities = embeddings.similarity(VECTORS[:4], VECTORS[3:7], name)
+    np.testing.assert_allclose(similarities, [[one(x, y) for y in b] for x in a], atol=1e-5)
+    assert similarities.dtype == np.float32
     pairs = embeddings.similarity_pairwise(VECTORS[:4], VECTORS[3:7], name)
-    np.testing.assert_allclose(pairs, np.diagonal(found), atol=1e-5)
+    np.testing.assert_allclose(pairs, np.diagonal(similarities), atol=1e-5)
     with pytest.raises(ValueError, match="as many rows, got 3 and 2"):
         embeddings.similarity_pairwise(VECTORS[:3], VECTORS[:2], name)
 
 
-def test_what_has_no_similarity():
+def test_arrays_without_similarity_are_refused():
     bits = quantize(VECTORS, "ubinary")
     for a, b, name, says in (
         (VECTORS, VECTORS, "hamming", "one of cosine"),

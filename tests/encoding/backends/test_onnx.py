@@ -85,9 +85,9 @@ def by_keras(model, ids, mask, type_of_all=0):
     return model({name: tf.constant(each, tf.int32) for name, each in inputs.items()})
 
 
-def assert_near(found, expected):
-    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-    assert ((found * expected).sum(axis=1) / norms > 0.99).all()
+def assert_near(vectors, expected):
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+    assert ((vectors * expected).sum(axis=1) / norms > 0.99).all()
 
 
 def run(graph, ids, mask, **more):
@@ -132,7 +132,7 @@ def test_distances_beyond_the_last_bucket(vocabulary):
     assert_near(run(eight, ids, mask)["sentence_embedding"], expected)
 
 
-def test_a_part_that_graphs_lack_is_refused(vocabulary, monkeypatch):
+def test_part_without_a_graph_is_refused(vocabulary, monkeypatch):
     """Whatever an encoder has besides, its vector is never computed without."""
     model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary), dense_size=5))
     monkeypatch.setattr(onnx_graph._Encoder, "_dense", lambda self, vector, name: vector)
@@ -178,8 +178,8 @@ def test_weights_of_8_bits(vocabulary, precision):
             # Two products of an unsigned and a signed byte.
             assert 2 * 255 * np.abs(kernel.astype(int)).max() < 1 << 15
     ids, mask = ids_and_mask(config)
-    found, exact = (run(each, ids, mask) for each in (graph, graph_of(model, vocabulary)))
-    assert_near(found["sentence_embedding"], exact["sentence_embedding"])
+    rounded, exact = (run(each, ids, mask) for each in (graph, graph_of(model, vocabulary)))
+    assert_near(rounded["sentence_embedding"], exact["sentence_embedding"])
 
 
 @pytest.fixture
@@ -223,15 +223,15 @@ def test_other_weights_make_another_graph(folder, vocabulary):
     save_weights(folder, encoder)
     assert weights.stat().st_size == stat.st_size
     os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    found = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
+    vectors = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
     expected = SentenceEncoder.load(folder, backend="tensorflow").encode(SENTENCES)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(found - before).max() > 0.1
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert np.abs(vectors - before).max() > 0.1
     (new,) = cache.glob("*.onnx")
     assert new != old and not old.with_suffix(".sha256").exists()
 
 
-def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
+def test_damaged_cache_is_written_again(folder, monkeypatch):
     """The one is written again, the other is done without."""
     monkeypatch.setattr(auto, "tokens_per_second", lambda backend: len(backend.name))
     expected = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
@@ -247,8 +247,8 @@ def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
     os.utime(unused.with_suffix(".sha256"), (0, 0))
     for damaged in (good[:1000], bytes(changed)):
         graph.write_bytes(damaged)
-        found = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
-        np.testing.assert_array_equal(found, expected)
+        vectors = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
+        np.testing.assert_array_equal(vectors, expected)
         assert graph.read_bytes() == good
     assert not unused.exists() and not unused.with_suffix(".sha256").exists()
     (cache / "fastest.json").write_text("{")
@@ -257,8 +257,8 @@ def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
     (folder.parent / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parent / "file"))
     with pytest.warns(UserWarning, match="cannot keep the graph of .*; set XDG_CACHE_HOME"):
-        found = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
-    np.testing.assert_array_equal(found, expected)
+        vectors = SentenceEncoder.load(folder, backend="onnx").encode(SENTENCES)
+    np.testing.assert_array_equal(vectors, expected)
     with pytest.warns(UserWarning, match="cannot keep the graph"):
         assert SentenceEncoder.load(folder, workload="bulk").backend.name == "tensorflow"
 
@@ -274,8 +274,8 @@ assert sys.modules["tensorflow"] is None
 for folder in folders:
     for precision in ("float32", "int8"):
         encoder = official_cmlm.SentenceEncoder.load(folder, backend="onnx", precision=precision)
-        found = encoder.encode(json.loads(texts), show_progress_bar=True, on_long="ignore")
-        np.save(f"{folder}/{precision}", found)
+        vectors = encoder.encode(json.loads(texts), show_progress_bar=True, on_long="ignore")
+        np.save(f"{folder}/{precision}", vectors)
 try:
     official_cmlm.SentenceEncoder.load(folder, backend="tensorflow")
 except official_cmlm.common.errors.UserError as error:
@@ -382,14 +382,14 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
             own, output, precisions=["float32"], override=VectorOverride(pooling)
         )
     )
-    found = SentenceEncoder.load(output, backend="onnx")
+    loaded = SentenceEncoder.load(output, backend="onnx")
     again = SentenceEncoder.load(own)
-    assert found.prompts["query"] == "find: " and found.prompts == again.prompts
-    assert found.default_prompt_name == again.default_prompt_name == "query"
+    assert loaded.prompts["query"] == "find: " and loaded.prompts == again.prompts
+    assert loaded.default_prompt_name == again.default_prompt_name == "query"
     prompted = encoder.encode(SENTENCES)
     np.testing.assert_allclose(example(output).encode(SENTENCES), prompted, atol=1e-5)
     expected = encoder.encode(SENTENCES, precision="int8").astype(int)
-    assert np.abs(found.encode(SENTENCES, precision="int8") - expected).max() <= 1
+    assert np.abs(loaded.encode(SENTENCES, precision="int8") - expected).max() <= 1
 
 
 def test_refusals(folder, tmp_path):
@@ -458,7 +458,7 @@ def test_the_fastest_backend_is_measured_once(folder, monkeypatch):
     assert SentenceEncoder.load(folder, pooling="max").backend.name == "onnx" and len(measured) == 2
 
 
-def test_a_backend_that_refuses_is_left_out(folder, monkeypatch):
+def test_refusing_backend_is_left_out(folder, monkeypatch):
     """An encoder beyond what an ONNX file holds; where all refuse, the folder is the reason."""
     monkeypatch.setattr(onnx_graph, "_MOST_BYTES", 1000)
     with pytest.raises(UserError, match="an ONNX file holds 2 GiB"):
