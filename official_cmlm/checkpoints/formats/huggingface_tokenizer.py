@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import zlib
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from official_cmlm.tokenization import (
 )
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
 from official_cmlm.tokenization.sentence_piece import MODEL_NAME, sentence_piece_vocabulary
-from official_cmlm.tokenization.sentence_piece_rules import rules_for_white_space
 from official_cmlm.tokenization.wordpiece import MARKERS, bare_wordpiece, check_wordpiece
 
 # Hugging Face limits the length of a word in characters, this project in bytes. Only scripts
@@ -28,6 +28,15 @@ _MAX_CHARACTERS = 100
 # Names of SentencePiece's files, whose ids an encoder's `tokenizer.json` may change.
 _SENTENCE_PIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", MODEL_NAME)
 _SETTINGS = "tokenizer_config.json"
+# SentencePiece's compiled rules that make a space of each white space at which the library
+# `tokenizers` splits: a trie of their UTF-8 bytes, compressed, as most of it is zeros.
+WHITE_SPACE_RULES = zlib.decompress(
+    base64.b85decode(
+        "c-muNVPIfTU|`_f$-uz1k%565Nb@XYVBiJP4J=Fy4VDZH^930|prIjyiJ`H83Cu>u4"
+        "ObZ$8iBa!C<8+?5Vru?tw7wS%D~VL#2umx44pvS#ma!87ayJlvfq{{J$S*2y9^8~?_"
+        "!r*e-h}{m5dC74J<Gmd~O=);E>J0+5Iqtk>ODTBg5k@)K3=*3;;F}E8_"
+    )
+)
 
 
 def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
@@ -179,7 +188,7 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     charsmap = _normalization(path, get_typed(path, values, "normalizer", dict))
     splits = _splits_at_white_space(path, get_typed(path, values, "pre_tokenizer", dict, {}))
     if splits and not charsmap:
-        charsmap = rules_for_white_space()
+        charsmap = WHITE_SPACE_RULES
     unmatched = {*added, *(entry for entry in tokens if entry.endswith("NOTUSED"))}
     vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap)
     _only(path, "model.unk_id", model.get("unk_id"), vocabulary.special_ids["unknown"])
