@@ -120,7 +120,7 @@ class Shrinking:
 
 
 @dataclasses.dataclass(frozen=True)
-class Small:
+class SmallEncoder:
     """An encoder that is being changed; each method returns a new one.
 
     Attributes:
@@ -135,7 +135,7 @@ class Small:
     encoder: Tensors
     head: Tensors | None
 
-    def with_entries(self, ids: np.ndarray) -> "Small":
+    def with_entries(self, ids: np.ndarray) -> "SmallEncoder":
         """Returns the encoder with only these entries, by old ids in the new order."""
         tokens = tuple(self.vocabulary.tokens[i] for i in ids)
         vocabulary = dataclasses.replace(self.vocabulary, tokens=tokens)
@@ -144,12 +144,12 @@ class Small:
         if head is not None:
             head = head | {"output_bias/bias": head["output_bias/bias"][ids]}
         config = self.config.for_vocabulary(len(ids), vocabulary.special_ids["pad"])
-        return Small(config, vocabulary, self.encoder | tables, head)
+        return SmallEncoder(config, vocabulary, self.encoder | tables, head)
 
     def _tables(self) -> set[str]:
         return {_WORDS, _TOKEN_WEIGHTS} & self.encoder.keys()
 
-    def with_blocks(self, blocks: Sequence[int]) -> "Small":
+    def with_blocks(self, blocks: Sequence[int]) -> "SmallEncoder":
         """Returns the encoder with only these Transformer blocks, in this order."""
         config = self.config.replace(num_layers=len(blocks))
         if not blocks:
@@ -163,7 +163,7 @@ class Small:
         encoder = {name: self.encoder[old_name(name)] for name in encoder_shapes(config)}
         return dataclasses.replace(self, config=config, encoder=encoder)
 
-    def with_components(self, width: int) -> "Small":
+    def with_components(self, width: int) -> "SmallEncoder":
         """Returns an encoder without blocks, with principal components as its table of words.
 
         Args:
@@ -177,9 +177,9 @@ class Small:
         encoder |= {name: self.encoder[name] for name in self._tables()}
         encoder[_WORDS] = table * (_TABLE_DEVIATION / table.std())
         encoder["embeddings/layer_norm/gamma"] = np.ones(width)
-        return Small(config, self.vocabulary, encoder, None)
+        return SmallEncoder(config, self.vocabulary, encoder, None)
 
-    def with_embedding_width(self, width: int) -> "Small":
+    def with_embedding_width(self, width: int) -> "SmallEncoder":
         """Returns the encoder with a table of `width` columns and a linear layer after it.
 
         Let y be the vector that the first block reads for an entry at an average position. The
@@ -215,16 +215,16 @@ class Small:
             "embedding_projection/bias": mean,
         }
         config = self.config.replace(embedding_width=width)
-        return Small(config, self.vocabulary, self.encoder | new, None)
+        return SmallEncoder(config, self.vocabulary, self.encoder | new, None)
 
-    def with_dense(self, width: int, seed: int) -> "Small":
+    def with_dense(self, width: int, seed: int) -> "SmallEncoder":
         """Returns the encoder with a new dense layer on the vector, with normal random weights."""
         config = self.config.replace(dense_size=width, dense_activation="none")
         drawn = np.random.default_rng(seed).standard_normal((config.hidden_size, width))
         dense = {"dense/kernel": drawn * config.initializer_range, "dense/bias": np.zeros(width)}
         return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
 
-    def with_pooling(self, pooling: str) -> "Small":
+    def with_pooling(self, pooling: str) -> "SmallEncoder":
         """Returns the encoder with another pooling.
 
         New weights of tokens are 0, with which `weighted_mean` equals `mean`.
@@ -346,11 +346,11 @@ def main(argv: list[str]) -> None:
     )
 
 
-def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> Small:
+def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
     """Returns the smaller encoder; the settings are checked already."""
     weights, layers = read_weights(directory), shrinking.blocks(directory.config.num_layers)
     head = None if shrinking.drop_head else read_head(directory)
-    small = Small(weights.config, directory.vocabulary, weights.encoder, head)
+    small = SmallEncoder(weights.config, directory.vocabulary, weights.encoder, head)
     if shrinking.vocab_size:
         counts = count_entries(small.vocabulary, list(shrinking.input), shrinking.column)
         small = small.with_entries(entries_to_keep(small.vocabulary, shrinking.vocab_size, counts))

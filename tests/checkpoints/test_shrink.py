@@ -9,7 +9,7 @@ from official_cmlm.checkpoints import find_encoder as finding
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
-from official_cmlm.checkpoints.shrink import Small, entries_to_keep, principal_components
+from official_cmlm.checkpoints.shrink import SmallEncoder, entries_to_keep, principal_components
 from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
@@ -109,9 +109,9 @@ def test_a_factorised_table_leads_to_what_the_first_block_read(teacher):
     """But for one length an entry; with columns for all components nothing else is lost."""
     directory = EncoderDirectory.open(teacher)
     weights = read_weights(directory)
-    small = Small(weights.config, directory.vocabulary, weights.encoder, None).with_embedding_width(
-        17
-    )
+    small = SmallEncoder(
+        weights.config, directory.vocabulary, weights.encoder, None
+    ).with_embedding_width(17)
 
     def normalise(weights, epsilon=1e-12):
         words = weights["word_embeddings/embeddings"] + weights["type_embeddings/embeddings"][0]
