@@ -229,7 +229,7 @@ class EncoderDirectory:
         """Returns the length that texts are cut to: the chosen one, by default the folder's."""
         return self.max_seq_length if chosen is None else chosen
 
-    @functools.cached_property
+    @property
     def checkpoint(self) -> Path | None:
         """The prefix of the newest checkpoint; None if there is none.
 
@@ -255,21 +255,16 @@ class EncoderDirectory:
         path = self.path / WEIGHTS
         if not path.exists():
             return None
-        return path if self.checkpoint is None or self._is_of_checkpoint(path) else None
-
-    def _is_of_checkpoint(self, path: Path) -> bool:
-        """Returns whether weights are of the newest checkpoint, or of one before it."""
+        # A training writes the checkpoint first, so the newest one is looked for last.
         origin = read_metadata(path).get(CHECKPOINT_ENTRY, "")
-        names = [origin.partition(" ")[0], self.checkpoint.name]
-        if names[0] == names[1]:
-            return origin == checkpoint_id(self.checkpoint)
-        steps = [name.rpartition("-")[2] for name in names]
-        return all(step.isdecimal() for step in steps) and int(steps[0]) < int(steps[1])
+        newest = self.checkpoint
+        return path if newest is None or _is_of_checkpoint(origin, newest) else None
 
     def remove_older_weights(self) -> None:
         """Removes `weights.safetensors` if it is not of the newest checkpoint."""
-        if self.checkpoint is not None and (path := self.weights_file) is not None:
-            if read_metadata(path)[CHECKPOINT_ENTRY] != checkpoint_id(self.checkpoint):
+        newest, path = self.checkpoint, self.weights_file
+        if newest is not None and path is not None:
+            if read_metadata(path)[CHECKPOINT_ENTRY] != checkpoint_id(newest):
                 path.unlink()
 
     @property
@@ -279,11 +274,11 @@ class EncoderDirectory:
         They are computed from the index of the weights' checkpoint, which has a checksum of each
         tensor (TensorFlow's `BundleEntryProto.crc32c`), or without one from `weights.safetensors`.
         """
-        path, origin = self.weights_file, None
+        path, checkpoint, origin = self.weights_file, self.checkpoint, None
         if path is not None:
             origin = read_metadata(path).get(CHECKPOINT_ENTRY)
-        elif self.checkpoint is not None:
-            origin = checkpoint_id(self.checkpoint)
+        elif checkpoint is not None:
+            origin = checkpoint_id(checkpoint)
         if origin is not None:
             return origin.partition(" ")[2]
         return files.digest([path]) if path is not None else None
@@ -291,18 +286,18 @@ class EncoderDirectory:
     @property
     def _weight_files(self) -> list[Path]:
         """The files of the weights; empty if there are none."""
-        if self.weights_file is not None:
-            return [self.weights_file]
-        if self.checkpoint is None or checkpoint_id(self.checkpoint) is None:
+        path, checkpoint = self.weights_file, self.checkpoint
+        if path is not None:
+            return [path]
+        if checkpoint is None or checkpoint_id(checkpoint) is None:
             return []
-        data = self.path.glob(f"{self.checkpoint.name}.data-*")
-        return [Path(f"{self.checkpoint}.index"), *sorted(data)]
+        return [Path(f"{checkpoint}.index"), *sorted(self.path.glob(f"{checkpoint.name}.data-*"))]
 
     def digest(self, settings: str = "", with_ranges: bool = False) -> str:
         """Returns sixteen hexadecimal digits that change with the embeddings.
 
-        They are computed from config, vocabulary and weights; other files of a model
-        directory change while it trains.
+        They are computed from config, vocabulary and weights; other files of a model directory
+        change while it trains.
 
         Args:
           settings: further facts on which the embeddings depend.
@@ -347,6 +342,15 @@ def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) 
     if EncoderDirectory.is_at(folder):
         return EncoderDirectory.open(folder).digest(settings, with_ranges)
     return files.digest(sorted(path for path in folder.rglob("*") if path.is_file()), settings)
+
+
+def _is_of_checkpoint(origin: str, newest: Path) -> bool:
+    """Returns whether weights are of the newest checkpoint, or of one before it."""
+    name = origin.partition(" ")[0]
+    if name == newest.name:
+        return origin == checkpoint_id(newest)
+    steps = [prefix.rpartition("-")[2] for prefix in (name, newest.name)]
+    return all(step.isdecimal() for step in steps) and int(steps[0]) < int(steps[1])
 
 
 def checkpoint_id(checkpoint: Path) -> str | None:

@@ -93,6 +93,21 @@ def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, 
     assert encoder_digest(model_dir) != encoder_digest(trained[0])
 
 
+def test_directory_that_is_open_while_a_training_saves_has_the_new_weights(trained, model_dir):
+    newer = {path.name: path.read_bytes() for path in model_dir.iterdir() if path.is_file()}
+    for name in newer:
+        if name.startswith(("checkpoint", "ckpt-2")):
+            (model_dir / name).unlink()
+    (model_dir / FILE).write_bytes(trained[1])
+    directory = EncoderDirectory.open(model_dir)
+    assert directory.checkpoint.name == "ckpt-1" and directory.weights_file == model_dir / FILE
+    for name, content in newer.items():
+        (model_dir / name).write_bytes(content)
+    assert directory.weights_file == model_dir / FILE
+    table = read_weights(directory).encoder["word_embeddings/embeddings"]
+    np.testing.assert_array_equal(table, table_of(trained[0]))
+
+
 def test_training_that_was_killed_before_the_weights_writes_them(trained, model_dir, records_dir):
     expected = (model_dir / FILE).read_bytes()
     (model_dir / FILE).write_bytes(trained[1])
