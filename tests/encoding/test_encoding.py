@@ -368,7 +368,7 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
 
     def open_folder(*arguments):
         asked.append(arguments)
-        return backends.Opened(Waves(), vocabulary, arguments[1].max_seq_length, NO_SETTINGS)
+        return backends.OpenedFolder(Waves(), vocabulary, arguments[1].max_seq_length, NO_SETTINGS)
 
     monkeypatch.setitem(backends.BACKENDS, "waves", "waves")
     monkeypatch.setitem(sys.modules, "waves", types.SimpleNamespace(open_folder=open_folder))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.extras import check_extra
+from official_cmlm.common.extras import check_extra, is_installed
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # `queries` are single texts, where the time of each counts; `bulk` is many texts, where the number
 # of texts per second counts.
 WORKLOADS = ("queries", "bulk")
+# Precisions of ONNX Runtime.
+_ONNX = ("float32", "int8")
 # Name -> module.
 BACKENDS = {
     "tensorflow": "official_cmlm.encoding.backends.tensorflow",
@@ -92,7 +94,7 @@ class Computation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class OpenedFolder:
     """An encoder directory that a backend has opened.
 
     Attributes:
@@ -110,14 +112,26 @@ class Opened:
     tokenizer: "Tokenizer | None" = None
 
 
-def open_folder(name: str, folder: Path, computation: Computation) -> Opened:
+def open_folder(name: str, folder: Path, computation: Computation) -> OpenedFolder:
     """Opens an encoder directory, or a public encoder's folder, by the backend of that name.
+
+    For `auto` and the workload `queries`, ONNX Runtime is taken without a measurement, as the
+    import of TensorFlow takes longer than hundreds of queries; TensorFlow opens an encoder that is
+    too large for it. For `bulk` see `backends.auto`.
 
     Raises:
       UserError: if the backend is unknown, or cannot open the folder.
     """
     if name not in BACKENDS:
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")
+    if name == "auto" and computation.workload == "queries" and computation.precision in _ONNX:
+        onnx, name = importlib.import_module(BACKENDS["onnx"]), "tensorflow"
+        try:
+            return onnx.open_folder(folder, computation)
+        except UserError:
+            exact = computation.precision == "float32" and is_installed("tensorflow")
+            if not exact or onnx.has_graphs(folder):
+                raise
     if name == "tensorflow":
         check_extra("train", "tensorflow")
     return importlib.import_module(BACKENDS[name]).open_folder(folder, computation)

@@ -17,7 +17,7 @@ from official_cmlm.common.extras import is_installed
 from official_cmlm.common.files import cache_folder, digest, read_object, write_json
 from official_cmlm.common.processor import usable_cores
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.encoding.backends import Backend, Computation, Opened
+from official_cmlm.encoding.backends import Backend, Computation, OpenedFolder
 from official_cmlm.encoding.backends import onnx as onnx_backend
 from official_cmlm.encoding.backends import open_folder as open_by_name
 
@@ -29,14 +29,12 @@ _PRECISIONS = {"onnx": ("float32", "int8"), "tensorflow": ("float32", "bfloat16"
 _PACKAGES = {"onnx": "onnxruntime", "tensorflow": "tensorflow"}
 
 
-def open_folder(folder: Path, computation: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> OpenedFolder:
     """Opens a folder by the fastest backend that has the precision; see `backends.open_folder`.
 
-    For the workload `queries`, ONNX Runtime is taken without a measurement, as the import of
-    TensorFlow takes longer than hundreds of queries. For `bulk`, the measured choice is kept in the
-    cache folder by processor, cores, versions and the encoder's size; if it cannot be kept, each
-    load measures. A folder of graphs is opened by ONNX Runtime, an encoder that is too large for
-    ONNX Runtime by TensorFlow.
+    The measured choice is kept in the cache folder by processor, cores, versions and the encoder's
+    size; if it cannot be kept, each load measures. A folder of graphs is opened by ONNX Runtime, an
+    encoder that is too large for ONNX Runtime by TensorFlow.
 
     Raises:
       UserError: if no installed backend can open the folder with this precision.
@@ -53,8 +51,6 @@ def open_folder(folder: Path, computation: Computation) -> Opened:
         return onnx_backend.open_folder(folder, computation)
     if len(names) == 1 or not is_installed("tensorflow"):
         return open_by_name(names[0], folder, computation)
-    if computation.workload == "queries" and "onnx" in names:
-        return next(iter(_open_all(names, folder, computation, first=True).values()))
     path = cache_folder() / "fastest.json"
     measured: dict[str, Any] = {}
     # An unreadable file counts as an empty one, so that it is written again.
@@ -94,17 +90,13 @@ def tokens_per_second(backend: Backend, seconds: float = _SECONDS) -> float:
     return batches * rows * length / (time.perf_counter() - started)
 
 
-def _open_all(
-    names: list[str], folder: Path, computation: Computation, first: bool = False
-) -> dict[str, Opened]:
-    """Opens a folder by all backends that can open it, or with `first` by the first of them.
+def _open_all(names: list[str], folder: Path, computation: Computation) -> dict[str, OpenedFolder]:
+    """Opens a folder by all backends that can open it.
 
     ONNX Runtime cannot open an encoder whose graph exceeds 2 GiB.
     """
     opened, refused = {}, None
     for name in names:
-        if first and opened:
-            break
         try:
             opened[name] = open_by_name(name, folder, computation)
         except UserError as error:

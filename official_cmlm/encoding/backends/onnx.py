@@ -26,7 +26,7 @@ from official_cmlm.common.files import (
     remove_cached,
 )
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
-from official_cmlm.encoding.backends import Computation, Opened
+from official_cmlm.encoding.backends import Computation, OpenedFolder
 from official_cmlm.encoding.backends.onnx_graph import (
     METADATA,
     PRECISIONS,
@@ -99,7 +99,7 @@ def fastest_int8() -> str:
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
 
-def open_folder(folder: Path, computation: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> OpenedFolder:
     """Opens an encoder's folder; see `backends.open_folder`.
 
     A folder of `export.export_onnx` and a public folder of ONNX graphs are opened by their own
@@ -143,7 +143,7 @@ def open_folder(folder: Path, computation: Computation) -> Opened:
     length = computation.max_seq_length
     length = backend.description.max_seq_length if length is None else length
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
-    return Opened(backend, vocabulary, length, settings, tokenizer)
+    return OpenedFolder(backend, vocabulary, length, settings, tokenizer)
 
 
 def is_exported(folder: Path) -> bool:

@@ -18,7 +18,7 @@ from official_cmlm.checkpoints.formats.published_files import read_json
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import digest
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.encoding.backends import Computation, Opened
+from official_cmlm.encoding.backends import Computation, OpenedFolder
 from official_cmlm.encoding.backends.onnx_graph import SENTENCE, SUBFOLDER, graph_name
 from official_cmlm.encoding.backends.onnx_session import IDS, MASK, TYPES, GraphBackend, mask_of
 from official_cmlm.tokenization import build_tokenizer
@@ -87,7 +87,7 @@ class PublicOnnxBackend(GraphBackend):
         return (outputs * mask).sum(axis=1) / mask.sum(axis=1)
 
 
-def open_public(folder: Path, computation: Computation) -> Opened:
+def open_public(folder: Path, computation: Computation) -> OpenedFolder:
     """Opens a folder of another project.
 
     `computation.precision` is a key of `onnx_graph.PRECISIONS`.
@@ -124,7 +124,7 @@ def open_public(folder: Path, computation: Computation) -> Opened:
         modules.normalize,
         weights=digest([path]),
     )
-    return Opened(
+    return OpenedFolder(
         PublicOnnxBackend(path, modules, pooling, positions, computation.device),
         vocabulary,
         min(length, positions)

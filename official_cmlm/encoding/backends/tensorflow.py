@@ -12,7 +12,7 @@ from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.encoding.backends import Computation, Opened
+from official_cmlm.encoding.backends import Computation, OpenedFolder
 from official_cmlm.modeling.cpu_forward import Weights, embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.vectors.embeddings import EmbeddingId
@@ -97,7 +97,7 @@ class TensorFlowBackend:
         return self._model(inputs)["sequence_output"].numpy()
 
 
-def open_folder(folder: Path, computation: Computation) -> Opened:
+def open_folder(folder: Path, computation: Computation) -> OpenedFolder:
     """Opens an encoder directory, or a public folder by import; see `backends.open_folder`."""
     directory = encoder_directory_of(folder)
     with tf.device(_device(computation.device)):
@@ -107,7 +107,7 @@ def open_folder(folder: Path, computation: Computation) -> Opened:
         # The directory's ranges are of the last layer's vectors, not of this layer's.
         backend.embedding_id = backend.embedding_id.of_layer(computation.override.layer)
     length = directory.length(computation.max_seq_length)
-    return Opened(backend, directory.vocabulary, length, directory.settings)
+    return OpenedFolder(backend, directory.vocabulary, length, directory.settings)
 
 
 def _constants(weights: Weights, config: EncoderConfig) -> Weights:
