@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from official_cmlm.common.errors import one_line
 
-from .models import Body
+from .models import IDS, TEXT, Body
 from .routes import Operation, list_operations
 from .service import Call, Refusal, Service
 
@@ -140,28 +140,24 @@ def explain(error: pydantic.ValidationError, kind: type[Body], model: str) -> Re
     Unknown fields are refused because they may be meant to change the vectors.
     """
     faults = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where, fault, value = (faults[0][key] for key in ("loc", "type", "input"))
-    if not where:
-        is_json = fault != "json_invalid"
-        return Refusal(
-            400, f"the body {'must be a JSON object' if is_json else 'is not valid JSON'}"
-        )
-    field, *inside = where
+    where, fault, value, words = (faults[0][key] for key in ("loc", "type", "input", "msg"))
+    path = ".".join(each for each in where if isinstance(each, str) and each not in (TEXT, IDS))
+    number = next((each for each in where if isinstance(each, int)), None)
+    field = str(where[0]) if where else ""
     if fault == "extra_forbidden":
-        names = "" if inside else f"; it has {', '.join(sorted(kind.model_fields))}"
-        return Refusal(400, f"no field {where[-1]!r:.60}{names}", str(where[-1])[:60])
-    path = ".".join(each for each in where if isinstance(each, str))
-    if isinstance(where[-1], int):
-        *_, what = ("a string", *(each for each in inside[:-1] if " " in str(each)))
-        message = f"item {where[-1]} of {field} is not {what}"
+        field = str(where[-1])[:60]
+        names = f"; it has {', '.join(sorted(kind.model_fields))}" if len(where) == 1 else ""
+        message = f"no field {field!r}{names}"
+    elif not where:
+        message = "the body is not valid JSON"
+        message = message if fault == "json_invalid" else "the body must be a JSON object"
+    elif number is not None:
+        message = f"item {number} of {path} is not {IDS if IDS in where else TEXT}"
     elif fault == "missing" or value is None:
-        message = f"{path} is missing" + (
-            f"; this server has {model!r}" if field == "model" else ""
-        )
+        message = f"{path} is missing{f'; this server has {model!r}' if path == 'model' else ''}"
     else:
-        words = faults[0]["msg"].replace("Input should be", "must be")
-        message = f"{path} {_FAULTS.get(fault, words)}"
-    return Refusal(400, message, str(field))
+        message = f"{path} {_FAULTS.get(fault, words.replace('Input should be', 'must be'))}"
+    return Refusal(400, message, field)
 
 
 async def refuse(request: Request, error: HTTPException) -> Response:

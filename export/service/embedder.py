@@ -49,26 +49,20 @@ class TokenEmbedder:
         self.how = f"{encoder.backend.name}, {precision}"
         self.embed(self.read(["A short text.", ""]).items)
 
-    def read(
-        self,
-        texts: Sequence[str],
-        role: str | None = None,
-        prompt_name: str | None = None,
-        whole: bool = False,
-    ) -> Rows:
+    def read(self, texts: Sequence[str], whole: bool = False, **prompt: str | None) -> Rows:
         """Tokenises texts after a prompt.
 
         Args:
           texts: n strings.
-          role, prompt_name: `query` or `document`, whose prompt is taken, or a prompt's name;
-            without either, the encoder's default prompt is taken.
           whole: whether ids beyond the length are kept.
+          **prompt: `role`, `query` or `document`, or `prompt_name`; without either, the encoder's
+            default prompt is taken.
 
         Raises:
           UserError: if the encoder has no prompt of this name.
         """
-        _check_prompt(prompt_name, self.prompts)
-        rows = self.encoder.token_rows(texts, role=role, prompt_name=prompt_name)
+        _check_prompt(prompt.get("prompt_name"), self.prompts)
+        rows = self.encoder.token_rows(texts, **prompt)
         items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
         return _cut_rows(items, None if whole else self.max_seq_length - 2)
 
@@ -104,11 +98,7 @@ class TextEmbedder:
     """
 
     def __init__(self, opened: OpenedEncoder) -> None:
-        """Takes the encoder, and tries it on two texts.
-
-        Raises:
-          UserError: if it fails on them.
-        """
+        """Takes the encoder, and tries it on two texts; raises `UserError` if it fails."""
         self._opened, self.name, self.how = opened, opened.name, opened.kind
         self.max_seq_length, self.prompts = opened.max_seq_length, sorted(opened.roles)
         self.dimension = self.embed(self.read(["A short text.", ""]).items).shape[1]

@@ -2,21 +2,11 @@
 
 from typing import Annotated, Any, Generic, Literal, NotRequired, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    ValidationInfo,
-)
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-# Passages that one request may ask for.
-MOST_HITS = 100
-_TEXT, _IDS = "a string", "a list of token ids"
+TEXT, IDS = "a string", "a list of token ids"
 T = TypeVar("T")
 
 
@@ -38,13 +28,13 @@ def _list_inputs(value: Any, info: ValidationInfo) -> list[Any]:
 
 
 def _get_kind(inputs: list[Any]) -> str:
-    return _IDS if isinstance(inputs[0], list) else _TEXT
+    return IDS if isinstance(inputs[0], list) else TEXT
 
 
 Texts = Annotated[list[str], BeforeValidator(_list_texts, json_schema_input_type=str | list[str])]
 """A text or a list of them -> the list."""
 Inputs = Annotated[
-    Annotated[list[str], Tag(_TEXT)] | Annotated[list[list[int]], Tag(_IDS)],
+    Annotated[list[str], Tag(TEXT)] | Annotated[list[list[int]], Tag(IDS)],
     Discriminator(_get_kind),
     BeforeValidator(
         _list_inputs, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
@@ -53,10 +43,8 @@ Inputs = Annotated[
 """Texts, or rows of token ids with their special tokens, or one of either -> the list."""
 
 
-class Body(BaseModel):
+class Body(BaseModel, extra="forbid", strict=True):
     """The body of a request; an unknown field is refused, as it might be to change the vectors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Truncating(Body):
@@ -86,7 +74,7 @@ class SearchBody(Truncating):
     """A request of the k passages nearest to a query."""
 
     query: str
-    k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 10
+    k: Annotated[int, Field(ge=1, le=100)] = 10
 
 
 class TokenizeBody(Body):

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import re
 import typing
 from collections.abc import Callable
 from pathlib import Path
@@ -15,24 +14,8 @@ from starlette.responses import JSONResponse, Response
 
 from official_cmlm.vectors.nearest import unit
 
+from . import models
 from .embedder import TokenEmbedder
-from .models import (
-    Answer,
-    Body,
-    ClassifyBody,
-    Embedding,
-    EmbeddingsBody,
-    Error,
-    Label,
-    Passage,
-    Rank,
-    RerankBody,
-    SearchBody,
-    SimilarityBody,
-    SimilarityParameters,
-    Token,
-    TokenizeBody,
-)
 from .service import Call, Refusal, Service
 
 # The values of a request's `input_type`, and the role of retrieval that each names.
@@ -48,7 +31,7 @@ _PAGE_HEADERS = {
 }
 
 
-async def embed(call: Call, body: EmbeddingsBody) -> Answer[Embedding]:
+async def embed(call: Call, body: models.EmbeddingsBody) -> models.Answer[models.Embedding]:
     """Embeds texts, or rows of token ids."""
     check_model(call, body.model)
     width, most = body.dimensions, call.service.embedder.dimension
@@ -73,7 +56,7 @@ async def embed(call: Call, body: EmbeddingsBody) -> Answer[Embedding]:
     return make_answer(call, data)
 
 
-async def classify(call: Call, body: ClassifyBody) -> Answer[Label]:
+async def classify(call: Call, body: models.ClassifyBody) -> models.Answer[models.Label]:
     """Returns the label of each text, for which the classifier was trained on default prompts."""
     check_model(call, body.model)
     vectors = await call.embed(body.input, body.truncate)
@@ -86,7 +69,7 @@ async def classify(call: Call, body: ClassifyBody) -> Answer[Label]:
     return make_answer(call, data)
 
 
-async def search(call: Call, body: SearchBody) -> dict[str, list[Passage]]:
+async def search(call: Call, body: models.SearchBody) -> dict[str, list[models.Passage]]:
     """Finds the passages nearest to a query."""
     vectors = await call.embed([body.query], body.truncate, role="query")
     index = call.service.index
@@ -95,7 +78,7 @@ async def search(call: Call, body: SearchBody) -> dict[str, list[Passage]]:
     return {"hits": [hit._asdict() for hit in hits]}
 
 
-async def tokenize(call: Call, body: TokenizeBody) -> list[list[Token]]:
+async def tokenize(call: Call, body: models.TokenizeBody) -> list[list[models.Token]]:
     """Returns the tokens of each text, whatever its length, as text-embeddings-inference does."""
     if not isinstance(call.service.embedder, TokenEmbedder):
         raise Refusal(400, "this encoder does not show its tokens")
@@ -114,9 +97,9 @@ async def tokenize(call: Call, body: TokenizeBody) -> list[list[Token]]:
     ]
 
 
-async def compare(call: Call, body: SimilarityBody) -> list[float]:
+async def compare(call: Call, body: models.SimilarityBody) -> list[float]:
     """Returns the cosine of each sentence with the source, as text-embeddings-inference does."""
-    parameters = body.parameters or SimilarityParameters()
+    parameters = body.parameters or models.SimilarityParameters()
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     name = get_prompt(call, parameters.prompt_name)
     vectors = await call.embed(texts, parameters.truncate, prompt_name=name)
@@ -124,7 +107,7 @@ async def compare(call: Call, body: SimilarityBody) -> list[float]:
     return (vectors[1:] @ vectors[0]).tolist()
 
 
-async def rerank(call: Call, body: RerankBody) -> list[Rank]:
+async def rerank(call: Call, body: models.RerankBody) -> list[models.Rank]:
     """Orders texts by the cosine of their vectors with the query's, each with its prompt."""
     query = await call.embed([body.query], body.truncate, role="query")
     vectors = await call.embed(body.texts, body.truncate, role="document")
@@ -134,17 +117,16 @@ async def rerank(call: Call, body: RerankBody) -> list[Rank]:
     return [{"index": i, "score": float(scores[i])} | shown[i] for i in order]
 
 
+async def get_model(call: Call) -> dict[str, Any]:
+    """Describes the model, if this is its name."""
+    name, created = call.service.name, call.service.created
+    check_model(call, call.request.path_params.get("name", name))
+    return {"id": name, "object": "model", "created": created, "owned_by": "official-cmlm"}
+
+
 async def list_models(call: Call) -> dict[str, Any]:
     """Lists the one model."""
     return {"object": "list", "data": [await get_model(call)]}
-
-
-async def get_model(call: Call) -> dict[str, Any]:
-    """Describes the model, if this is its name."""
-    name = call.service.name
-    check_model(call, call.request.path_params.get("name", name))
-    created = call.service.created
-    return {"id": name, "object": "model", "created": created, "owned_by": "official-cmlm"}
 
 
 async def get_info(call: Call) -> dict[str, Any]:
@@ -191,7 +173,7 @@ async def get_root(call: Call) -> Response:
 async def describe(call: Call) -> Response:
     """Describes all operations in OpenAPI's form."""
     operations = list_operations(call.service)
-    kinds = [("Error", "serialization", TypeAdapter(Error))]
+    kinds = [("Error", "serialization", TypeAdapter(models.Error))]
     for each in operations:
         kinds.append((each.path, "serialization", each.answer))
         kinds += [(each.path, "validation", TypeAdapter(each.body))] if each.body else []
@@ -211,10 +193,9 @@ async def describe(call: Call) -> Response:
         if each.body:
             operation["requestBody"] = {"required": True} | describe_json(each.path, "validation")
         path = each.path.replace(":path", "")
-        operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in re.findall("{(.*?)}", path)
-        ]
+        if "{name}" in path:
+            string = {"schema": {"type": "string"}}
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True} | string]
         paths[path] = {each.method.lower(): operation}
     keys = {"key": {"type": "http", "scheme": "bearer"}} if call.service.keys else {}
     return JSONResponse(
@@ -240,7 +221,7 @@ def get_prompt(call: Call, name: str | None) -> str | None:
     return call.service.settings.prompt_name if name is None else name
 
 
-def make_answer(call: Call, data: list[Any]) -> Answer:
+def make_answer(call: Call, data: list[Any]) -> models.Answer:
     """Returns an answer in OpenAI's form."""
     tokens, cut = call.counts["tokens"], call.counts["cut_texts"]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens, "truncated_inputs": cut}
@@ -261,7 +242,7 @@ class Operation:
     def __init__(self, method: str, path: str, function: Callable, is_open: bool = False) -> None:
         self.method, self.path, self.function, self.is_open = method, path, function, is_open
         types = typing.get_type_hints(function)
-        self.body: type[Body] | None = types.get("body")
+        self.body: type[models.Body] | None = types.get("body")
         self.answer = TypeAdapter(Any if types["return"] is Response else types["return"])
 
 

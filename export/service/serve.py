@@ -76,9 +76,6 @@ def open_service(settings: Settings, keys: tuple[str, ...], is_local: bool) -> "
     """Opens an index with its encoder, a classifier with its encoder, or an encoder.
 
     TensorFlow is imported only for an encoder that needs it.
-
-    Raises:
-      UserError: if there is none, or a flag does not fit to it.
     """
     from official_cmlm.encoding.classifier import Classifier
     from official_cmlm.encoding.encoders import is_model, load_model, open_encoder
@@ -123,11 +120,7 @@ def open_service(settings: Settings, keys: tuple[str, ...], is_local: bool) -> "
 
 
 def read_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the keys, one of which a request must carry; white space divides them.
-
-    Raises:
-      UserError: if there is a blank one.
-    """
+    """Returns the keys, which white space divides; raises `UserError` if they are blank."""
     keys = environment.get(_KEY)
     if keys is not None and not keys.strip():
         raise UserError(
@@ -137,11 +130,7 @@ def read_keys(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to the address, so that errors precede anything that takes long.
-
-    Raises:
-      UserError: if this machine does not have the address, or another program listens there.
-    """
+    """Returns a socket bound to an address; raises `UserError` if it is not free here."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,6 +1,9 @@
 """One request: its texts are tokenised, counted, and computed together with those of others."""
 
 import asyncio
+import dataclasses
+import functools
+import itertools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
     from official_cmlm.encoding.classifier import Classifier
     from official_cmlm.search import Index
 
-# Requests of more characters are large: they are tokenised on another thread.
-_LARGE_TEXTS = 2048
+# Requests of more characters are tokenised on another thread, about so many characters at a time.
+_LARGE_TEXTS, _TURN_CHARACTERS = 2048, 1 << 16
 # Seconds between two checks whether the client of a waiting request is still there.
 _GONE_SECONDS = 0.25
 _NO_IDS = (
@@ -39,8 +42,9 @@ class Refusal(HTTPException):
         self.param, self.code = param or None, code or None
 
 
+@dataclasses.dataclass
 class Service:
-    """Everything that is served, and the queue of its requests.
+    """Everything that is served, by the `name` that requests give, and the queue of requests.
 
     Attributes:
       embedder: the encoder.
@@ -49,25 +53,20 @@ class Service:
       is_local: whether only this machine is served; without keys, `Host` must name it then.
       index: texts that `/search` finds; it may be replaced at any time.
       classifier: labels of the encoder's vectors.
-      name: name of the model, which requests give.
-      created: when it began, in seconds since 1970.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        settings: Settings,
-        keys: tuple[str, ...] = (),
-        is_local: bool = False,
-        index: "Index | None" = None,
-        classifier: "Classifier | None" = None,
-    ) -> None:
-        self.embedder, self.settings, self.keys, self.is_local = embedder, settings, keys, is_local
-        self.index, self.classifier = index, classifier
-        self.name, self.created = settings.name or embedder.name, int(time.time())
-        self.batcher = Batcher(embedder.embed, settings.limits)
+    embedder: Embedder
+    settings: Settings
+    keys: tuple[str, ...] = ()
+    is_local: bool = False
+    index: "Index | None" = None
+    classifier: "Classifier | None" = None
+
+    def __post_init__(self) -> None:
+        self.name, self.created = self.settings.name or self.embedder.name, int(time.time())
+        self.batcher = Batcher(self.embedder.embed, self.settings.limits)
         self.metrics = Metrics(self.batcher)
-        # One large request at a time is tokenised, so that small ones have their turn.
+        # One part of a large request at a time is tokenised, so that others have their turn.
         self.tokenizing = asyncio.Semaphore(1)
 
 
@@ -150,18 +149,25 @@ class Call:
         return Rows(rows.items, tokens, rows.exact)
 
     async def tokenize(self, texts: list[str], **options: Any) -> Rows:
-        """Tokenises the characters of texts that are read; of large requests one at a time."""
+        """Tokenises the characters of texts that are read, with many of them part by part."""
         embedder, most = self.service.embedder, self.service.settings.limits.max_characters
         texts = [text[:most] for text in texts]
+        ends = np.cumsum([*map(len, texts)])
         try:
             with self.service.metrics.tokenizing.time():
-                if sum(map(len, texts)) <= _LARGE_TEXTS:
+                if ends[-1] <= _LARGE_TEXTS:
                     return embedder.read(texts, **options)
-                async with self.service.tokenizing:
-                    await self.check_client()
-                    return await asyncio.to_thread(embedder.read, texts, **options)
+                turns = [0, *np.flatnonzero(np.diff(ends // _TURN_CHARACTERS)) + 1, len(texts)]
+                parts: list[Rows] = []
+                for start, end in itertools.pairwise(turns):
+                    async with self.service.tokenizing:
+                        await self.check_client()
+                        read = functools.partial(embedder.read, texts[start:end], **options)
+                        parts.append(await asyncio.to_thread(read))
         except UserError as error:
             raise Refusal(400, str(error), "prompt_name") from None
+        items = [item for part in parts for item in part.items]
+        return Rows(items, np.concatenate([part.tokens for part in parts]), parts[0].exact)
 
     async def check_client(self) -> None:
         """Ends the request if its client went away."""

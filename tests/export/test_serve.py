@@ -262,6 +262,18 @@ def test_a_request_is_one_line_of_the_log():
     assert first == first | facts | {"texts": 2, "tokens": 16, "cut_texts": 1}
 
 
+def test_many_texts_are_tokenised_part_by_part(monkeypatch):
+    """Each has its own vector even so."""
+    monkeypatch.setattr("export.service.service._TURN_CHARACTERS", 100)
+    texts = [f"{'x' * (i % 50)} {i}" for i in range(200)]
+    with serve() as (port, _, service):
+        read = mock.Mock(side_effect=service.embedder.read)
+        service.embedder.read = read
+        data = ask_json(port, {"model": "toy", "input": texts})[1]["data"]
+    np.testing.assert_allclose([item["embedding"] for item in data], expect(texts), atol=1e-6)
+    assert read.call_count > 20
+
+
 def test_similarity_and_rerank_are_cosines(port):
     texts = ["two words", "words two", "other"]
     inputs = {"source_sentence": "two words", "sentences": texts}
