@@ -203,12 +203,12 @@ def _read_earlier_suites(job: Job, fingerprint: str) -> dict[str, Any]:
     names = sorted(path.stem for path in (job.folder / PARTS).glob("*.json"))
     # Names of trained tasks have a point.
     records = {name: job.record(name) for name in names if "." not in name}
-    found = {
+    results = {
         name: record["result"] for name, record in records.items() if record["key"] == fingerprint
     }
-    if records.keys() - found.keys():
+    if records.keys() - results.keys():
         print(f"{job.folder}: results of another encoder are left out", file=sys.stderr)
-    return found
+    return results
 
 
 def _open_stores(
