@@ -70,21 +70,21 @@ def main(argv: list[str]) -> None:
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        parts = _clustered() if FLAGS.only_search else iter([_embedded(folder)])
+        parts = _make_clusters() if FLAGS.only_search else iter([_measure_embedding(folder)])
         first = next(parts)
         queries, rest = first[: FLAGS.queries], first[FLAGS.queries :]
         rows = _write_vectors(folder, queries, itertools.chain([rest], parts))
         del first, rest
         print(f"\n{rows} candidates, {len(queries)} queries\n")
-        found = _searched(folder)
+        by_way = _measure_search(folder)
     print()
-    for name, one in found.items():
-        print(f"figure search_{name}_peak_mib {one['peak_mib']:.0f}")
-        print(f"figure search_{name}_p50_ms {one['p50_ms']:.2f}")
-        print(f"figure search_{name}_recall_at_10 {one['recall']:.4f}")
+    for name, figures in by_way.items():
+        print(f"figure search_{name}_peak_mib {figures['peak_mib']:.0f}")
+        print(f"figure search_{name}_p50_ms {figures['p50_ms']:.2f}")
+        print(f"figure search_{name}_recall_at_10 {figures['recall']:.4f}")
 
 
-def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
+def _make_clusters(width: int = 384) -> "Iterator[np.ndarray]":
     """Yields unit vectors near random centres, about 200 each: the centre plus noise as long."""
     import numpy as np
 
@@ -98,7 +98,7 @@ def _clustered(width: int = 384) -> "Iterator[np.ndarray]":
         yield unit(part, in_place=True)
 
 
-def _embedded(folder: Path) -> "np.ndarray":
+def _measure_embedding(folder: Path) -> "np.ndarray":
     """Measures `cmlm embed`; returns the last run's vectors, of length 1 as an index has them."""
     import numpy as np
 
@@ -107,7 +107,7 @@ def _embedded(folder: Path) -> "np.ndarray":
     cores = sorted(os.sched_getaffinity(0))
     sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
     model, file = shared.encoder_directory(folder), folder / "sentences.txt"
-    file.write_text("".join(f"{one}\n" for one in sentences), encoding="utf-8")
+    file.write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
     output = folder / "embedded"
 
     def embed(workers: int, count: int) -> dict[str, float]:
@@ -129,29 +129,29 @@ def _embedded(folder: Path) -> "np.ndarray":
 
     calls = {side: functools.partial(embed, *n) for side, n in _EMBED.items() if n[1] <= len(cores)}
     speeds = shared.in_turns(FLAGS.rounds, calls)
-    for side, found in speeds.items():
-        print(f"figure embed_{side} {shared.median(found, 'per_second'):.1f}")
+    for side, figures in speeds.items():
+        print(f"figure embed_{side} {shared.median(figures, 'per_second'):.1f}")
     two = speeds.pop("two_workers", None)
-    for side, found in speeds.items() if two else ():
-        shared.print_ratio(f"embed_two_workers_vs_{side}", "per_second", two, found)
-    return unit(np.concatenate([np.load(each) for each in sorted(output.glob("embeddings-*.npy"))]))
+    for side, figures in speeds.items() if two else ():
+        shared.print_ratio(f"embed_two_workers_vs_{side}", "per_second", two, figures)
+    return unit(np.concatenate([np.load(path) for path in sorted(output.glob("embeddings-*.npy"))]))
 
 
-def _searched(folder: Path) -> dict[str, dict]:
+def _measure_search(folder: Path) -> dict[str, dict]:
     """Measures every way, prints a table, and returns the figures of each."""
     print("| way | p50 ms | p95 ms | index MiB | peak MiB | opened MiB | recall@10 | build s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    found = {}
+    by_way = {}
     for name in FLAGS.ways:
-        built = shared.in_new_process(_built, folder, name)
-        one = found[name] = built | shared.in_new_process(_measured, folder, name, FLAGS.timed)
+        built = shared.in_new_process(_build, folder, name)
+        row = by_way[name] = built | shared.in_new_process(_measure, folder, name, FLAGS.timed)
         print(
-            f"| {name} | {one['p50_ms']:.2f} | {one['p95_ms']:.2f} | {one['index_mib']:.0f} "
-            f"| {one['peak_mib']:.0f} | {one['opened_mib']:.0f} | {one['recall']:.4f} "
-            f"| {one['build_s']:.0f} |",
+            f"| {name} | {row['p50_ms']:.2f} | {row['p95_ms']:.2f} | {row['index_mib']:.0f} "
+            f"| {row['peak_mib']:.0f} | {row['opened_mib']:.0f} | {row['recall']:.4f} "
+            f"| {row['build_s']:.0f} |",
             flush=True,
         )
-    return found
+    return by_way
 
 
 def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndarray]") -> int:
@@ -175,7 +175,7 @@ def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndar
         indices, values = nearest(queries, part, min(_K, len(part)))
         truth, cosines = np.hstack([truth, rows + indices]), np.hstack([cosines, values])
         best = top(cosines, min(_K, cosines.shape[1]))
-        truth, cosines = (np.take_along_axis(each, best, axis=1) for each in (truth, cosines))
+        truth, cosines = (np.take_along_axis(values, best, axis=1) for values in (truth, cosines))
         rows += len(part)
     manifest = {"rows": rows, "columns": part.shape[1], "precision": "float32", "shards": shards}
     (folder / "vectors" / "manifest.json").write_text(json.dumps(manifest))
@@ -184,7 +184,7 @@ def _write_vectors(folder: Path, queries: "np.ndarray", parts: "Iterable[np.ndar
     return rows
 
 
-def _built(folder: Path, name: str) -> dict[str, float]:
+def _build(folder: Path, name: str) -> dict[str, float]:
     """Builds and saves the index of one way in this process."""
     import numpy as np
 
@@ -219,7 +219,7 @@ def _encoder(width: int) -> "Callable[[list[str]], np.ndarray]":
     return lambda texts: np.ones([len(texts), width], np.float32)
 
 
-def _measured(folder: Path, name: str, timed: int) -> dict[str, float]:
+def _measure(folder: Path, name: str, timed: int) -> dict[str, float]:
     """Opens the index of one way in this process, and searches it."""
     import numpy as np
 
@@ -245,14 +245,14 @@ def _measured(folder: Path, name: str, timed: int) -> dict[str, float]:
         began = time.perf_counter()
         search(queries[i : i + 1])
         times.append(1000 * (time.perf_counter() - began))
-    found = search(queries)
+    rows = search(queries)
     truth = np.load(folder / "truth.npy")
     return {
         "p50_ms": float(np.median(times)),
         "p95_ms": float(np.percentile(times, 95)),
         "opened_mib": opened_mib,
         "recall": float(
-            np.mean([len({*a.tolist()} & {*b.tolist()}) / _K for a, b in zip(truth, found)])
+            np.mean([len({*a.tolist()} & {*b.tolist()}) / _K for a, b in zip(truth, rows)])
         ),
     }
 

@@ -140,13 +140,13 @@ def write(
         )
     ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
     values = config_json(config, vocabulary)
-    tensors = _tensors(ours, config, values["model_type"])
+    tensors = _convert_tensors(ours, config, values["model_type"])
     if with_head:
         head = load_head(directory, encoder)
         if head is None:
             raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
         arrays = {name: variable.numpy() for name, variable in head_variables(head).items()}
-        tensors = _with_head(tensors, arrays, config, values)
+        tensors = _add_head(tensors, arrays, config, values)
     card = model_card(
         name=folder.name,
         config=config,
@@ -166,7 +166,7 @@ def write(
     source.write_params(folder)
 
 
-def _tensors(ours: Tensors, config: EncoderConfig, model_type: str) -> Tensors:
+def _convert_tensors(ours: Tensors, config: EncoderConfig, model_type: str) -> Tensors:
     names = encoder_names(config, model_type)
     # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
     if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
@@ -174,7 +174,7 @@ def _tensors(ours: Tensors, config: EncoderConfig, model_type: str) -> Tensors:
     return to_huggingface(ours, names)
 
 
-def _with_head(
+def _add_head(
     tensors: Tensors, head: Tensors, config: EncoderConfig, values: dict[str, Any]
 ) -> Tensors:
     """Returns the tensors of the masked language model; names it in `values` of `config.json`."""
@@ -188,7 +188,7 @@ def _with_head(
     }
 
 
-def _dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensors] | None:
+def _build_dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensors] | None:
     """Returns configuration and tensors of the module `Dense`; None if there is none."""
     activation, name = config.dense_activation, "dense"
     if config.pooled_by.pooler:
@@ -217,15 +217,15 @@ def _write_weights(folder: Path, tensors: Tensors) -> None:
 
 def _write_modules(folder: Path, source: exporting.Source, ours: Tensors) -> None:
     config, vocabulary = source.encoder.config, source.directory.vocabulary
-    dense = _dense(config, ours)
-    chosen = {
+    dense = _build_dense(config, ours)
+    is_needed = {
         "Transformer": True,
         "WordWeights": config.pooled_by.weighted,
         "Pooling": True,
         "Dense": dense is not None,
         "Normalize": config.normalize,
     }
-    kinds = [kind for kind, here in chosen.items() if here]
+    kinds = [kind for kind, needed in is_needed.items() if needed]
     paths = {kind: f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)}
     listed = [
         {"idx": i, "name": str(i), "path": paths[kind], "type": _LIBRARY + kind}

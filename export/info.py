@@ -35,13 +35,13 @@ def main(argv: list[str]) -> None:
         print(f"{'vector:':12} {encoder.dimension} numbers")
         return
     directory = encoder_directory_of(folder)
-    for name, value in facts(directory).items():
+    for name, value in describe(directory).items():
         print(f"{name + ':':12} {value}", flush=True)
     encoder = SentenceEncoder.load(directory.path, workload="bulk")
     print(f"{'backend:':12} {encoder.backend.name}, the fastest for many texts here")
 
 
-def facts(directory: EncoderDirectory) -> dict[str, str]:
+def describe(directory: EncoderDirectory) -> dict[str, str]:
     """Returns what an encoder directory says about its encoder, without TensorFlow.
 
     Raises:

@@ -186,7 +186,7 @@ def main() -> None:
 def usage() -> str:
     """Returns the text of `cmlm --help`."""
     groups = {
-        heading: [f"  {_call(name, row):<34} {row.summary}" for name, row in rows.items()]
+        heading: [f"  {_write_usage(name, row):<34} {row.summary}" for name, row in rows.items()]
         for heading, rows in _GROUPS.items()
     }
     groups["Use an encoder"].append(f"  export MODEL_DIR --to=FORMAT{'':6} {'|'.join(_FORMATS)}")
@@ -197,7 +197,7 @@ def usage() -> str:
     )
 
 
-def _call(name: str, command: Command) -> str:
+def _write_usage(name: str, command: Command) -> str:
     return f"{name} {command.arguments.upper().replace('*', ' …')}".rstrip()
 
 
@@ -235,18 +235,18 @@ def _run(name: str, command: Command, arguments: list[str], binary: types.Module
     define_to(command, flags.FLAGS)
     sys.argv = [f"cmlm {name}", *_convert_to_flags(command, arguments, flags.FLAGS)]
     # absl shows this docstring above the flags.
-    usage = f"usage: cmlm {_call(name, command)} [--flags]"
+    usage = f"usage: cmlm {_write_usage(name, command)} [--flags]"
     sys.modules["__main__"].__doc__ = f"{usage}\n\n{binary.__doc__}"
     cli.run(binary.main, arguments=command.module == "data_prep.prepare")
 
 
-def define_to(command: Command, known: Mapping) -> None:
+def define_to(command: Command, own_flags: Mapping) -> None:
     """Defines `--to` among a binary's flags, unless it has one itself."""
     from absl import flags
 
-    names = [name for name in (command.to, "output_dir", "output") if name in known]
-    if names and "to" not in known:
-        flags.DEFINE_alias("to", names[0], flag_values=known)
+    names = [name for name in (command.to, "output_dir", "output") if name in own_flags]
+    if names and "to" not in own_flags:
+        flags.DEFINE_alias("to", names[0], flag_values=own_flags)
 
 
 def _import_exporter(name: str) -> types.ModuleType:
@@ -271,9 +271,9 @@ def _import_binary(name: str) -> types.ModuleType:
     return importlib.import_module(f"{__package__}.{name}" if installed else name)
 
 
-def _convert_to_flags(command: Command, arguments: Iterable[str], known: Mapping) -> list[str]:
+def _convert_to_flags(command: Command, arguments: Iterable[str], own_flags: Mapping) -> list[str]:
     """Returns the arguments of the binary: defaults, positional arguments as flags, the flags."""
-    given, values = [], []
+    options, values = [], []
     remaining = iter(arguments)
     for argument in remaining:
         if not argument.startswith("-"):
@@ -281,22 +281,23 @@ def _convert_to_flags(command: Command, arguments: Iterable[str], known: Mapping
         elif argument == "--":
             values += [*([] if command.arguments else ["--"]), *remaining]
         else:
-            given.append(argument)
+            options.append(argument)
             name, is_set, _ = argument.lstrip("-").partition("=")
-            if not is_set and name in known and not known[name].boolean:
-                given += itertools.islice(remaining, 1)
-    said = {}
+            if not is_set and name in own_flags and not own_flags[name].boolean:
+                options += itertools.islice(remaining, 1)
+    positional = {}
     for flag in command.arguments.split():
         if values:
-            taken = len(values) if flag.endswith("*") else 1
-            said[flag.removesuffix("*")] = ",".join(values[:taken])
-            values = values[taken:]
-    beside = {flag: _name_beside(value) for flag, value in said.items()}
+            count = len(values) if flag.endswith("*") else 1
+            positional[flag.removesuffix("*")] = ",".join(values[:count])
+            values = values[count:]
+    beside = {flag: _name_beside(value) for flag, value in positional.items()}
     defaults = []
     for default in command.defaults:
         if set(re.findall(r"{(\w+)}", default)) <= beside.keys():
             defaults.append(default.format(**beside))
-    return [*defaults, *(f"--{flag}={value}" for flag, value in said.items()), *given, *values]
+    first = [f"--{flag}={value}" for flag, value in positional.items()]
+    return [*defaults, *first, *options, *values]
 
 
 def _name_beside(value: str) -> str:

@@ -41,7 +41,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
         "mask_token": special["mask"],
     }
     if isinstance(vocabulary, WordPieceVocabulary):
-        tokenizer = _wordpiece(vocabulary)
+        tokenizer = _build_wordpiece(vocabulary)
         lines = "".join(f"{token}\n" for token in vocabulary.tokens)
         (folder / "vocab.txt").write_text(lines, encoding="utf-8")
         # A `BertTokenizer` would put its own normalisation in the place of the file's.
@@ -54,7 +54,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
             "tokenize_chinese_chars": True,
         }
     elif isinstance(vocabulary, BytePairVocabulary):
-        tokenizer = _byte_pair(vocabulary)
+        tokenizer = _build_byte_pair(vocabulary)
         for name in vocabulary.save(folder):
             if name not in ("vocab.json", "merges.txt"):
                 (folder / name).unlink()
@@ -66,7 +66,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
             "trim_offsets": True,
         }
     elif isinstance(vocabulary, SentencePieceVocabulary):
-        tokenizer = _sentence_piece(vocabulary.without_padding())
+        tokenizer = _build_sentence_piece(vocabulary.without_padding())
         # This class loads `tokenizer.json`, whatever the network is.
         settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}
     else:
@@ -79,7 +79,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
         write_json(folder / name, values)
 
 
-def _around(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
+def _surround(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
     """Returns the step that puts special tokens around a text, or around and between two texts."""
     from tokenizers import processors
 
@@ -91,15 +91,15 @@ def _around(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
     return processors.TemplateProcessing(f"{cls} $A {sep}", pair, ids)
 
 
-def _wordpiece(vocabulary: WordPieceVocabulary) -> Any:
+def _build_wordpiece(vocabulary: WordPieceVocabulary) -> Any:
     longest = max(_MIN_CHARACTERS, vocabulary.max_bytes_per_word // BYTES_PER_CHARACTER)
     tokenizer = bare_wordpiece(vocabulary, longest)
-    tokenizer.post_processor = _around(vocabulary)
+    tokenizer.post_processor = _surround(vocabulary)
     tokenizer.add_special_tokens(list(vocabulary.special_tokens.values()))
     return tokenizer
 
 
-def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
+def _build_byte_pair(vocabulary: BytePairVocabulary) -> Any:
     import tokenizers
     from tokenizers import processors
 
@@ -121,13 +121,13 @@ def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
     return tokenizer
 
 
-def _sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
+def _build_sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
     """Returns a Unigram tokenizer that also splits off the special tokens."""
     import tokenizers
 
     special = vocabulary.special_tokens
     tokenizer = bare_sentence_piece(vocabulary, vocabulary.tokens)
-    tokenizer.post_processor = _around(vocabulary)
+    tokenizer.post_processor = _surround(vocabulary)
     added = {*special.values(), *(vocabulary.tokens[i] for i in vocabulary.controls)}
     tokenizer.add_special_tokens(
         [

@@ -109,12 +109,12 @@ def read_training(source: Source) -> Training:
     if params is None:
         return Training()
     folder = source.directory.path
-    manifests = {path.name: _object(path / _MANIFEST) for path in _input_folders(folder)}
+    manifests = {path.name: _read_object(path / _MANIFEST) for path in _input_folders(folder)}
     records = {name: values for name, values in manifests.items() if values}
-    return Training(params, _object(folder / "train_summary.json"), records)
+    return Training(params, _read_object(folder / "train_summary.json"), records)
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path) -> dict[str, Any]:
     with contextlib.suppress(OSError, UserError):
         return read_object(path)
     return {}
@@ -125,7 +125,7 @@ def _input_folders(model_dir: Path) -> list[Path]:
     try:
         text = (model_dir / PARAMS_NAME).read_text(encoding="utf-8")
         data = yaml.safe_load(text)["task"]["train_data"]
-        paths = [each["path"] for each in data.get("sources") or ()]
+        paths = [source["path"] for source in data.get("sources") or ()]
         paths = paths or [data.get("input_path")]
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError, RecursionError):
         return []
@@ -161,7 +161,7 @@ def model_card(
     settings = ", ".join(
         [vocabulary.kind, *(f"{key} {value}" for key, value in vocabulary.settings().items())]
     )
-    name = _printed(name) or "Sentence encoder"
+    name = _make_printable(name) or "Sentence encoder"
     return _TEMPLATE.format(
         front_matter=_front_matter(name, scores, training, publication),
         name=escape(name),
@@ -193,23 +193,23 @@ def _front_matter(
             part
             for values in training.records.values()
             for tag in _languages(values)
-            for part in _parts(tag)
+            for part in _split_tag(tag)
         )
     )
     results = [
         EvalResult(
             task_type="sentence-similarity",
-            task_name=_printed(score["suite"]),
+            task_name=_make_printable(score["suite"]),
             # The hub puts scores together whose data sets have the same type.
-            dataset_type=_printed(f"{score['suite']}/{score['task']}"),
-            dataset_name=_printed(score["task"]),
-            metric_type=_printed(score["metric"]),
+            dataset_type=_make_printable(f"{score['suite']}/{score['task']}"),
+            dataset_name=_make_printable(score["task"]),
+            metric_type=_make_printable(score["metric"]),
             metric_value=round(score["value"], 4),
         )
         for score in scores
     ]
     data = ModelCardData(
-        language=list(map(_printed, languages)) or None,
+        language=list(map(_make_printable, languages)) or None,
         license=publication.license or None,
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
@@ -227,7 +227,7 @@ def _languages(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return languages if isinstance(languages, Mapping) else {}
 
 
-def _parts(tag: str) -> list[str]:
+def _split_tag(tag: str) -> list[str]:
     """Returns the languages of a tag in records, without unknown ones; a pair's tag has two."""
     parts = [tag] if not re.fullmatch(r"[a-z]{2,3}-[a-z]{2,3}", tag) else tag.split("-")
     return [part for part in parts if part and part != "und"]
@@ -238,11 +238,11 @@ def _scores(results: Mapping[str, Any]) -> list[dict[str, Any]]:
     suites = results.get("suites")
     if not isinstance(suites, Mapping):
         return []
-    found = []
+    scores = []
     for suite, values in suites.items():
         for score in values.get("scores", ()) if isinstance(values, Mapping) else ():
             if isinstance(score, Mapping) and isinstance(score.get("value"), int | float):
-                found.append(
+                scores.append(
                     {
                         "suite": str(suite),
                         "task": str(score.get("task")),
@@ -251,7 +251,7 @@ def _scores(results: Mapping[str, Any]) -> list[dict[str, Any]]:
                         "count": score.get("count", ""),
                     }
                 )
-    return found
+    return scores
 
 
 def _evaluation(results: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
@@ -334,11 +334,11 @@ def escape(text: str) -> str:
     >>> print(escape("a|b <script>\\n# *c*"))
     a\\|b &lt;script&gt; \\# \\*c\\*
     """
-    line = re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", _printed(text).replace("&", "&amp;"))
+    line = re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", _make_printable(text).replace("&", "&amp;"))
     return line.replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _printed(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Returns one line without control characters."""
     shown = "".join(" " if _is_unprinted(letter) else letter for letter in text)
     return " ".join(shown.split())

@@ -84,10 +84,10 @@ class Preprocess(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sentences")])
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
-        sentences = deciding_bytes(self.prompted(sentences), self.most_bytes)
+        sentences = cut_bytes(self.add_prompt(sentences), self.most_bytes)
         return pack([self.tokenize(sentences)], self.seq_length, self.special)
 
-    def prompted(self, strings: tf.Tensor) -> tf.Tensor:
+    def add_prompt(self, strings: tf.Tensor) -> tf.Tensor:
         """Returns strings, which must be a vector, with the prompt before each."""
         strings = check_rank(strings)
         return tf.strings.join([self._prompt, strings]) if self._prompt else strings
@@ -126,7 +126,7 @@ class PackInputs(tf.train.Checkpoint):
                 tf.debugging.assert_greater_equal(seq_length, fewest, message),
                 tf.debugging.assert_less_equal(seq_length, longest, message),
             ]
-            segments = [_validated(segment) for segment in inputs]
+            segments = [_validate(segment) for segment in inputs]
             checks += [
                 tf.debugging.assert_equal(
                     segment.nrows(), segments[0].nrows(), "segments must have as many rows"
@@ -156,7 +156,7 @@ def check_rank(strings: tf.Tensor) -> tf.Tensor:
     return tf.ensure_shape(strings, [None])
 
 
-def deciding_bytes(strings: tf.Tensor, most: int | None) -> tf.Tensor:
+def cut_bytes(strings: tf.Tensor, most: int | None) -> tf.Tensor:
     """Cuts strings after the bytes that decide their first tokens; see `Vocabulary.most_bytes`.
 
     Merges of a word of some megabytes would take minutes.
@@ -168,9 +168,9 @@ def deciding_bytes(strings: tf.Tensor, most: int | None) -> tf.Tensor:
     return tf.strings.substr(strings, 0, most)
 
 
-def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
+def _validate(segment: tf.RaggedTensor) -> tf.RaggedTensor:
     """Returns the same ragged tensor; using it raises if its row splits do not fit its values."""
-    splits = [tf.ensure_shape(each, [None]) for each in segment.nested_row_splits]
+    splits = [tf.ensure_shape(row_splits, [None]) for row_splits in segment.nested_row_splits]
     values = tf.ensure_shape(segment.flat_values, [None])
     return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=True)
 
@@ -192,7 +192,7 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, int]:
     }
 
 
-def merged(segments: Sequence[tf.RaggedTensor]) -> list[tf.RaggedTensor]:
+def merge_segments(segments: Sequence[tf.RaggedTensor]) -> list[tf.RaggedTensor]:
     """Returns the segments with all tokens of an example in one row.
 
     Args:
@@ -209,7 +209,7 @@ def merged(segments: Sequence[tf.RaggedTensor]) -> list[tf.RaggedTensor]:
     return [segment.merge_dims(1, -1) if ranks[0] > 2 else segment for segment in segments]
 
 
-def kept_tokens(lengths: Sequence[tf.Tensor], budget: int | tf.Tensor) -> list[tf.Tensor]:
+def count_kept_tokens(lengths: Sequence[tf.Tensor], budget: int | tf.Tensor) -> list[tf.Tensor]:
     """Computes how many tokens of each segment are kept.
 
     Two segments get a token in turn, the first one first, as long as they need some.
@@ -231,10 +231,10 @@ def kept_tokens(lengths: Sequence[tf.Tensor], budget: int | tf.Tensor) -> list[t
     ]
 
 
-def packed_ids(
+def pack_ids(
     values: Sequence[tf.Tensor],
     starts: Sequence[tf.Tensor],
-    kept: Sequence[tf.Tensor],
+    counts: Sequence[tf.Tensor],
     width: int | tf.Tensor,
     special: dict[str, int],
 ) -> tf.Tensor:
@@ -243,7 +243,7 @@ def packed_ids(
     Args:
       values: the tokens of each segment, int32 `[tokens]`.
       starts: where each row begins in them, int32 `[batch]`.
-      kept: tokens of each row, from its start, int32 `[batch]`.
+      counts: tokens of each row, from its start, int32 `[batch]`.
       width: width of the result, special tokens included.
       special: see `preprocessing.special_tokens`.
 
@@ -254,7 +254,7 @@ def packed_ids(
     first = columns == 0
     ids = tf.where(first, special["start_of_sequence_id"], special["padding_id"])
     begin: int | tf.Tensor = 1
-    for tokens, start, count in zip(values, starts, kept):
+    for tokens, start, count in zip(values, starts, counts):
         place = columns - begin
         count = count[:, tf.newaxis]
         # One token is added, which rows and segments without tokens read.
@@ -273,22 +273,22 @@ def pack(
     """Packs one or two segments as Model Garden's `bert_pack_inputs` does.
 
     Args:
-      segments: see `merged`; as many rows in each.
+      segments: see `merge_segments`; as many rows in each.
       seq_length: of the result, at least the number of special tokens.
       special: see `preprocessing.special_tokens`.
 
     Returns:
       `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[batch, seq_length]`.
     """
-    segments = merged(segments)
+    segments = merge_segments(segments)
     starts = [tf.cast(segment.row_starts(), tf.int32) for segment in segments]
     lengths = [tf.cast(segment.row_lengths(), tf.int32) for segment in segments]
-    kept = kept_tokens(lengths, seq_length - len(segments) - 1)
+    counts = count_kept_tokens(lengths, seq_length - len(segments) - 1)
     values = [segment.values for segment in segments]
-    ids = packed_ids(values, starts, kept, seq_length, special)
+    ids = pack_ids(values, starts, counts, seq_length, special)
     columns = tf.range(seq_length)[tf.newaxis]
-    used = columns < (tf.add_n(kept) + len(segments) + 1)[:, tf.newaxis]
-    second = used & (columns >= (kept[0] + 2)[:, tf.newaxis])
+    used = columns < (tf.add_n(counts) + len(segments) + 1)[:, tf.newaxis]
+    second = used & (columns >= (counts[0] + 2)[:, tf.newaxis])
     return {
         "input_word_ids": ids,
         "input_mask": tf.cast(used, tf.int32),

@@ -15,7 +15,7 @@ from official_cmlm.common.protobuf_messages import Messages
 from official_cmlm.modeling.cpu_forward import embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-from .preprocessing import Preprocess, check_rank, deciding_bytes, packed_ids
+from .preprocessing import Preprocess, check_rank, cut_bytes, pack_ids
 
 # Bytes of weights that become constants of the graph. Its file, like every protocol buffer, has at
 # most 2 GiB, and the vocabulary is in it too.
@@ -111,7 +111,7 @@ class Serving(tf.Module):
         super().__init__(name="serving")
         self.preprocess = preprocess
         weights = inference_weights(encoder, "float32")
-        self.frozen = _frozen(weights, most_frozen)
+        self.frozen = _choose_frozen(weights, most_frozen)
         # The variables are saved, but not the encoder's own callables, which check nothing.
         variables = {name: weights[name] for name in weights if name not in self.frozen}
         self._variables = list(variables.values())
@@ -126,7 +126,7 @@ class Serving(tf.Module):
             read = {name: tf.convert_to_tensor(weight) for name, weight in variables.items()}
             read |= {name: tf.constant(array) for name, array in arrays.items()}
             vectors = embed(read, encoder.config, encoder.projection, word_ids, lengths)
-            return shortened(vectors, dim, encoder.config.normalize)
+            return shorten(vectors, dim, encoder.config.normalize)
 
         inputs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)]
         function = tf.function(
@@ -140,7 +140,7 @@ class Serving(tf.Module):
         if layer:
 
             def classify(text: tf.Tensor) -> dict[str, tf.Tensor]:
-                return {"probabilities": tf.nn.softmax(self._vectors(text) @ layer[0] + layer[1])}
+                return {"probabilities": tf.nn.softmax(self._encode(text) @ layer[0] + layer[1])}
 
             # It is not a method, as all methods are saved.
             self.classify = tf.function(classify, _TEXT, autograph=False)
@@ -148,20 +148,18 @@ class Serving(tf.Module):
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the vectors, float32 `[batch, embedding_size]`."""
-        return {"default": self._vectors(text)}
+        return {"default": self._encode(text)}
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve_normalized(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the vectors of `serve`, scaled to length 1; vectors of zeros stay zeros."""
-        return {"default": normalized(self._vectors(text))}
+        return {"default": scale_to_unit(self._encode(text))}
 
     @tf.function(input_signature=_EXAMPLES, autograph=False)
     def serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the vectors of serialized `tf.train.Example`s with a bytes feature `text`."""
         feature = {"text": tf.io.FixedLenFeature([], tf.string)}
-        return {
-            "default": self._vectors(tf.io.parse_example(check_rank(examples), feature)["text"])
-        }
+        return {"default": self._encode(tf.io.parse_example(check_rank(examples), feature)["text"])}
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -172,53 +170,53 @@ class Serving(tf.Module):
           The width is the same for all texts, as servers join the answers of a divided request
           along the batch.
         """
-        tokens, starts, lengths = self._rows(text)
+        tokens, starts, lengths = self._tokenize_rows(text)
         longest = self.preprocess.seq_length
-        ids = self._padded(tokens, starts, lengths, tf.constant(longest))
+        ids = self._pad(tokens, starts, lengths, tf.constant(longest))
         mask = tf.sequence_mask(lengths, longest, tf.int32)
         return {"input_word_ids": ids, "input_mask": mask}
 
     def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
         """Returns the functions by the names of their signatures."""
-        found = {
+        signatures = {
             "serving_default": self.serve,
             "serve_normalized": self.serve_normalized,
             "serve_examples": self.serve_examples,
             "tokenize": self.tokenize,
         }
-        return found | ({"classify": self.classify} if hasattr(self, "classify") else {})
+        return signatures | ({"classify": self.classify} if hasattr(self, "classify") else {})
 
-    def _rows(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _tokenize_rows(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns all texts' tokens, int32, and each text's start and length with special tokens.
 
         Lengths, int32 `[batch]`, are the lengths after texts are cut.
         """
-        text = deciding_bytes(check_rank(text), self.preprocess.most_bytes)
+        text = cut_bytes(check_rank(text), self.preprocess.most_bytes)
         tokens = self.preprocess.tokenize(text)
         lengths = tf.cast(tokens.row_lengths(), tf.int32) + 2
         starts = tf.cast(tokens.row_starts(), tf.int32)
         return tokens.values, starts, tf.minimum(lengths, self.preprocess.seq_length)
 
-    def _padded(
+    def _pad(
         self, tokens: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor, longest: tf.Tensor
     ) -> tf.Tensor:
         """Returns the ids of some texts, int32 `[texts, longest]`."""
-        return packed_ids([tokens], [starts], [lengths - 2], longest, self.preprocess.special)
+        return pack_ids([tokens], [starts], [lengths - 2], longest, self.preprocess.special)
 
-    def _vectors(self, text: tf.Tensor) -> tf.Tensor:
+    def _encode(self, text: tf.Tensor) -> tf.Tensor:
         """Embeds the texts in groups of similar lengths, the longest first."""
-        tokens, starts, lengths = self._rows(self.preprocess.prompted(text))
+        tokens, starts, lengths = self._tokenize_rows(self.preprocess.add_prompt(text))
         order = tf.argsort(lengths, direction="DESCENDING", stable=True)
         starts, lengths = tf.gather(starts, order), tf.gather(lengths, order)
-        sizes = self._group_sizes(tf.maximum(lengths, self._computed))
+        sizes = self._count_groups(tf.maximum(lengths, self._computed))
         begins, groups = tf.cumsum(sizes, exclusive=True), tf.size(sizes)
 
         def group(number: tf.Tensor, vectors: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
             begin, end = begins[number], begins[number] + sizes[number]
-            chosen = lengths[begin:end]
+            of_group = lengths[begin:end]
             # The first text is the longest.
-            ids = self._padded(tokens, starts[begin:end], chosen, chosen[0])
-            return number + 1, vectors.write(number, self._embed(ids, chosen))
+            ids = self._pad(tokens, starts[begin:end], of_group, of_group[0])
+            return number + 1, vectors.write(number, self._embed(ids, of_group))
 
         _, vectors = tf.while_loop(
             lambda number, vectors: number < groups,
@@ -234,9 +232,9 @@ class Serving(tf.Module):
         vectors = tf.gather(vectors.concat(), tf.math.invert_permutation(order))
         return tf.debugging.check_numerics(vectors, "the embedding")
 
-    def _group_sizes(self, lengths: tf.Tensor) -> tf.Tensor:
+    def _count_groups(self, lengths: tf.Tensor) -> tf.Tensor:
         """Returns how many texts each group has, of lengths in descending order."""
-        limits = _length_limits(max(self.preprocess.seq_length, self._computed))
+        limits = _list_length_limits(max(self.preprocess.seq_length, self._computed))
         kinds = tf.searchsorted(tf.constant(limits), lengths)
         places = tf.range(tf.size(lengths))
         first = tf.math.unsorted_segment_min(places, kinds, len(limits))
@@ -246,7 +244,7 @@ class Serving(tf.Module):
         return tf.unique_with_counts(kinds * tf.size(lengths) + part).count
 
 
-def _length_limits(longest: int) -> list[int]:
+def _list_length_limits(longest: int) -> list[int]:
     """Returns limits in tokens, ascending to `longest`; texts between two count as equally long."""
     limits = [longest]
     while limits[-1] > _SHORT:
@@ -254,7 +252,7 @@ def _length_limits(longest: int) -> list[int]:
     return limits[::-1]
 
 
-def normalized(vectors: tf.Tensor) -> tf.Tensor:
+def scale_to_unit(vectors: tf.Tensor) -> tf.Tensor:
     """Scales each row of `[batch, hidden]` to length 1, in float32; rows of zeros stay zeros."""
     # Norms are computed in float64, where no square of a float32 overflows, as in `encode`.
     wide = tf.cast(vectors, tf.float64)
@@ -262,14 +260,14 @@ def normalized(vectors: tf.Tensor) -> tf.Tensor:
     return tf.cast(wide / norms, tf.float32)
 
 
-def shortened(vectors: tf.Tensor, dim: int | None, normalize: bool) -> tf.Tensor:
+def shorten(vectors: tf.Tensor, dim: int | None, normalize: bool) -> tf.Tensor:
     """Returns the first `dim` components of each row, normalised again if the rows were."""
     if dim is None:
         return vectors
-    return normalized(vectors[:, :dim]) if normalize else vectors[:, :dim]
+    return scale_to_unit(vectors[:, :dim]) if normalize else vectors[:, :dim]
 
 
-def _frozen(weights: dict[str, tf.Variable], most: int) -> frozenset[str]:
+def _choose_frozen(weights: dict[str, tf.Variable], most: int) -> frozenset[str]:
     """Returns the names of weights that fit into `most` bytes together, tables last."""
     # Looking up rows of a table is as fast in a variable; matrix products gain by constants.
     names = sorted(weights, key=lambda name: name.endswith("/embeddings"))
@@ -288,25 +286,25 @@ def write_warm_up(version: Path, signatures: Iterable[str]) -> None:
     extra = version / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as writer:
-        for log in warm_up_logs(signatures):
+        for log in make_warm_up_logs(signatures):
             writer.write(log)
 
 
-def warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
+def make_warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
     """Returns serialized `PredictionLog`s, so that no client waits for a signature's first call."""
     logs = []
     for count in _BATCHES:
         texts = [_TEXTS[index % len(_TEXTS)].encode() for index in range(count)]
         features = [{"feature": {"text": {"bytes_list": {"value": [text]}}}} for text in texts]
-        serialized = [tf.train.Example(features=one).SerializeToString() for one in features]
+        serialized = [tf.train.Example(features=each).SerializeToString() for each in features]
         for name in signatures:
             by_example = name == "serve_examples"
-            given = ("examples", serialized) if by_example else ("text", texts)
-            logs.append(_log(name, *given))
+            inputs = ("examples", serialized) if by_example else ("text", texts)
+            logs.append(_make_log(name, *inputs))
     return logs
 
 
-def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
+def _make_log(signature: str, name: str, strings: list[bytes]) -> bytes:
     """Returns a `PredictionLog` of one `PredictRequest`."""
     tensor = tf.make_tensor_proto(strings, tf.string).SerializeToString()
     model = {"name": _SERVED_NAME, "signature_name": signature}

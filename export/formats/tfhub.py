@@ -17,7 +17,7 @@ from official_cmlm.encoding.exporting import Source
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 
 from .preprocessing import Preprocess, is_lower_case
-from .serving import Serving, shortened, write_configuration, write_warm_up
+from .serving import Serving, shorten, write_configuration, write_warm_up
 from .tfhub_options import TfhubOptions
 
 # TensorFlow Serving takes the number of a version as the name of a model's folder.
@@ -86,7 +86,7 @@ def export(options: TfhubOptions) -> Exported:
             _save_serving(Serving(preprocess, encoder, dim, layer=layer), partial)
             return Exported((f"serving/{version}",), seq_length, prompt)
         tf.saved_model.save(preprocess, str(partial / "preprocess"))
-        core = functional_encoder(encoder, dim)
+        core = build_functional_encoder(encoder, dim)
         for name, path in assets.items():
             setattr(core, name, tf.saved_model.Asset(path))
         core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
@@ -136,7 +136,9 @@ def _save_serving(serving: Serving, folder: Path) -> None:
     write_warm_up(folder, signatures)
 
 
-def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) -> tf_keras.Model:
+def build_functional_encoder(
+    encoder: SentenceEncoderModel, dim: int | None = None
+) -> tf_keras.Model:
     """Returns the encoder as a Keras model with dict inputs and TF-Hub's outputs.
 
     Outputs: `default` and `pooled_output`, the sentence embedding, float32
@@ -147,8 +149,8 @@ def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) ->
     """
     inputs = {name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in INPUT_NAMES}
     outputs = encoder(CheckedInputs(encoder.config)(inputs))
-    kept = ("default", "pooled_output", "sequence_output", "encoder_outputs")
-    outputs = {name: outputs[name] for name in kept}
+    names = ("default", "pooled_output", "sequence_output", "encoder_outputs")
+    outputs = {name: outputs[name] for name in names}
     if dim is not None:
         vectors = Shortened(dim, encoder.config.normalize)(outputs["default"])
         outputs |= {"default": vectors, "pooled_output": vectors}
@@ -195,7 +197,7 @@ class CheckedInputs(tf_keras.layers.Layer):
 
 
 class Shortened(tf_keras.layers.Layer):
-    """The leading components of vectors; see `serving.shortened`."""
+    """The leading components of vectors; see `serving.shorten`."""
 
     def __init__(self, dim: int, normalize: bool) -> None:
         super().__init__(name="shortened")
@@ -203,7 +205,7 @@ class Shortened(tf_keras.layers.Layer):
 
     def call(self, vectors: tf.Tensor) -> tf.Tensor:
         """Maps float32 `[batch, embedding_size]` to `[batch, dim]`."""
-        return shortened(vectors, self._dim, self._normalize)
+        return shorten(vectors, self._dim, self._normalize)
 
 
 def _write_assets(source: Source, folder: Path, described: dict[str, object]) -> dict[str, str]:

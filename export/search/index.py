@@ -213,7 +213,7 @@ def _state(file: str, earlier: list | None) -> list:
 def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, str]]:
     """Yields line and text of the passages of a file."""
     from official_cmlm.common.text_files import Reading, read_rows
-    from official_cmlm.search.passages import passages
+    from official_cmlm.search.passages import split_passages
 
     suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
@@ -224,10 +224,10 @@ def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, st
         except UnicodeDecodeError as error:
             text = content.decode("utf-8-sig", "replace")
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
-        yield from passages(text, _FORMS[suffix], words)
+        yield from split_passages(text, _FORMS[suffix], words)
         return
     for row in read_rows(file, Reading(column=column)):
-        for passage in passages(row.text, "text", words):
+        for passage in split_passages(row.text, "text", words):
             yield row.number, passage.text
 
 

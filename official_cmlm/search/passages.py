@@ -37,7 +37,7 @@ class _Block(NamedTuple):
     is_heading: bool = False
 
 
-def passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
+def split_passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
     """Cuts a document into passages.
 
     Paragraphs are put together up to `words` words. Wrapped lines are joined; longer paragraphs are
@@ -49,7 +49,7 @@ def passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
       form: `text`, `markdown` or `html`.
       words: largest number of words of a passage, without its heading.
 
-    >>> passages("# Keys\\n\\nThe key is\\nin the box.", "markdown")
+    >>> split_passages("# Keys\\n\\nThe key is\\nin the box.", "markdown")
     [Passage(line=1, text='Keys\\nThe key is in the box.')]
     """
     if form == "html":
@@ -59,11 +59,11 @@ def passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
         parser.end_block()
         blocks: Iterable[_Block] = parser.blocks
     else:
-        blocks = _paragraphs(text, form == "markdown")
-    return list(_packed(blocks, words))
+        blocks = _split_paragraphs(text, form == "markdown")
+    return list(_pack(blocks, words))
 
 
-def _paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
+def _split_paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
     first, lines, fenced = 0, [], False
     for number, line in enumerate([*text.splitlines(), ""], 1):
         heading = _HEADING.match(line) if markdown and not fenced else None
@@ -116,7 +116,7 @@ class _Html(html.parser.HTMLParser):
         self._text, self._heading = "", False
 
 
-def _packed(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
+def _pack(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
     heading, heading_line, held, count = "", 0, [], 0
 
     def passage() -> Passage:
@@ -129,7 +129,7 @@ def _packed(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
                 yield passage()
             heading, heading_line, held, count = block.text, block.line, [], 0
             continue
-        for part in _parts(block.text, words):
+        for part in _split_paragraph(block.text, words):
             length = len(part.split())
             if held and count + length > words:
                 yield passage()
@@ -140,12 +140,12 @@ def _packed(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
         yield passage()
 
 
-def _parts(text: str, words: int) -> Iterator[str]:
+def _split_paragraph(text: str, words: int) -> Iterator[str]:
     """Yields a paragraph in parts of at most `words` words."""
-    found, begin = text.split(), 0
-    while len(found) - begin > words:
+    all_words, begin = text.split(), 0
+    while len(all_words) - begin > words:
         ends = range(begin + words, begin + max(1, int(words * _LAST_PART)), -1)
-        end = next((n for n in ends if _SENTENCE_END.search(found[n - 1])), begin + words)
-        yield " ".join(found[begin:end])
+        end = next((n for n in ends if _SENTENCE_END.search(all_words[n - 1])), begin + words)
+        yield " ".join(all_words[begin:end])
         begin = end
-    yield " ".join(found[begin:])
+    yield " ".join(all_words[begin:])

@@ -13,7 +13,7 @@ from tensorflow.core.framework import tensor_pb2
 from export import export_litert, export_onnx, export_sentence_transformers
 from export.formats import tfhub
 from export.formats.preprocessing import Preprocess
-from export.formats.serving import Serving, warm_up_logs
+from export.formats.serving import Serving, make_warm_up_logs
 from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
@@ -67,7 +67,7 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model, dim=5)
     found = traced_ops(serving.serve_normalized)
-    core = tfhub.functional_encoder(model)
+    core = tfhub.build_functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
     found |= traced_ops(tf.function(lambda given: core(given, training=False)), inputs)
     assert found - CORE_OPS - TEXT_OPS == set()
@@ -237,7 +237,7 @@ def test_warm_up_requests_can_be_answered(exported, serving):
     """
     path = exported[1] / "serving" / "1" / "assets.extra" / "tf_serving_warmup_requests"
     logs = [log.numpy() for log in tf.data.TFRecordDataset(str(path))]
-    assert logs == warm_up_logs(serving.signatures)
+    assert logs == make_warm_up_logs(serving.signatures)
     counts = []
     for log in logs:
         request = _fields(_fields(_fields(log)[6])[1])

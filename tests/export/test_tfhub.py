@@ -77,7 +77,7 @@ def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
     assert np.abs(last - expected).max() > 0.1
     encoded = SentenceEncoder.load(tmp_path / "model").encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
-    module = tfhub.functional_encoder(model)
+    module = tfhub.build_functional_encoder(model)
     np.testing.assert_allclose(module(inputs)["default"], expected, atol=1e-5)
     serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model)
     prompted = SentenceEncoder.load(tmp_path / "model").encode([f"a {text}" for text in TEXTS])
@@ -88,7 +88,7 @@ def test_exported_pooler_can_be_trained(preprocess, vocabulary):
     """Where the vector goes through BERT's pooler, fine-tuning the module trains that too."""
     config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="cls_pooler")
     model, inputs = SentenceEncoderModel(config), preprocess(tf.constant(TEXTS))
-    module = tfhub.functional_encoder(model)
+    module = tfhub.build_functional_encoder(model)
     np.testing.assert_array_equal(module(inputs)["default"], model(inputs)["default"])
     assert len(module.trainable_variables) == 5 + 2 * 16 + 2
 

@@ -128,7 +128,7 @@ def test_serving_raises_instead_of_an_embedding_that_is_not_finite(vocabulary):
 
 def test_an_encoder_without_types_takes_two_segments(preprocess, vocabulary):
     """RoBERTa has one type, DistilBERT none; the second segment's type 1 is type 0 there."""
-    encoder = tfhub.functional_encoder(_model(vocabulary, type_vocab_size=1))
+    encoder = tfhub.build_functional_encoder(_model(vocabulary, type_vocab_size=1))
     tokens = preprocess.tokenize(tf.constant(["a cat"]))
     inputs = preprocess.bert_pack_inputs([tokens, tokens], seq_length=tf.constant(12))
     assert inputs["input_type_ids"].numpy().max() == 1
@@ -139,7 +139,7 @@ def test_an_encoder_without_types_takes_two_segments(preprocess, vocabulary):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_rows_without_tokens_are_zeros(vocabulary, pooling):
     """As a batch is padded; the largest of no numbers is not the smallest float."""
-    encoder = tfhub.functional_encoder(_model(vocabulary, pooling=pooling))
+    encoder = tfhub.build_functional_encoder(_model(vocabulary, pooling=pooling))
     inputs = {
         "input_word_ids": tf.constant([[3, 7, 4], [0, 0, 0]]),
         "input_mask": tf.constant([[1, 1, 1], [0, 0, 0]]),
