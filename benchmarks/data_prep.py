@@ -58,18 +58,18 @@ def first_files(files: list[str], megabytes: float) -> list[str]:
 def ours(paths: list[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
     """Returns a call of the engine over all elements, which writes into a new folder."""
     from data_prep.pipeline.plan import Options, Plan
-    from data_prep.pipeline.run import LocalRunner, begin, compute
+    from data_prep.pipeline.run import begin, compute, make_job
     from official_cmlm.tokenization import load_vocabulary
 
     vocabulary = load_vocabulary(vocabulary_file, lower_case=True)
     options = Options(reading=ReadOptions(documents_by="file"), normalise=False, deduplicate="off")
     plan = Plan.of([TextFile(path) for path in paths], options, vocabulary.hash)
-    begin(plan, vocabulary, folder)
+    job = make_job(plan, folder)
 
     def call() -> None:
-        with LocalRunner() as runner:
-            for phase, count in plan.phases():
-                compute(plan, folder, runner, phase, count)
+        with job:
+            begin(job, plan, vocabulary)
+            compute(job, plan)
 
     return call
 

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
     from official_cmlm.records.teacher_vectors import token_ids_of
     from official_cmlm.tokenization.vocabulary import token_rows
 
-    from .output.folder import check_place, filled_folder
+    from .output.folder import check_place, fill_folder
 
     manifest = load_manifest(FLAGS.records)
     check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
                 "it has another vocabulary; make them again with --keep_text"
             )
         read, encode = token_ids_of, lambda rows: teacher.encode_rows(token_rows(rows))
-    with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
+    with fill_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         taught = write_taught(FLAGS.records, folder, encode, FLAGS.model, FLAGS.keep_text, read)
     print(
         f"{FLAGS.output_dir}: {taught.records} records with vectors of {taught.vector_size} "

@@ -14,10 +14,11 @@ machines; without stages it writes the same bytes.
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.common.beam_workers import BeamWorkers
 
 from . import common_flags
 from .pipeline.plan import Options
-from .pipeline.run import LocalRunner, Runner, write_documents
+from .pipeline.run import write_documents
 
 FLAGS = flags.FLAGS
 
@@ -28,7 +29,7 @@ def define_flags() -> None:
     common_flags.define_records()
 
 
-def write_records(options: Options, runner: Runner) -> int:
+def write_records(options: Options, workers: int = 1, beam: BeamWorkers | None = None) -> int:
     """Writes the records that the flags ask for, here and in `prepare`; returns the exit status."""
     files = common_flags.text_files()
     common_flags.check_output_dir(file.path for file in files)
@@ -36,14 +37,14 @@ def write_records(options: Options, runner: Runner) -> int:
     exclude = common_flags.excluded_paths()
     cli.import_tensorflow()
     return write_documents(
-        files, options, vocabulary, FLAGS.output_dir, runner, FLAGS.overwrite, exclude
+        files, options, vocabulary, FLAGS.output_dir, workers, FLAGS.overwrite, exclude, beam
     )
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    return write_records(Options(**common_flags.pipeline_options()), LocalRunner())
+    return write_records(Options(**common_flags.pipeline_options()))
 
 
 if __name__ == "__main__":

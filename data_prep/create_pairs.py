@@ -27,7 +27,7 @@ from official_cmlm.common.errors import UserError
 
 from . import common_flags
 from .counts import Counts, guard_faults
-from .output.folder import output_folder
+from .output.folder import check_output
 from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
 from .readers import ReadOptions, size_of
@@ -80,12 +80,12 @@ def main(argv: list[str]) -> int:
     common_flags.check_files(paths, "--input")
     reading, filter_options = cli.read(ReadOptions), cli.read(FilterOptions)
     common_flags.check_output_dir(paths)
-    output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
+    check_output(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 
-    from .output.folder import ShardWriter, filled_folder
+    from .output.folder import ShardWriter, fill_folder
     from .output.pairs import align, pair_records
 
     counts = Counts()
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> int:
     else:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
     rows = (row for part in parts for row in guard_faults(*part, FLAGS.on_error, counts))
-    with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
+    with fill_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, cli.read(common_flags.RecordsOutput).shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in pair_records(

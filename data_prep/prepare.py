@@ -18,13 +18,12 @@ import os
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.common.beam_workers import BeamWorkers
 from official_cmlm.common.errors import UserError
 
 from . import common_flags
 from .create_documents import write_records
-from .pipeline.beam import BeamRunner
 from .pipeline.plan import Options
-from .pipeline.run import LocalRunner
 from .stages.language_id import LanguageId, check_languages
 from .stages.quality_classifier import load_model
 
@@ -61,7 +60,7 @@ def define_flags() -> None:
     )
 
 
-def options() -> Options:
+def read_options() -> Options:
     """Returns the options that the flags ask for; raises `UserError` for a value out of range."""
     languages = tuple(FLAGS.keep_languages)
     check_languages(languages, detected=FLAGS.detect_language == "set")
@@ -77,12 +76,13 @@ def options() -> Options:
     )
 
 
-def _runner(arguments: list[str]) -> LocalRunner | BeamRunner:
+def _find_beam(arguments: list[str]) -> BeamWorkers | None:
+    """Returns the runner of Beam that the flags name, if any."""
     if FLAGS.runner != "local":
-        return BeamRunner(FLAGS.runner, arguments)
+        return BeamWorkers(FLAGS.runner, arguments)
     if arguments:
         raise UserError(f"unexpected argument {arguments[0]!r}; flags start with --")
-    return LocalRunner(FLAGS.workers)
+    return None
 
 
 def _warn_of_level(path: str, level: str) -> None:
@@ -97,15 +97,14 @@ def _warn_of_level(path: str, level: str) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
-    runner = _runner(argv[1:])
-    wanted = options()
+    beam = _find_beam(argv[1:])
+    options = read_options()
     # Making the stages loads the classifier, so that a mistake in its file is found before any
     # work.
-    list(wanted.stages())
-    if wanted.quality_model:
-        _warn_of_level(wanted.quality_model, wanted.quality_level)
-    with runner:
-        return write_records(wanted, runner)
+    list(options.stages())
+    if options.quality_model:
+        _warn_of_level(options.quality_model, options.quality_level)
+    return write_records(options, FLAGS.workers, beam)
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from official_cmlm.records.manifest import FILE_NAME, Shard
 PLAN_FILE = "prepare.json"
 
 
-# Files that a run writes into its folder, complete or not; files of other names are not its own.
-_OWN_FILES = re.compile(
-    r"(documents|pairs)-\d+\.tfrecord|(dataset|prepare|vocab|byte_pair)\.json|(vocab|merges)\.txt|sentencepiece\.model"
-    r"|balance\.(md|svg)|dropped\.jsonl|work|.*\.tmp"
+# Regular expression of the names that runs write into their folder; other files are not their own.
+OWN_FILES = (
+    r"(documents|pairs)-\d+\.tfrecord|(dataset|prepare|vocab|byte_pair)\.json|(vocab|merges)\.txt"
+    r"|sentencepiece\.model|balance\.(md|svg)|dropped\.jsonl|work|parts|.*\.tmp"
 )
 
 
@@ -72,7 +72,7 @@ def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Pa
     return path, partial
 
 
-def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
+def check_output(path: Path, overwrite: bool) -> tuple[Path, Path]:
     """Checks a folder that is to be written as `check_place` does.
 
     Raises:
@@ -94,7 +94,7 @@ def _check_inputs_stay(folders: Sequence[Path], inputs: Iterable[str]) -> None:
         for folder in folders:
             if place == folder or not place.is_relative_to(folder):
                 continue
-            if not _OWN_FILES.fullmatch(place.relative_to(folder).parts[0]):
+            if not re.fullmatch(OWN_FILES, place.relative_to(folder).parts[0]):
                 raise UserError(
                     f"{given}: an input in the folder to write, which would be removed with it;"
                     " move it or name another --output_dir"
@@ -111,16 +111,16 @@ def discard_partial(partial: Path) -> None:
         return
     if partial.is_symlink() or not partial.is_dir():
         raise UserError(f"{partial}: in the way, and no folder; move it or change --output_dir")
-    for found in partial.iterdir():
-        if not _OWN_FILES.fullmatch(found.name):
+    for path in partial.iterdir():
+        if not re.fullmatch(OWN_FILES, path.name):
             raise UserError(
-                f"{found}: in the way, and no run has written it; move it or name another"
+                f"{path}: in the way, and no run has written it; move it or name another"
                 " --output_dir"
             )
     shutil.rmtree(partial)
 
 
-def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
+def leave_out_own(output: Path, paths: Sequence[str]) -> list[str]:
     """Returns the input paths without files of the output folder itself, complete or incomplete.
 
     Args:
@@ -151,18 +151,18 @@ def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def filled_folder(path: Path, overwrite: bool) -> Iterator[Path]:
+def fill_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a folder to fill, under another name; it is renamed to `path` when it is complete.
 
     On an exception the partial folder is removed and the final name stays as it was. Another
     process that wants to write the same folder meanwhile is refused.
 
     Raises:
-      UserError: as `output_folder` does; or an unfinished run of the document pipeline is there.
+      UserError: as `check_output` does; or an unfinished run of the document pipeline is there.
     """
-    with locked_output(check_place(path)[0]):
+    with hold_output(check_place(path)[0]):
         # Checked under the lock, as another process may just have completed it.
-        path, partial = output_folder(path, overwrite)
+        path, partial = check_output(path, overwrite)
         if (partial / PLAN_FILE).exists():
             raise UserError(
                 f"{partial}: holds an unfinished run of data_prep.prepare or create_documents; give"
@@ -253,14 +253,19 @@ class _OpenShard:
     bytes: int = 0
 
 
+def lock_path(output: Path) -> Path:
+    """Returns the lock file of a folder, beside it: one process at a time writes the folder."""
+    return output.with_name(output.name + ".lock")
+
+
 @contextlib.contextmanager
-def locked_output(output: Path) -> Iterator[None]:
-    """Holds `<output>.lock`, so that one process at a time writes the folder.
+def hold_output(output: Path) -> Iterator[None]:
+    """Holds the lock of a folder.
 
     Raises:
       UserError: another process holds it.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     refusal = f"{output}: another run is writing it; wait for it, or name another --output_dir"
-    with hold_lock(output.with_name(output.name + ".lock"), refusal):
+    with hold_lock(lock_path(output), refusal):
         yield

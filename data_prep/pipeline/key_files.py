@@ -13,13 +13,15 @@ import numpy as np
 
 from official_cmlm.common.files import atomic_write, write_array
 
-from ..stages.duplicates import DuplicateOptions, Losses, MinHash, Units, near_losses
+from ..stages.duplicates import DuplicateOptions, Duplicates, MinHash, Units, find_near_duplicates
 
 # A member takes 24 bytes. `row` is the row of the unit's signature; -1 for exact keys.
 _MEMBER = np.dtype(
     [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
 )
-_LOSS = np.dtype([("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")])
+_DUPLICATE = np.dtype(
+    [("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")]
+)
 _PLACE = ["element", "document", "paragraph"]
 # Numbered in alphabetical order: of several reasons for a place the smallest number counts.
 # "exact" counts equal keys, of bytes or of letters.
@@ -35,7 +37,7 @@ _KINDS = {"documents": (0, 2), "paragraphs": (1, 3)}
 
 @dataclasses.dataclass(frozen=True)
 class KeyFiles:
-    """The files of keys and of losses of a run.
+    """The files of keys, and of the duplicates among them, of a run.
 
     Attributes:
       folder: holds the files.
@@ -59,44 +61,47 @@ class KeyFiles:
             name = "keys" if kind == compared[0] else "all-keys"
             self._save_members(name, kind, element, _members_of(element, keys[kind]))
 
-    def save_losses(self, kind: str, partition: int) -> None:
-        """Finds and writes the lost "documents" or "paragraphs" among a partition's keys."""
+    def find_duplicates(self, kind: str, partition: int) -> None:
+        """Finds and writes the duplicate "documents" or "paragraphs" among a partition's keys."""
         exact_reason, near_reason = _KINDS[kind]
-        exact = _losses(_later(self._repeated_members(kind, 0, partition)), exact_reason)
-        near = self._near_losses(kind, self._repeated_members(kind, 1, partition))
-        losses = _first_reasons(np.concatenate([exact, _losses(near, near_reason)]))
-        path = self._path("losses", kind, partition)
-        _save_by_slot(path, losses, losses["element"], self.elements)
+        exact = _drop_first(self._repeated_members(kind, 0, partition))
+        near = self._find_near(kind, self._repeated_members(kind, 1, partition))
+        duplicates = np.concatenate(
+            [_give_reason(exact, exact_reason), _give_reason(near, near_reason)]
+        )
+        duplicates = _keep_first_reasons(duplicates)
+        path = self._path("found", kind, partition)
+        _save_by_slot(path, duplicates, duplicates["element"], self.elements)
 
-    def save_lost(self, kind: str, elements: range) -> None:
-        """Writes the losses of each of these elements, collected from all partitions.
+    def collect_duplicates(self, kind: str, elements: range) -> None:
+        """Writes the duplicates of each of these elements, collected from all partitions.
 
         For documents, the keys of the paragraphs of documents that stay are written too: a
         paragraph is never removed in favour of one in a document that is removed itself.
         """
-        found = [
-            _load_slots(self._path("losses", kind, partition), elements.start, elements.stop)
+        parts = [
+            _load_slots(self._path("found", kind, partition), elements.start, elements.stop)
             for partition in range(self.partitions)
         ]
-        losses = _first_reasons(np.concatenate(found))
+        all_duplicates = _keep_first_reasons(np.concatenate(parts))
         for element in elements:
-            lost = losses[losses["element"] == element]
-            with atomic_write(self._path("lost", kind, element)) as file:
-                write_array(file, lost)
+            duplicates = all_duplicates[all_duplicates["element"] == element]
+            with atomic_write(self._path("duplicates", kind, element)) as file:
+                write_array(file, duplicates)
             if kind != self.options.compared[-1]:
                 path = self._path("all-keys", "paragraphs", element)
                 members = np.load(path, allow_pickle=False)
-                kept = members[~np.isin(members["document"], lost["document"])]
-                self._save_members("keys", "paragraphs", element, kept)
+                stay = ~np.isin(members["document"], duplicates["document"])
+                self._save_members("keys", "paragraphs", element, members[stay])
 
-    def losses(self, element: int) -> Losses:
+    def read_duplicates(self, element: int) -> Duplicates:
         """Returns the places that are removed from an element, each with its first reason."""
-        found: dict[tuple[int, int], str] = {}
+        reasons: dict[tuple[int, int], str] = {}
         for kind in self.options.compared:
-            lost = np.load(self._path("lost", kind, element), allow_pickle=False)
-            for _, document, paragraph, reason in lost.tolist():
-                found[document, paragraph] = _REASONS[reason]
-        return found
+            duplicates = np.load(self._path("duplicates", kind, element), allow_pickle=False)
+            for _, document, paragraph, reason in duplicates.tolist():
+                reasons[document, paragraph] = _REASONS[reason]
+        return reasons
 
     def _save_members(self, name: str, kind: str, element: int, members: np.ndarray) -> None:
         """Writes keys: the keys of a partition in two slots, exact ones first."""
@@ -120,30 +125,30 @@ class KeyFiles:
         same = keys[1:] == keys[:-1]
         return members[order[np.append(same, False) | np.append(False, same)[: len(keys)]]]
 
-    def _near_losses(self, kind: str, members: np.ndarray) -> np.ndarray:
+    def _find_near(self, kind: str, members: np.ndarray) -> np.ndarray:
         """Returns the members that are similar to an earlier one with the same band key."""
         near = self.options.minhash
-        lost = np.zeros(len(members), bool)
         if not len(members):
             return members
-        signatures = self._signatures(kind, members, near)
+        is_near = np.zeros(len(members), bool)
+        signatures = self._read_signatures(kind, members, near)
         starts = np.flatnonzero(np.append(True, members["key"][1:] != members["key"][:-1]))
         for start, stop in itertools.pairwise([*starts.tolist(), len(members)]):
-            lost[start:stop] = near_losses(signatures[start:stop], near.threshold)
-        return members[lost]
+            is_near[start:stop] = find_near_duplicates(signatures[start:stop], near.threshold)
+        return members[is_near]
 
-    def _signatures(self, kind: str, members: np.ndarray, near: MinHash) -> np.ndarray:
+    def _read_signatures(self, kind: str, members: np.ndarray, near: MinHash) -> np.ndarray:
         """Reads the signature of each member, and no others; [members, permutations]."""
-        found = np.zeros((len(members), near.permutations), np.uint8)
+        chosen_rows = np.zeros((len(members), near.permutations), np.uint8)
         for element in np.unique(members["element"]).tolist():
             path = self._path("signatures", kind, element)
             signatures = np.load(path, "r", allow_pickle=False)
             chosen = members["element"] == element
-            found[chosen] = signatures[members["row"][chosen]]
-        return found
+            chosen_rows[chosen] = signatures[members["row"][chosen]]
+        return chosen_rows
 
     def _path(self, name: str, kind: str, number: int) -> Path:
-        """Returns a file of an element, or, for "losses", of a partition."""
+        """Returns a file of an element, or, for "found", of a partition."""
         return self.folder / f"{name}-{kind}-{number:05d}.npy"
 
 
@@ -160,26 +165,26 @@ def _members_of(element: int, units: Units) -> np.ndarray:
     return members
 
 
-def _later(members: np.ndarray) -> np.ndarray:
+def _drop_first(members: np.ndarray) -> np.ndarray:
     """Returns all members of each key but the first, the earliest."""
     return members[1:][members["key"][1:] == members["key"][:-1]]
 
 
-def _losses(members: np.ndarray, reason: int) -> np.ndarray:
-    losses = np.zeros(len(members), _LOSS)
-    losses[_PLACE] = members[_PLACE]
-    losses["reason"] = reason
-    return losses
+def _give_reason(members: np.ndarray, reason: int) -> np.ndarray:
+    duplicates = np.zeros(len(members), _DUPLICATE)
+    duplicates[_PLACE] = members[_PLACE]
+    duplicates["reason"] = reason
+    return duplicates
 
 
-def _first_reasons(losses: np.ndarray) -> np.ndarray:
-    """Sorts losses by place, and keeps each place once, with its alphabetically first reason."""
-    columns = [losses[name] for name in (*_PLACE, "reason")]
-    losses = losses[np.lexsort(columns[::-1])]
-    if not len(losses):
-        return losses
-    places = np.stack([losses[name] for name in _PLACE])
-    return losses[np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))]
+def _keep_first_reasons(duplicates: np.ndarray) -> np.ndarray:
+    """Sorts duplicates by place; each place stays once, with its alphabetically first reason."""
+    columns = [duplicates[name] for name in (*_PLACE, "reason")]
+    duplicates = duplicates[np.lexsort(columns[::-1])]
+    if not len(duplicates):
+        return duplicates
+    places = np.stack([duplicates[name] for name in _PLACE])
+    return duplicates[np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))]
 
 
 def _save_by_slot(path: Path, rows: np.ndarray, slots: np.ndarray, count: int) -> None:

@@ -6,17 +6,14 @@ It is saved beside the output. The same plan gives the same files, so it resumes
 import dataclasses
 import functools
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import read_object, sha256, write_json
-from official_cmlm.common.validation import read_dataclass
+from official_cmlm.common.files import sha256
+from official_cmlm.common.job import Part
 
 from ..output.documents import RecordOptions
-from ..output.folder import PLAN_FILE
 from ..readers import ReadOptions, TextFile, stored_size
 from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
@@ -25,12 +22,11 @@ from ..stages.normalise import normalise_document
 from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
-WORK = "work"
 DEDUPLICATE = ("off", "exact", "normalised", "near")
 DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 # Incremented with every change of the files that phases write.
-_FORMAT = 7
-# Number of elements whose losses are gathered at a time, from the files of all partitions.
+_FORMAT = 8
+# Number of elements whose duplicates are collected at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.
 _BYTES_A_PARTITION = 1 << 26
@@ -173,15 +169,9 @@ class Plan:
             room -= item.size
         return tuple(map(tuple, bundles))
 
-    def sizes(self, phase: str) -> list[int]:
-        """Returns the part of each number of a phase in its progress bar: bytes of input, or 1."""
-        if phase not in ("read", "write"):
-            return [1] * dict(self.phases())[phase]
-        return [sum(item.size for item in element) for element in self.elements]
-
     @property
     def partitions(self) -> int:
-        """The number of parts into which the keys of duplicates are divided.
+        """The number of partitions of the keys of duplicates.
 
         A key is 24 bytes, and some 60 while keys are sorted: one of each document and paragraph,
         and 20 bands of each where near duplicates are looked for. So a partition of 64 MiB of text
@@ -192,91 +182,40 @@ class Plan:
         total = sum(size for _, size, *_ in self.inputs)
         return min(_MAX_PARTITIONS, 1 + total // _BYTES_A_PARTITION)
 
-    def phases(self) -> list[tuple[str, int]]:
-        """Returns (phase, number of its computations) in order."""
-        elements = len(self.elements)
+    def list_phases(self) -> list[tuple[str, list[Part]]]:
+        """Returns (phase, its parts) in order; a part's size is bytes of input, or 1."""
+        elements = [sum(item.size for item in element) for element in self.elements]
         compared = self.options.duplicates.compared
         phases = [("read", elements)] if compared else []
         for kind in compared:
-            groups = -(-elements // ELEMENTS_A_GROUP)
-            phases += [(kind, self.partitions), (f"{kind}_lost", groups)]
-        return [*phases, ("write", elements)]
+            groups = -(-len(elements) // ELEMENTS_A_GROUP)
+            phases += [
+                (f"compare_{kind}", [1] * self.partitions),
+                (f"collect_{kind}", [1] * groups),
+            ]
+        return [
+            (phase, [Part(f"{phase}-{n:05d}", (phase, n), size) for n, size in enumerate(sizes)])
+            for phase, sizes in [*phases, ("write", elements)]
+        ]
 
-    def save(self, folder: Path) -> None:
-        """Writes `prepare.json`."""
-        write_json(folder / PLAN_FILE, {"format": _FORMAT} | dataclasses.asdict(self))
-
-    @classmethod
-    def load(cls, folder: Path) -> "Plan":
-        """Reads `prepare.json`; raises `UserError` if another release wrote it."""
-        try:
-            values = read_object(folder / PLAN_FILE, f"delete {folder} to start again")
-            if values.get("format") != _FORMAT:
-                raise ValueError(f"format {values.get('format')}, wanted {_FORMAT}")
-            return cls(
-                read_dataclass(Options, values["options"], "options"),
-                tuple(Input(*given) for given in values["inputs"]),
-                values["vocabulary"],
-                tuple(values["exclude"]),
-                values["files"],
-            )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{folder / PLAN_FILE}: is not of this release ({type(error).__name__}:"
-                f" {str(error)[:120]}); delete {folder} to start again, or resume it with the"
-                " release that began it"
-            ) from None
-
-    @property
-    def digest(self) -> str:
-        """A hash of the whole plan."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def check_can_resume(self, before: "Plan", folder: Path) -> None:
-        """Raises `UserError` unless this plan can resume the work that `before` began in a folder.
-
-        `on_error` may change from "fail" to "skip".
-        """
-
-        def values(plan: Plan) -> dict[str, Any]:
-            found = dataclasses.asdict(plan)
-            found["inputs"] = {given.path: given.size for given in plan.inputs}
-            found["languages"] = {given.path: given.language for given in plan.inputs}
-            return found
-
-        for name, one, other in _differences(values(before), values(self)):
-            if (name, one) == ("on_error", "fail"):
-                continue
-            raise UserError(
-                f"{folder}: was begun with {name} {_brief(one)}, now it is {_brief(other)}; give"
-                " the same options to resume it, or delete that folder to start again"
-            )
-        if [path for path, *_ in before.inputs] != [path for path, *_ in self.inputs]:
-            raise UserError(
-                f"{folder}: was begun with the inputs in another order; give them in the same"
-                " order to resume it, or delete that folder to start again"
-            )
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `prepare.json`."""
+        inputs = {item.path: {"size": item.size, "language": item.language} for item in self.inputs}
+        order = hashlib.sha256("\n".join(item.path for item in self.inputs).encode())
+        return {
+            "format": _FORMAT,
+            "options": dataclasses.asdict(self.options),
+            "inputs": inputs,
+            "order_of_inputs": order.hexdigest()[:16],
+            "vocabulary": self.vocabulary,
+            "exclude": self.exclude,
+            "files": self.files,
+        }
 
 
-def result_path(folder: Path, phase: str, number: int) -> Path:
-    """Returns the result file of a phase for a number, which exists when that number is done."""
-    return folder / WORK / f"{phase}-{number:05d}.json"
-
-
-def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (name, value before, value now) of the differences, in nested values too."""
-    for name in sorted(before.keys() | now.keys()):
-        one, other = before.get(name), now.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            yield from _differences(one, other)
-        elif one != other:
-            yield name, one, other
-
-
-def _brief(value: Any) -> str:
-    text = "missing" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+def may_change(name: str, before: Any, now: Any) -> bool:
+    """Returns whether a run may go on with another value; see `Job`."""
+    return (name, before, now) == ("options.reading.on_error", "fail", "skip")
 
 
 def _digest(path: str) -> str:

@@ -28,7 +28,7 @@ _BATCH_CHARACTERS = 1 << 20
 # The `paragraph` of a place that stands for a whole document.
 WHOLE = -1
 # The places of one file that are removed: (document number, paragraph number or `WHOLE`) -> reason.
-Losses = Mapping[tuple[int, int], str]
+Duplicates = Mapping[tuple[int, int], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def similarities(signature: np.ndarray, others: np.ndarray) -> np.ndarray:
     return ((signature == others).mean(axis=1) - chance) / (1 - chance)
 
 
-def near_losses(rows: np.ndarray, threshold: float) -> np.ndarray:
+def find_near_duplicates(rows: np.ndarray, threshold: float) -> np.ndarray:
     """Returns which of the texts with the same band key resemble an earlier one that stays.
 
     The earlier text may be removed by another key, but only because of a still earlier similar one,
@@ -130,13 +130,13 @@ def near_losses(rows: np.ndarray, threshold: float) -> np.ndarray:
     Returns:
       [texts], bool.
     """
-    lost = np.zeros(len(rows), bool)
+    is_duplicate = np.zeros(len(rows), bool)
     left = np.arange(len(rows))
     while len(left) > 1:
         alike = similarities(rows[left[0]], rows[left[1:]]) >= threshold
-        lost[left[1:][alike]] = True
+        is_duplicate[left[1:][alike]] = True
         left = left[1:][~alike]
-    return lost
+    return is_duplicate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _join_units(parts: list[Units], near: MinHash | None) -> Units:
 
 
 def drop(
-    documents: Iterable[Document], losses: Losses, counters: DropCounter
+    documents: Iterable[Document], duplicates: Duplicates, counters: DropCounter
 ) -> Iterator[Document]:
     """Yields the documents of a file without what is removed.
 
@@ -267,19 +267,19 @@ def drop(
 
     Args:
       documents: all of the file, as `file_keys` saw them.
-      losses: the places of the file that are removed.
+      duplicates: the places of the file that are removed.
       counters: counts them by reason, and as `duplicates/no_paragraph_left` documents of which
         nothing is left.
     """
     whole = True
     for number, document in enumerate(documents):
-        if reason := losses.get((number, WHOLE)):
+        if reason := duplicates.get((number, WHOLE)):
             counters.drop(reason, document.language)
             whole = False
             continue
         pieces: list[list[str]] = [[]]
         for place, paragraph in enumerate(document.paragraphs):
-            if reason := losses.get((number, place)):
+            if reason := duplicates.get((number, place)):
                 counters.drop(reason, document.language)
                 pieces.append([])
             else:

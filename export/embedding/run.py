@@ -236,11 +236,13 @@ def _compute(
             from official_cmlm.common.beam_workers import BeamWorkers
 
             runner, arguments = _split_runner(beam)
-            made_with = request.embedder_arguments(job.folder)
-            pipeline = BeamWorkers(runner, arguments, Embedder, made_with)
             places = (_part_of(texts, is_read=False) for texts in request.read(kinds))
             embed = functools.partial(embed_at, request=request, kinds=kinds)
-            results = pipeline.compute(job, embed, places, bar, is_whole)
+            results = BeamWorkers(runner, arguments).compute(
+                *(job, embed, places, bar, is_whole),
+                make=Embedder,
+                arguments=request.embedder_arguments(job.folder),
+            )
     return list(results.values())
 
 

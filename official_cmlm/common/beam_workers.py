@@ -36,22 +36,17 @@ class BeamWorkers:
     Every machine must see the job's folder and its input under the same paths.
     """
 
-    def __init__(
-        self, runner: str, arguments: Sequence[str], make: Callable, made_with: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, runner: str, arguments: Sequence[str] = ()) -> None:
         """Starts nothing yet.
 
         Args:
           runner: InProcess, or a runner of Beam, with or without "Runner" at its end.
           arguments: flags of Beam and of its runner.
-          make: makes the tool, once in each process, for all its threads.
-          made_with: arguments of `make`.
 
         Raises:
           UserError: Beam is not installed, or does not know the runner or a flag.
         """
         self._name, self._arguments = runner.lower().removesuffix("runner"), list(arguments)
-        self._make, self._made_with = make, dict(made_with)
         if self._name in _DIRECT:
             self._name = IN_PROCESS
         self._make_runner()
@@ -65,8 +60,14 @@ class BeamWorkers:
         parts: Iterable[Part],
         bar: Any,
         is_whole: Callable[[dict[str, Any]], bool] = lambda result: True,
+        *,
+        make: Callable,
+        arguments: Mapping[str, Any],
     ) -> dict[str, dict[str, Any]]:
-        """Computes the parts that are not done, as `Job.compute` does."""
+        """Computes the parts that are not done, as `Job.compute` does.
+
+        The tool is made by `make(**arguments)`, once in each process, for all of its threads.
+        """
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -76,8 +77,8 @@ class BeamWorkers:
             return results
         compute = functools.partial(
             compute_noting_faults,
-            make=self._make,
-            made_with=self._made_with,
+            make=make,
+            arguments=dict(arguments),
             folder=job.folder,
             function=function,
         )
@@ -129,7 +130,7 @@ class BeamWorkers:
 def compute_noting_faults(
     part: Part,
     make: Callable,
-    made_with: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     folder: Path,
     function: Callable[..., dict[str, Any]],
 ) -> str:
@@ -139,9 +140,10 @@ def compute_noting_faults(
     """
     try:
         with _making:
-            if _made[:2] != [make, made_with]:
-                _made[:] = [make, made_with, make(**made_with)]
-        compute_part(_made[2], part, folder, function)
+            if _made[:2] != [make, arguments]:
+                _made[:] = [make, arguments, make(**arguments)]
+            tool = _made[2]
+        compute_part(tool, part, folder, function)
     except UserError as error:
         atomic_write_text(folder / PARTS / f"fault-{part.name}.txt", str(error))
         raise

@@ -305,6 +305,9 @@ class Job:
         self.resumed = bool(others) and not changes
         for folder in (self.folder, self.folder / PARTS):
             remove_unfinished(folder)
+        if self._manifest_path.exists():
+            # A process was killed after it had written the manifest.
+            shutil.rmtree(self.folder / PARTS, ignore_errors=True)
         if not self._plan_path.exists() or before != self.plan:
             write_json(self._plan_path, self.plan)
 

@@ -113,14 +113,18 @@ class Manifest:
         """Whether the records hold how ids change after a space; those of old releases do not."""
         return self.vocabulary.get("after_space") is True
 
-    def save(self, folder: str | os.PathLike) -> None:
-        """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the content of `dataset.json`."""
         values = dataclasses.asdict(self)
         # Older releases refuse keys that they do not know.
         for name in ("negatives", "vectors"):
             if not values[name]:
                 del values[name]
-        write_json(Path(folder) / FILE_NAME, values)
+        return values
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
+        write_json(Path(folder) / FILE_NAME, self.to_json())
 
 
 @dataclasses.dataclass(frozen=True)

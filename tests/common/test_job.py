@@ -111,6 +111,15 @@ def test_a_folder_is_locked_until_its_process_is_killed(tmp_path):
     assert run(tmp_path / "out") == ({"squares": [0, 1, 4, 9, 16]}, [1, 2, 3, 4])
 
 
+def test_parts_that_a_complete_job_has_left_are_removed(tmp_path):
+    """A process may be killed between the manifest and their removal."""
+    manifest, _ = run(tmp_path / "out")
+    part_path(tmp_path / "out", "00000").parent.mkdir()
+    part_path(tmp_path / "out", "00000").write_text("{}")
+    assert run(tmp_path / "out") == (manifest, [])
+    assert names_in(tmp_path / "out") == ["manifest.json", "plan.json"]
+
+
 def test_another_plan_is_refused_and_replaces_the_first_if_allowed(tmp_path):
     """The message names the difference; one that is allowed is not refused."""
     folder = tmp_path / "out"
@@ -193,6 +202,25 @@ def test_a_part_whose_files_are_gone_is_computed_again(tmp_path):
 def test_differences_name_nested_values():
     before, now = {"a": {"b": 1, "d": [1]}, "c": 2}, {"a": {"b": 3, "d": [1]}, "e": 5}
     assert list(differences(before, now)) == [("a.b", 1, 3), ("c", 2, None), ("e", None, 5)]
+
+
+ABANDONED = """
+import os, signal, time
+from official_cmlm.common.worker_processes import Processes
+processes = Processes(1)
+processes.call(dict)
+processes._pool.submit(time.sleep, 600)
+print("started", flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_end_with_the_program_that_started_them():
+    """They end even if it is killed; else they would write beside the next run."""
+    # Both share standard output, which so stays open as long as one of them lives.
+    command = [sys.executable, "-c", ABANDONED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False)
+    assert done.stdout == b"started\n" and done.returncode == -signal.SIGKILL
 
 
 def test_interrupted_generator_leaves_nothing_running(tmp_path):

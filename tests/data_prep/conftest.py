@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.pipeline import run as pipeline
+from data_prep.pipeline import phases
 from official_cmlm.common.errors import UserError
 from tests.data_prep.pipeline.runs import run, write_text
 
@@ -28,21 +28,21 @@ def start(tmp_path, vocabulary):
 
 
 @pytest.fixture
-def stopped(start, monkeypatch):
+def stop(start, monkeypatch):
     """Starts a run that stops before the third element is written; returns the error's text."""
 
-    def stopped(error=UserError("stop"), **values):
-        write = pipeline.PHASES["write"]
+    def stop(error=UserError("stop"), **values):
+        write = phases.PHASES["write"]
 
-        def failing(context, element):
+        def fail(context, element):
             if element == 2:
                 raise error
-            write(context, element)
+            return write(context, element)
 
         with monkeypatch.context() as patch:
-            patch.setitem(pipeline.PHASES, "write", failing)
+            patch.setitem(phases.PHASES, "write", fail)
             with pytest.raises((UserError, OSError)) as caught:
                 start(**values)
         return str(caught.value)
 
-    return stopped
+    return stop

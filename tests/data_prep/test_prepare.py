@@ -76,9 +76,9 @@ def test_records_are_those_of_the_plain_stages(
     values, options = REMOVALS[removal]
     size = 1 << 26 if partitions == "one" else 1000
     monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", size)
-    # Several groups of elements whose losses are gathered at once.
+    # Several groups of elements whose duplicates are collected at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
-    monkeypatch.setattr("data_prep.pipeline.run.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.pipeline.phases.ELEMENTS_A_GROUP", 4)
     expected, counters = _plain(tmp_path, vocabulary, options)
     start(**values)
     assert _records(tmp_path / "out") == expected

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.output.folder import outside_of
+from data_prep.output.folder import leave_out_own
 from official_cmlm.common.errors import UserError
 
 
@@ -18,7 +18,7 @@ def test_own_files_are_not_input(tmp_path, monkeypatch):
         for root in ("crawl", "link", str(tmp_path / "crawl"), "./crawl"):
             paths = [f"{root}/{name}" for name in own + others] + remote
             kept = [f"{root}/{name}" for name in others] + remote
-            assert outside_of(tmp_path / output, paths) == kept
+            assert leave_out_own(tmp_path / output, paths) == kept
     with pytest.raises(UserError, match="crawl/rec/a: was written by such a run itself"):
-        outside_of(tmp_path / "crawl" / "rec", ["crawl/rec/a"])
-    assert outside_of(tmp_path / "crawl" / "rec", []) == []
+        leave_out_own(tmp_path / "crawl" / "rec", ["crawl/rec/a"])
+    assert leave_out_own(tmp_path / "crawl" / "rec", []) == []

@@ -19,14 +19,16 @@ def test_files_are_bundled_up_to_a_size():
     assert paths == [["f0", "f1"], ["f2"], ["f3"], ["f4", "f5"]]
 
 
-def test_partitions():
-    """Their number grows with the input, up to a limit that the number of open files sets."""
+def test_partitions_grow_with_the_input():
+    """There is a limit, which the number of open files sets."""
     sizes = (0, 1 << 26, 1 << 30, 1 << 50)
     assert [_plan((size,)).partitions for size in sizes] == [1, 2, 17, 1024]
 
 
 _READ, _WRITE = ("read", 40), ("write", 40)
-_DOCUMENTS, _PARAGRAPHS = ([(kind, 2), (f"{kind}_lost", 3)] for kind in ("documents", "paragraphs"))
+_DOCUMENTS, _PARAGRAPHS = (
+    [(f"compare_{kind}", 2), (f"collect_{kind}", 3)] for kind in ("documents", "paragraphs")
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,8 @@ _DOCUMENTS, _PARAGRAPHS = ([(kind, 2), (f"{kind}_lost", 3)] for kind in ("docume
         ("off", "near", [_READ, *_PARAGRAPHS, _WRITE]),
     ],
 )
-def test_phases(documents, paragraphs, phases):
-    """Losses are gathered for sixteen elements at a time."""
+def test_phases_are_those_that_the_options_need(documents, paragraphs, phases):
+    """Duplicates are collected for sixteen elements at a time."""
     values = {"deduplicate": documents, "deduplicate_paragraphs": paragraphs}
-    assert _plan(*[(2 * MB,)] * 40, **values).phases() == phases
+    plan = _plan(*[(2 * MB,)] * 40, **values)
+    assert [(phase, len(parts)) for phase, parts in plan.list_phases()] == phases

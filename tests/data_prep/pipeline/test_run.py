@@ -8,59 +8,122 @@ import re
 
 import pytest
 
-from data_prep.output.folder import filled_folder, locked_output
+from data_prep.output.folder import fill_folder, hold_output
+from data_prep.pipeline import phases
 from data_prep.pipeline import run as pipeline
-from data_prep.pipeline.plan import Plan
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.pipeline.runs import contents
 
 
-def test_killed_while_the_plan_was_written(start, stopped, tmp_path, monkeypatch):
-    """Its leftover does not reach the output; an unchanged plan is not written again."""
-    stopped()
-    (tmp_path / "out.partial" / "prepare.json.7-ab.tmp").write_text("{")
-    monkeypatch.setattr(Plan, "save", lambda *arguments: 1 / 0)
+@pytest.mark.parametrize("deduplicate", ["off", "near"])
+def test_a_stopped_run_goes_on(start, stop, tmp_path, monkeypatch, deduplicate):
+    """Parts that are done are not repeated, and the output is the same, byte by byte."""
+    start(output_dir=tmp_path / "whole", deduplicate=deduplicate)
+    assert stop(deduplicate=deduplicate) == "stop"
+    assert not (tmp_path / "out").exists()
+    done = []
+    for name, phase in phases.PHASES.items():
+
+        def count(context, number, name=name, phase=phase):
+            done.append((name, number))
+            return phase(context, number)
+
+        monkeypatch.setitem(phases.PHASES, name, count)
+    start(deduplicate=deduplicate)
+    assert done == [("write", number) for number in (2, 3, 4, 5)]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+@pytest.mark.long
+def test_two_workers_write_the_same_bytes(start, tmp_path):
+    values = {"deduplicate": "near", "deduplicate_paragraphs": "near"}
+    start(**values)
+    start(workers=2, output_dir=tmp_path / "two", **values)
+    assert contents(tmp_path / "two") == contents(tmp_path / "out")
+
+
+def test_an_element_may_be_computed_twice_at_once(start, tmp_path, monkeypatch):
+    """A cluster may do so: one attempt begins and ends while the other one writes."""
+    start(output_dir=tmp_path / "whole")
+    make_records, write = phases.document_records, phases.write
+    attempts = []
+
+    def write_twice(context, element):
+        def interrupt(*arguments):
+            records = make_records(*arguments)
+            yield next(records)
+            monkeypatch.setattr(phases, "document_records", make_records)
+            write(context, element)
+            attempts.append(element)
+            yield from records
+
+        monkeypatch.setattr(phases, "document_records", interrupt)
+        return write(context, element)
+
+    monkeypatch.setitem(phases.PHASES, "write", write_twice)
     start()
-    assert not list((tmp_path / "out").glob("*.tmp"))
+    assert attempts == list(range(6))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_begun_by_another_release(start, stopped, tmp_path):
-    """One line says so, whatever of the plan is of another form."""
-    stopped()
-    path = tmp_path / "out.partial" / "prepare.json"
-    whole = path.read_text()
-    for change in (
-        lambda values: values["options"].update(abacus=1),
-        lambda values: values.pop("vocabulary"),
-        lambda values: values.pop("format"),
-        lambda values: values.update(inputs=[1]),
-        lambda values: values["options"].update(reading=None),
+def test_another_plan_is_refused(start, stop, tmp_path):
+    """One line says what changed, an option or an input; the folder stays and can be finished."""
+    stop()
+    for values, message in (
+        ({"min_sentences": 2}, "options.records.min_sentences 1, now it is 2"),
+        ({"deduplicate": "near"}, 'options.deduplicate "normalised", now it is "near"'),
+        ({"lower_case": False}, "vocabulary"),
     ):
-        values = json.loads(whole)
-        change(values)
-        path.write_text(json.dumps(values))
-        with pytest.raises(UserError, match=r"json: is not of this release .*delete .*out\."):
-            start()
+        with pytest.raises(UserError, match=f"out.partial: was begun with {message}"):
+            start(**values)
+    path = tmp_path / "text" / "part-1.jsonl"
+    text, size = path.read_text(), path.stat().st_size
+    path.write_text(text + "\n")
+    with pytest.raises(UserError, match=f"part-1.jsonl.size {size}, now it is {size + 1}"):
+        start()
+    path.write_text(text)
+    start()
+    assert (tmp_path / "out").exists()
 
 
-def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
+def test_a_run_of_another_release_is_refused(start, stop, tmp_path):
+    stop()
+    path = tmp_path / "out.partial" / "prepare.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 6}))
+    with pytest.raises(UserError, match=r"json: is of another program or release .*delete .*out\."):
+        start()
+
+
+def test_pairs_leave_an_unfinished_run_alone(stop, start, tmp_path):
     """The command for pairs is refused."""
-    stopped()
+    stop()
     before = contents(tmp_path / "out.partial" / "work")
     with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
-        with filled_folder(tmp_path / "out", overwrite=False):
+        with fill_folder(tmp_path / "out", overwrite=False):
             pass
     assert contents(tmp_path / "out.partial" / "work") == before
     start()
 
 
-def test_an_output_within_the_input(start, stopped, tmp_path, monkeypatch):
+def test_a_second_run_at_once_is_refused(start, tmp_path):
+    """It names the folder, of pairs too; when the first one is gone, it may run."""
+    with hold_output(tmp_path / "out"):
+        with pytest.raises(UserError, match="out: another run is writing it"):
+            start()
+        with pytest.raises(UserError, match="out: another run is writing it"):
+            with fill_folder(tmp_path / "out", overwrite=True):
+                pass
+    start()
+    assert not (tmp_path / "out.lock").exists()
+
+
+def test_an_output_may_be_within_the_input(start, stop, tmp_path, monkeypatch):
     """Files that runs write there are not read, whole or not; the same command goes on."""
     start(output_dir=tmp_path / "whole")
     output = tmp_path / "text" / "records"
-    stopped(output_dir=output)
+    stop(output_dir=output)
     monkeypatch.chdir(tmp_path / "text")
     assert start(output_dir="records") == 0
     assert contents(output) == contents(tmp_path / "whole")
@@ -68,64 +131,48 @@ def test_an_output_within_the_input(start, stopped, tmp_path, monkeypatch):
     assert contents(output) == contents(tmp_path / "whole")
 
 
-def test_workers_that_start_elsewhere(start, tmp_path, monkeypatch):
-    """Relative paths are those of the command; names of documents are as they were given."""
+def test_relative_paths_are_those_of_the_command_wherever_workers_start(
+    start, tmp_path, monkeypatch
+):
+    """Names of documents are as they were given."""
     monkeypatch.chdir(tmp_path)
     run_phase = pipeline.run_phase
 
-    def elsewhere(*arguments):
+    def run_elsewhere(*arguments):
         with contextlib.chdir("/"):
-            run_phase(*arguments)
+            return run_phase(*arguments)
 
-    monkeypatch.setattr("data_prep.pipeline.run.run_phase", elsewhere)
+    monkeypatch.setattr(pipeline, "run_phase", run_elsewhere)
     start(input="text")
     records = b"".join(path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord"))
     names = re.findall(rb"[^\n]{5}part-", records)
     assert names and set(names) == {b"text/part-"}
 
 
-@pytest.mark.parametrize("deduplicate", ["off", "near"])
-def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicate):
-    """Finished work is not repeated, and the output is the same, byte by byte."""
-    start(output_dir=tmp_path / "whole", deduplicate=deduplicate)
-    assert stopped(deduplicate=deduplicate) == "stop"
-    assert not (tmp_path / "out").exists()
-    done = []
-    for name, phase in pipeline.PHASES.items():
-
-        def counted(context, number, name=name, phase=phase):
-            done.append((name, number))
-            phase(context, number)
-
-        monkeypatch.setitem(pipeline.PHASES, name, counted)
-    start(deduplicate=deduplicate)
-    assert done == [("write", number) for number in (2, 3, 4, 5)]
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-def test_stopped_before_the_last_rename(start, tmp_path, monkeypatch, capsys):
-    """Only the final name is missing."""
+def test_a_run_that_was_stopped_before_the_last_rename_is_finished(
+    start, tmp_path, monkeypatch, capsys
+):
     path = tmp_path / "text" / "part-3.jsonl"
     path.write_text(path.read_text() + "{")
     start(output_dir=tmp_path / "whole", on_error="skip")
     capsys.readouterr()
     with monkeypatch.context() as patch:
-        patch.setattr("data_prep.pipeline.run.replace_folder", lambda *names: 1 / 0)
+        patch.setattr(pipeline, "replace_folder", lambda *names: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             start(on_error="skip")
     # A script learns of the skipped file all the same; nobody is told how fast nothing was.
     assert start(on_error="skip") == cli.EXIT_SKIPPED
-    shown = capsys.readouterr().out
-    assert "some of the input skipped" in shown and "tokens/s" not in shown
+    printed = capsys.readouterr().out
+    assert "some of the input skipped" in printed and "tokens/s" not in printed
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_records_of_before_stay_until_the_end(start, stopped, tmp_path):
+def test_records_of_before_stay_until_the_end(start, stop, tmp_path):
     """A stopped run with --overwrite leaves them; a finished one replaces them."""
     start(output_dir=tmp_path / "new")
     start(max_sentences=2, shard_mb=0.0001)
     before = contents(tmp_path / "out")
-    stopped(overwrite=True)
+    stop(overwrite=True)
     assert contents(tmp_path / "out") == before
     with pytest.raises(UserError, match="holds records already; pass --overwrite"):
         start()
@@ -134,50 +181,17 @@ def test_records_of_before_stay_until_the_end(start, stopped, tmp_path):
     assert len(before) > len(contents(tmp_path / "out"))
 
 
-def test_a_second_run_at_once_is_refused(start, tmp_path):
-    """It names the folder, of pairs too; when the first one is gone, it may run."""
-    with locked_output(tmp_path / "out"):
-        with pytest.raises(UserError, match="out: another run is writing it"):
-            start()
-        with pytest.raises(UserError, match="out: another run is writing it"):
-            with filled_folder(tmp_path / "out", overwrite=True):
-                pass
-    start()
-    assert not (tmp_path / "out.lock").exists()
-
-
-def test_another_plan_is_refused(start, stopped, tmp_path):
-    """One line says what changed, an option or an input; the folder stays and can be finished."""
-    stopped()
-    for values, message in (
-        ({"min_sentences": 2}, "begun with min_sentences 1, now it is 2"),
-        ({"lines": "paragraphs"}, "begun with lines 'wrapped', now it is 'paragraphs'"),
-        ({"deduplicate": "near"}, "begun with deduplicate 'normalised', now it is 'near'"),
-        ({"lower_case": False}, "begun with vocabulary"),
-    ):
-        with pytest.raises(UserError, match=f"out.partial: was {message}"):
-            start(**values)
-    path = tmp_path / "text" / "part-1.jsonl"
-    text, size = path.read_text(), path.stat().st_size
-    path.write_text(text + "\n")
-    with pytest.raises(UserError, match=f"part-1.jsonl {size}, now it is {size + 1}"):
-        start()
-    path.write_text(text)
-    start()
-    assert (tmp_path / "out").exists()
-
-
-def test_an_unreadable_file(start, tmp_path, capsys):
-    """It stops the run, or is skipped, named and counted; a stopped run may go on skipping."""
+def test_an_unreadable_file_stops_the_run_or_is_skipped(start, tmp_path, capsys):
+    """It is named and counted; a stopped run may go on skipping."""
     path = tmp_path / "text" / "part-3.jsonl"
     path.write_text("{")
     with pytest.raises(UserError, match=r"part-3\.jsonl:1: not valid JSON"):
         start()
     assert start(on_error="skip") == cli.EXIT_SKIPPED
     assert load_manifest(tmp_path / "out").counters["read/unreadable_file"] == 1
-    shown = capsys.readouterr()
-    assert "1 of 6 file(s) skipped" in shown.out
-    assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err
+    printed = capsys.readouterr()
+    assert "1 of 6 file(s) skipped" in printed.out
+    assert "warning: skipped: " in printed.err and "part-3.jsonl:1" in printed.err
     # Nothing of a run that failed in its first element is worth keeping, so its options may change.
     path.rename(tmp_path / "text" / "part-0.jsonl")
     with pytest.raises(UserError, match=r"part-0\.jsonl:1: not valid JSON"):
@@ -185,7 +199,7 @@ def test_an_unreadable_file(start, tmp_path, capsys):
     assert not (tmp_path / "again.partial").exists()
 
 
-def test_no_file_can_be_read(start, tmp_path):
+def test_an_input_of_which_no_file_can_be_read_leaves_nothing(start, tmp_path):
     for path in (tmp_path / "text").iterdir():
         path.write_text("{")
     with pytest.raises(UserError, match=r"none of 6 file\(s\) could be read to its end"):
@@ -193,37 +207,46 @@ def test_no_file_can_be_read(start, tmp_path):
     assert not (tmp_path / "out.partial").exists()
 
 
-def test_a_full_disk(start, stopped, tmp_path):
-    """One line says what to do; with room again the run goes on."""
+def test_a_full_disk_is_told_in_one_line(start, stop, tmp_path):
+    """With room again the run goes on."""
     start(output_dir=tmp_path / "whole")
-    text = stopped(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    text = stop(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     assert re.search(
-        r"out\.partial, or .*: cannot be written \(No space.*; make room and give the same", text
+        r"out\.partial, or .*: cannot be written \(No space.*; make room, then give the same", text
     )
     start()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+class Bar:
+    """A progress bar that notes how it is moved."""
+
+    def __init__(self, total, unit, name, **others):
+        self.steps, self.initial = [name, unit, total], 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def update(self, amount):
+        self.steps.append(amount)
+
+
 def test_progress_is_in_bytes_within_an_element(start, tmp_path, monkeypatch):
     """With one process the bar of a phase that reads moves within an element, and ends full."""
-    shown = []
+    bars = []
 
-    class Bar:
-        def __init__(self, total, unit, name, **others):
-            shown.append([name, unit, total, others["initial"]])
+    def make_bar(*arguments, **others):
+        bars.append(Bar(*arguments, **others))
+        return bars[-1]
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def update(self, amount):
-            shown[-1].append(amount)
-
-    monkeypatch.setattr("official_cmlm.common.progress.bar", Bar)
+    monkeypatch.setattr("official_cmlm.common.progress.bar", make_bar)
     start(element_mb=1, deduplicate="off")
-    ((name, unit, total, initial, *steps),) = shown
-    assert (name, unit, initial) == ("write", "B", 0)
+    name, unit, total, *steps = bars[0].steps
+    assert len(bars) == 1 and (name, unit) == ("write", "B")
     assert total == sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
-    assert sum(steps) == total and len(steps) > 6 and all(step >= 0 for step in steps)
+    # The job takes back what the element has shown, and shows the whole element.
+    *within, back, whole = steps
+    assert sum(within) == -back == whole == total and len(within) > 6 and min(within) >= 0

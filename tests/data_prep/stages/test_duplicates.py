@@ -34,7 +34,7 @@ def _document(name: str, *paragraphs: str, continues: bool = False) -> Document:
     return Document(name, "en", list(paragraphs), continues)
 
 
-def _losses(files, options=OPTIONS, partitions=1):
+def _find_duplicates(files, options=OPTIONS, partitions=1):
     """Returns what the pipeline's files of keys remove, with two elements a group."""
     with tempfile.TemporaryDirectory() as folder:
         keys = KeyFiles(Path(folder), options, len(files), partitions)
@@ -42,16 +42,16 @@ def _losses(files, options=OPTIONS, partitions=1):
             keys.save_keys(element, file_keys(iter(file), options))
         for kind in options.compared:
             for partition in range(partitions):
-                keys.save_losses(kind, partition)
+                keys.find_duplicates(kind, partition)
             for first in range(0, len(files), 2):
-                keys.save_lost(kind, range(first, min(first + 2, len(files))))
-        return [keys.losses(element) for element in range(len(files))]
+                keys.collect_duplicates(kind, range(first, min(first + 2, len(files))))
+        return [keys.read_duplicates(element) for element in range(len(files))]
 
 
 def _run(files: list[list[Document]], options: DuplicateOptions = OPTIONS):
     counters = DropCounter()
-    removed = zip(files, _losses(files, options))
-    return [left for file, losses in removed for left in drop(file, losses, counters)], counters
+    removed = zip(files, _find_duplicates(files, options))
+    return [left for file, places in removed for left in drop(file, places, counters)], counters
 
 
 @st.composite
@@ -77,16 +77,16 @@ def _corpora(draw):
 def test_any_split_gives_the_same(files):
     """Partitions, batches and files do not show in the losses, which plain loops find too."""
     expected = plain_duplicates.find_losses(files, OPTIONS)
-    assert _losses(files) == expected
+    assert _find_duplicates(files) == expected
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_BATCH_CHARACTERS", 100)
-        assert _losses(files, partitions=7) == expected
+        assert _find_duplicates(files, partitions=7) == expected
     # Each document in a file of its own: the same documents are lost.
     apart = [[document] for file in files for document in file]
     places = [(f, d) for f, file in enumerate(files) for d in range(len(file))]
     removals = {
         (*places[i], p): why
-        for i, lost in enumerate(_losses(apart, partitions=2))
+        for i, lost in enumerate(_find_duplicates(apart, partitions=2))
         for (_, p), why in lost.items()
     }
     assert removals == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
