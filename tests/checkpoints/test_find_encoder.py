@@ -30,7 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 def test_a_package_of_weights_has_the_vectors_of_its_folder(real_weights):
     by_name = SentenceEncoder.load("all-MiniLM-L6-v2")
     by_folder = SentenceEncoder.load(real_weights, backend="tensorflow")
-    vectors = [each.encode(TEXTS, on_long="ignore") for each in (by_name, by_folder)]
+    vectors = [encoder.encode(TEXTS, on_long="ignore") for encoder in (by_name, by_folder)]
     assert by_name.max_seq_length == by_folder.max_seq_length == 256
     cosines = np.sum(vectors[0] * vectors[1], axis=1)
     assert cosines.min() > 0.99999

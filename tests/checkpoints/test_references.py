@@ -124,8 +124,8 @@ def test_a_bias_by_distance_in_every_way_to_encode(tmp_path, sources, pooling):
     longer = {name: tensor[:2] for name, tensor in features.items()}
     row = slice(0, 1)  # The first text is shorter than 16 tokens.
     with_dense = [
-        model({k: v[row] for k, v in (each | dense).items()})["default"]
-        for each in (shorter, longer)
+        model({k: v[row] for k, v in (part | dense).items()})["default"]
+        for part in (shorter, longer)
     ]
     np.testing.assert_allclose(*with_dense, atol=1e-5)
     assert np.abs(with_dense[0] - whole["default"][row]).max() > 1e-3

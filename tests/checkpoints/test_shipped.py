@@ -35,10 +35,11 @@ def test_shipped_encoder_is_found_by_name_and_ranks_texts(name):
 @pytest.mark.parametrize("name", ["mini-en", "static-en"])
 def test_backends_agree_on_it(name):
     texts = [text for pair in SAME for text in pair]
-    one, other = (
-        SentenceEncoder.load(name, backend=each).encode(texts) for each in ("onnx", "tensorflow")
+    by_onnx, by_tensorflow = (
+        SentenceEncoder.load(name, backend=backend).encode(texts)
+        for backend in ("onnx", "tensorflow")
     )
-    np.testing.assert_allclose(one, other, atol=2e-5)
+    np.testing.assert_allclose(by_onnx, by_tensorflow, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["mini-en", "static-en"])

@@ -75,7 +75,7 @@ def test_the_head_is_cut_with_the_vocabulary(with_head, tmp_path):
     small = shrink(
         with_head, tmp_path / "out", f"--vocab_size={size}", f"--input={tmp_path}/texts.txt"
     )
-    old, new = (read_head(each)["output_bias/bias"] for each in (before, small))
+    old, new = (read_head(directory)["output_bias/bias"] for directory in (before, small))
     tokens = before.vocabulary.tokens
     assert new.tolist() == [old[tokens.index(token)] for token in small.vocabulary.tokens]
     assert read_head(shrink(with_head, tmp_path / "none", "--drop_head")) is None
@@ -156,7 +156,9 @@ def test_int8_weights_are_a_quarter(with_head, tmp_path):
         "kernel": "int8", "embeddings": "int8", "scale": "float32", "bias": "float32",
         "gamma": "float32", "beta": "float32",
     }  # fmt: skip
-    pairs = [(read_weights(each).encoder, read_head(each)) for each in (before, small)]
+    pairs = [
+        (read_weights(directory).encoder, read_head(directory)) for directory in (before, small)
+    ]
     for old, new in zip(*pairs):
         for name, array in old.items():
             step = np.abs(array).max(axis=-1, initial=0) / 127

@@ -88,7 +88,7 @@ def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, 
     before, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
     np.testing.assert_array_equal(table_of(model_dir), before["word_embeddings/embeddings"])
     assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
-    digests = [EncoderDirectory.open(each).weights_digest for each in (model_dir, trained[0])]
+    digests = [EncoderDirectory.open(folder).weights_digest for folder in (model_dir, trained[0])]
     assert len(set(digests)) == 2
     assert encoder_digest(model_dir) != encoder_digest(trained[0])
 

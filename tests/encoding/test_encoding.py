@@ -117,7 +117,7 @@ def test_cut_texts_are_counted_in_one_warning(encoder):
     counts = encoder.count_tokens([LONG, "cat " * 30, "a cat"])
     with pytest.warns(TextCutWarning) as caught:
         encoder.encode([LONG, "a cat", "cat " * 30])
-    assert [str(one.message).partition(", which")[0] for one in caught] == [
+    assert [str(warning.message).partition(", which")[0] for warning in caught] == [
         f"2 of 3 texts have more than 12 tokens, together {counts[0] + counts[1] - 24} too many"
     ]
     assert caught[0].filename == __file__
@@ -168,8 +168,8 @@ def test_long_texts_are_the_mean_over_windows(encoder, overlap):
     vectors = encoder.encode_long([LONG, "a cat", "", LONG], overlap=overlap, batch_size=2)
     np.testing.assert_allclose(vectors[[0, 3]], [mean, mean], atol=1e-6)
     np.testing.assert_array_equal(vectors[1:3], encoder.encode(["a cat", ""]))
-    one = encoder.encode_long(LONG, overlap=overlap, normalize_embeddings=True)
-    np.testing.assert_allclose(one, mean / np.linalg.norm(mean), atol=1e-6)
+    vector_of_one = encoder.encode_long(LONG, overlap=overlap, normalize_embeddings=True)
+    np.testing.assert_allclose(vector_of_one, mean / np.linalg.norm(mean), atol=1e-6)
 
 
 def test_the_prompt_stands_before_every_window(encoder):
@@ -465,7 +465,7 @@ def test_tokenize(encoder):
     row = [ids(token) for token in ("[CLS]", "the", "cat", "ran", "[SEP]")]
     assert inputs["input_ids"].tolist()[0] == row
     assert inputs["attention_mask"].tolist() == [[1] * 5, [1, 1, 1, 0, 0]]
-    assert {each.dtype for each in inputs.values()} == {np.dtype(np.int64)}
+    assert {array.dtype for array in inputs.values()} == {np.dtype(np.int64)}
     for call in (encoder.tokenize, encoder.count_tokens, encoder.inputs):
         with pytest.raises(TypeError, match="single string"):
             call("dog")
@@ -491,8 +491,8 @@ def test_embeddings_of_tokens(loaded):
     assert [len(rows) for rows in tokens] == loaded.count_tokens(TEXTS).tolist()
     means = np.stack([rows.mean(axis=0) for rows in tokens])
     np.testing.assert_allclose(means, loaded.encode(TEXTS), atol=1e-5)
-    one = loaded.encode("a dog", output_value="token_embeddings")
-    np.testing.assert_allclose(one, tokens[1], atol=1e-5)
+    alone = loaded.encode("a dog", output_value="token_embeddings")
+    np.testing.assert_allclose(alone, tokens[1], atol=1e-5)
     assert isinstance(loaded.backend, TensorFlowBackend)
     with pytest.raises(ValueError, match="are for sentence_embedding"):
         loaded.encode(TEXTS, output_value="token_embeddings", precision="int8")

@@ -101,7 +101,7 @@ def test_empty_list_and_empty_strings(encoder):
     """An empty list has inputs too, which the model takes."""
     assert encoder.encode([]).shape == (0, 16)
     inputs = encoder.inputs([])
-    assert {(*each.shape, each.dtype) for each in inputs.values()} == {(0, 2, tf.int32)}
+    assert {(*tensor.shape, tensor.dtype) for tensor in inputs.values()} == {(0, 2, tf.int32)}
     assert encoder.model(inputs)["default"].shape == (0, 16)
     vectors = encoder.encode(["", "a cat", "   "])
     assert np.isfinite(vectors).all()
@@ -330,7 +330,7 @@ def test_every_pooling(own):
     base, length = load_encoder(directory), directory.max_seq_length
     inputs = SentenceEncoder(base, directory.vocabulary, length).inputs(TEXTS)
     seen = {"mean": own}
-    for pooling in [name for name, each in POOLINGS.items() if not each.weighted][1:]:
+    for pooling in [name for name, pooled in POOLINGS.items() if not pooled.weighted][1:]:
         padded = length if pooling == "mean_padded" else 0
         model = SentenceEncoderModel(base.config.replace(pooling=pooling, padded_length=padded))
         model.set_weights(base.get_weights())
@@ -458,13 +458,13 @@ def test_unknown_names(field):
 def test_opened_for_evaluation(own, tmp_path):
     """Name and fingerprint tell the readouts apart; nothing changes where none is asked for."""
     asked = [{}, {"pooling": "max"}, {"sentence_vector": "projected_mean"}]
-    opened = [open_encoder(str(TRAINED), **each) for each in asked]
+    opened = [open_encoder(str(TRAINED), **options) for options in asked]
     names = ["trained", "trained (pooling max)", "trained (projected_mean)"]
     assert [encoder.name for encoder in opened] == names
     assert len({encoder.fingerprint for encoder in opened}) == 3
     np.testing.assert_allclose(opened[0].encode(TEXTS), own, atol=1e-5)
-    for encoder, each in zip(opened, asked):
-        expected = SentenceEncoder.load(TRAINED, **each).encode(TEXTS)
+    for encoder, options in zip(opened, asked):
+        expected = SentenceEncoder.load(TRAINED, **options).encode(TEXTS)
         np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
     for path, says in ((str(tmp_path), "not an encoder directory"), ("numpy:array", "not apply")):
         with pytest.raises(UserError, match=says):

@@ -34,7 +34,7 @@ def _join(tokenizer, sentences):
 def tokenizers(small, vocabulary):
     """Builds one tokenizer of each kind; they remember earlier texts."""
     spaced = dataclasses.replace(small, add_prefix_space=True)
-    return [build_tokenizer(each) for each in (small, spaced, vocabulary)]
+    return [build_tokenizer(entries) for entries in (small, spaced, vocabulary)]
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

@@ -140,14 +140,14 @@ def test_unknown_precisions_say_where_the_others_are():
 def test_similarities(name):
     """All pairs, and the pairs of a diagonal, as plain loops compare them."""
     a, b = VECTORS[:4].astype(float), VECTORS[3:7].astype(float)
-    one = {
+    compare = {
         "cosine": lambda x, y: x @ y / math.sqrt((x @ x) * (y @ y)),
         "dot": lambda x, y: x @ y,
         "euclidean": lambda x, y: -math.dist(x, y),
         "manhattan": lambda x, y: -sum(abs(p - q) for p, q in zip(x, y)),
     }[name]
     similarities = embeddings.similarity(VECTORS[:4], VECTORS[3:7], name)
-    np.testing.assert_allclose(similarities, [[one(x, y) for y in b] for x in a], atol=1e-5)
+    np.testing.assert_allclose(similarities, [[compare(x, y) for y in b] for x in a], atol=1e-5)
     assert similarities.dtype == np.float32
     pairs = embeddings.similarity_pairwise(VECTORS[:4], VECTORS[3:7], name)
     np.testing.assert_allclose(pairs, np.diagonal(similarities), atol=1e-5)

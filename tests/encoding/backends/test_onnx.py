@@ -82,7 +82,7 @@ def graph_of(model, vocabulary, precision="float32", length=24, **options):
 
 def by_keras(model, ids, mask, type_of_all=0):
     inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0 + type_of_all}
-    return model({name: tf.constant(each, tf.int32) for name, each in inputs.items()})
+    return model({name: tf.constant(array, tf.int32) for name, array in inputs.items()})
 
 
 def assert_near(vectors, expected):
@@ -178,7 +178,7 @@ def test_weights_of_8_bits(vocabulary, precision):
             # Two products of an unsigned and a signed byte.
             assert 2 * 255 * np.abs(kernel.astype(int)).max() < 1 << 15
     ids, mask = ids_and_mask(config)
-    rounded, exact = (run(each, ids, mask) for each in (graph, graph_of(model, vocabulary)))
+    rounded, exact = (run(content, ids, mask) for content in (graph, graph_of(model, vocabulary)))
     assert_near(rounded["sentence_embedding"], exact["sentence_embedding"])
 
 
