@@ -3,9 +3,7 @@
 `python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
 """
 
-import gc
 import itertools
-import multiprocessing
 import re
 import sysconfig
 import zlib
@@ -33,10 +31,7 @@ _TEST_FILES = re.compile(r"(test_.*|.*_test|.*_tests|.*_pb2|.*_pb2_grpc|conftest
 
 
 def extract(
-    roots: list[Path],
-    counters: Counter[str],
-    max_parse_mb: float = 250.0,
-    workers: int = 2,
+    roots: list[Path], counters: Counter[str], max_parse_mb: float = 250.0
 ) -> Iterator[Document]:
     """Yields a document for each docstring with enough prose that resembles no earlier one.
 
@@ -48,7 +43,6 @@ def extract(
       counters: counts "bytes_total" (set before the first document), "bytes", "files",
         "unparsable", "near_identical", "documents", "sentences" and "characters".
       max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
-      workers: processes that parse; with 1 this process does it.
 
     Raises:
       UserError: a root is not a directory.
@@ -56,25 +50,24 @@ def extract(
     seen = np.zeros(_SEEN_SLOTS, bool)
     jobs = _select(roots or [Path(sysconfig.get_paths()["purelib"])], max_parse_mb * 1e6)
     counters["bytes_total"] = sum(size for _, _, size in jobs)
-    pool = multiprocessing.Pool(workers, gc.disable) if workers > 1 else None
-    try:
-        results = pool.imap(_read_file, jobs, chunksize=16) if pool else map(_read_file, jobs)
-        for (_, _, size), docstrings in zip(jobs, results, strict=True):
-            counters["bytes"] += size
-            counters["files"] += 1
-            counters["unparsable"] += docstrings is None
-            for name, paragraphs, shingles in docstrings or ():
-                if seen[shingles].mean() > _MAX_SEEN:
-                    counters["near_identical"] += 1
-                    continue
-                seen[shingles] = True
-                counters["documents"] += 1
-                counters["sentences"] += count_sentences(paragraphs)
-                counters["characters"] += sum(map(len, paragraphs))
-                yield Document(name, "en", paragraphs)
-    finally:
-        if pool:
-            pool.terminate()
+    for path, module, size in jobs:
+        counters["bytes"] += size
+        counters["files"] += 1
+        try:
+            docstrings = docstrings_of(Path(path).read_bytes())
+        except (OSError, *UNPARSABLE):
+            counters["unparsable"] += 1
+            continue
+        for name, paragraphs in docstrings:
+            shingles = _shingles(paragraphs)
+            if seen[shingles].mean() > _MAX_SEEN:
+                counters["near_identical"] += 1
+                continue
+            seen[shingles] = True
+            counters["documents"] += 1
+            counters["sentences"] += count_sentences(paragraphs)
+            counters["characters"] += sum(map(len, paragraphs))
+            yield Document(f"{module}:{name}".rstrip(":"), "en", paragraphs)
 
 
 def _shingles(paragraphs: list[str]) -> np.ndarray:
@@ -86,18 +79,6 @@ def _shingles(paragraphs: list[str]) -> np.ndarray:
     return (ngram_hashes(codes, length) >> np.uint64(64 - _SEEN_SLOTS.bit_length() + 1)).astype(
         np.uint32
     )
-
-
-def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarray]] | None:
-    path, module, _ = job
-    try:
-        docstrings = docstrings_of(Path(path).read_bytes())
-    except (OSError, *UNPARSABLE):
-        return None
-    return [
-        (f"{module}:{name}".rstrip(":"), paragraphs, _shingles(paragraphs))
-        for name, paragraphs in docstrings
-    ]
 
 
 def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
@@ -127,13 +108,6 @@ def define_flags() -> None:
     flags.DEFINE_list("roots", [], roots_help)
     size_help = "Source to parse at most, in megabytes (10^6 bytes); packages take turns."
     flags.DEFINE_float("max_parse_mb", 250.0, size_help, lower_bound=1e-6)
-    flags.DEFINE_integer(
-        "workers",
-        2,
-        "Processes that parse; the output is the same for any.",
-        lower_bound=1,
-        upper_bound=1024,
-    )
     cli.required("output")
 
 
@@ -146,7 +120,7 @@ def main(argv: list[str]) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     counters: Counter[str] = Counter()
     roots = [Path(root) for root in values.roots]
-    documents = extract(roots, counters, values.max_parse_mb, values.workers)
+    documents = extract(roots, counters, values.max_parse_mb)
     with (
         atomic_write(output) as stream,
         progress.bar(None, "B", "docstrings", unit_scale=True) as bar,

@@ -79,7 +79,7 @@ def _by_the_system(path):
 
 
 @pytest.mark.parametrize("error", [_by_tensorflow, _by_the_system])
-def test_what_cannot_be_written_is_named(tmp_path, error):
+def test_a_path_that_cannot_be_written_is_named(tmp_path, error):
     """The message names the folder for its files, and a file elsewhere by its own name."""
     model, other = tmp_path / "model", tmp_path / "model2"
     model.mkdir()

@@ -68,7 +68,7 @@ RUNS = {
         ["--output=out.txt", "--count=200", "--seed=3"],
         "out.txt",
     ),
-    "docstrings": ("docstrings", ["--roots=packages", "--output=out.jsonl", "--workers=1"]),
+    "docstrings": ("docstrings", ["--roots=packages", "--output=out.jsonl"]),
     "build_vocab": (
         "build_vocab",
         ["--input=text", "--output=out/v.txt", "--vocab_size=200", "--check=false"],

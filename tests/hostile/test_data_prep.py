@@ -106,7 +106,7 @@ HOSTILE = {
          "text.txt: is also an input (text.txt)"),
         ("hold_out TEXT --train_output=hard.txt --held_out_output=b --overwrite",
          "hard.txt: is also an input (text.txt)"),
-        ("hold_out TEXT --train_output=b --held_out_output=./b", "./b: is to hold two"),
+        ("hold_out TEXT --train_output=b --held_out_output=./b", "./b: is given for two outputs"),
         ("hold_out TEXT --train_output=taken --held_out_output=b", "taken: exists already"),
         ("hold_out TEXT --train_output=b --held_out_output=nothing.txt", "exists already"),
         ("train_quality_classifier LEARN --output=a.en --overwrite", "a.en: is also an input"),
@@ -252,7 +252,7 @@ def test_records_with_names_of_any_bytes(here, call, capsys):
     assert status == cli.EXIT_SKIPPED and Path("\udcfd").exists()
 
 
-def test_what_is_no_file_in_a_folder(here, capsys):
+def test_pipes_and_sockets_in_a_folder_are_left_out(here, capsys):
     """It is left out and named, by a walk and by a glob; a link to nothing stays, as a fault."""
     for pattern, expected in (("folder", ["folder/text.txt"]), ("folder/*", ["folder/text.txt"])):
         for name in ("pipe", "socket", "up"):
