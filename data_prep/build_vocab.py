@@ -29,7 +29,7 @@ from . import common_flags
 from .counts import Counts
 from .output.report import finish
 from .readers import read_documents
-from .vocabulary.mixture import sample_paragraphs, smoothed_paragraphs, text_bytes
+from .vocabulary.mixture import sample_paragraphs, smooth_paragraphs, text_bytes
 from .vocabulary.wordpiece import format_coverage, learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
@@ -146,7 +146,7 @@ def main(argv: list[str]) -> int:
     if FLAGS.smoothing == 1:
         paragraphs = sample_paragraphs(read, size, counts, max_bytes)
     else:
-        paragraphs = smoothed_paragraphs(read, counts, max_bytes, FLAGS.smoothing)
+        paragraphs = smooth_paragraphs(read, counts, max_bytes, FLAGS.smoothing)
     characters = 0
 
     def count_characters() -> Iterator[str]:

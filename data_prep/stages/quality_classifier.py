@@ -195,7 +195,7 @@ def _model(content: dict) -> QualityModel:
 
 
 @functools.lru_cache(maxsize=4)
-def _cached_model(path: str) -> QualityModel:
+def _load_cached_model(path: str) -> QualityModel:
     return load_model(path)
 
 
@@ -214,14 +214,14 @@ class QualityClassifier:
     level: str = "document"
 
     def __post_init__(self) -> None:
-        _cached_model(self.model)
+        _load_cached_model(self.model)
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """Returns the document, or the paragraphs of it that stay, or None.
 
         Counts `quality/classifier` for documents and `quality/paragraph_classifier`.
         """
-        model = _cached_model(self.model)
+        model = _load_cached_model(self.model)
         kept = document.paragraphs
         if self.level == "paragraph":
             kept = []
@@ -252,7 +252,7 @@ class SentenceClassifier(SentenceCutter):
     def __init__(self, model: str, threshold: float = 0.5) -> None:
         """Loads the model; raises `UserError` as `QualityClassifier` does."""
         super().__init__()
-        self.model, self._threshold = _cached_model(model), threshold
+        self.model, self._threshold = _load_cached_model(model), threshold
 
     def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
         """Returns whether each sentence scores the threshold or more."""

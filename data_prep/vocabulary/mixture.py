@@ -84,7 +84,7 @@ def sample_paragraphs(
                 yield document.language, paragraph
 
 
-def smoothed_paragraphs(
+def smooth_paragraphs(
     read: Read, counts: Counts, max_bytes: float, exponent: float
 ) -> Iterator[tuple[str, str]]:
     """Yields (language, paragraph) so that languages have smoothed shares; reads the text twice.

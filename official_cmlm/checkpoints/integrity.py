@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import checkpoints_among
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import refuse_special, unfinished_path
+from official_cmlm.common.files import make_unfinished_path, refuse_special
 
 # Keys of variables in a checkpoint end so.
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -130,7 +130,7 @@ def _make_latest(prefix: str) -> None:
             lines.append(f"all_model_checkpoint_timestamps: {_time_of(path)}")
         path = os.path.join(folder, "checkpoint")
         # `Path` would turn the two slashes of gs:// into one.
-        unfinished = os.path.join(folder, unfinished_path(Path("checkpoint")).name)
+        unfinished = os.path.join(folder, make_unfinished_path(Path("checkpoint")).name)
         with tf.io.gfile.GFile(unfinished, "w") as file:
             file.write("\n".join(lines) + "\n")
         tf.io.gfile.rename(unfinished, path, overwrite=True)

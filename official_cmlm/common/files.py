@@ -67,7 +67,7 @@ def atomic_write(path: str | os.PathLike, replace: bool = True) -> Iterator[Bina
     ...     file.write(b"[PAD]\\n")
     """
     path = Path(path)
-    unfinished = unfinished_path(path)
+    unfinished = make_unfinished_path(path)
     try:
         # Mode x never opens an existing file, which could be a link to another one.
         with unfinished.open("xb") as file:
@@ -112,7 +112,7 @@ def write_json(path: str | os.PathLike, values: Any) -> None:
     atomic_write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
 
-def unfinished_path(path: Path) -> Path:
+def make_unfinished_path(path: Path) -> Path:
     """Returns a name beside `path` that no other process uses, on this host or another one."""
     # A name of the greatest length is cut, so that the suffix fits.
     name = os.fsdecode(os.fsencode(path.name)[:_MOST_NAME_BYTES])

@@ -46,12 +46,12 @@ def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
     """Returns a function that moves a bar by a count; the bar closes itself at the end."""
     drawn = bar(total, unit, description)
 
-    def done(count: int) -> None:
+    def move(count: int) -> None:
         drawn.update(count)
         if drawn.n >= total:
             drawn.close()
 
-    return done
+    return move
 
 
 def in_words(seconds: float) -> str:

@@ -155,7 +155,7 @@ def form_of(path: str) -> str:
     >>> form_of("data.csv.gz")
     'csv'
     """
-    name = _expanded_name(path).lower()
+    name = _strip_compression(path).lower()
     for suffix, form in SUFFIXES.items():
         if name.endswith(suffix):
             return form
@@ -260,7 +260,7 @@ def open_file(path: str) -> io.BufferedReader:
     """
     expanded = ExpandedFile(path, BOMB_BYTES)
     file = io.BufferedReader(expanded, _BUFFER_BYTES)
-    if not expanded.form and _expanded_name(path) != path and file.peek(1):
+    if not expanded.form and _strip_compression(path) != path and file.peek(1):
         file.close()
         raise UserError(f"{path}: its content is not compressed as its name says")
     return file
@@ -375,7 +375,7 @@ class ExpandedFile(io.RawIOBase):
         return len(data)
 
 
-def _expanded_name(path: str) -> str:
+def _strip_compression(path: str) -> str:
     for suffix in COMPRESSED:
         if path.lower().endswith(suffix):
             return path[: -len(suffix)]

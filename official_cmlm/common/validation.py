@@ -192,7 +192,7 @@ def read_dataclass(kind: type[T], values: Any, where: str) -> T:
     """
 
     def build(kind: type, fields: dict[str, Any], path: str) -> Any:
-        for name in _required_fields(kind):
+        for name in _list_required_fields(kind):
             if name not in fields:
                 raise UserError(f"{_below(path, name)} is missing")
         return kind(**fields)
@@ -232,7 +232,7 @@ def _read_fields(
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     fields = {}
-    removed = _removed_fields(kind)
+    removed = _list_removed_fields(kind)
     for key, value in values.items():
         if key in removed and value in removed[key]:
             continue
@@ -246,14 +246,14 @@ def _read_fields(
         # Model Garden's union: `type` names the field that is in use.
         kinds = [name for name in names if name != "type"]
         if fields["type"] is not None and fields["type"] not in kinds:
-            found = reprlib.repr(fields["type"])
+            value = reprlib.repr(fields["type"])
             where = _below(path, "type")
-            raise UserError(f"{where} must be one of {', '.join(kinds)}; got {found}")
+            raise UserError(f"{where} must be one of {', '.join(kinds)}; got {value}")
     return make(kind, fields, path)
 
 
 @functools.cache
-def _required_fields(kind: type) -> list[str]:
+def _list_required_fields(kind: type) -> list[str]:
     """Returns the names of the fields without a default."""
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
@@ -261,15 +261,15 @@ def _required_fields(kind: type) -> list[str]:
 
 
 @functools.cache
-def _removed_fields(kind: type) -> dict[str, tuple]:
+def _list_removed_fields(kind: type) -> dict[str, tuple]:
     """Returns the fields that files of earlier versions may have, with the values that did nothing.
 
     A class names them as `removed_fields`; those of its bases count too.
     """
-    found: dict[str, tuple] = {}
+    values_of: dict[str, tuple] = {}
     for base in kind.__mro__:
-        found |= vars(base).get("removed_fields", {})
-    return found
+        values_of |= vars(base).get("removed_fields", {})
+    return values_of
 
 
 def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:

@@ -31,12 +31,12 @@ def distribution(requirement):
     return re.match(r"[\w.-]+", requirement)[0].lower().replace("_", "-")
 
 
-def brought(extra):
+def packages_of(extra):
     """Distributions of an extra, those of extras that it includes among them."""
     packages = set()
     for requirement in PROJECT["optional-dependencies"][extra]:
         if own := re.fullmatch(r"official-cmlm\[(.+)\]", requirement):
-            packages |= {name for part in own[1].split(",") for name in brought(part)}
+            packages |= {name for part in own[1].split(",") for name in packages_of(part)}
         else:
             packages.add(distribution(requirement))
     return packages
@@ -73,7 +73,9 @@ def brings(package, distributions):
 def test_every_import_is_of_a_dependency_or_an_extra():
     """Nothing is imported that only some other package happens to bring."""
     declared = {distribution(requirement) for requirement in PROJECT["dependencies"]}
-    declared |= set().union(*(brought(e) for e in PROJECT["optional-dependencies"] if e != "dev"))
+    declared |= set().union(
+        *(packages_of(e) for e in PROJECT["optional-dependencies"] if e != "dev")
+    )
     known = {*sys.stdlib_module_names, *OTHERS, *FOLDERS}
     used = {
         (name.partition(".")[0], name_of(path))
@@ -95,10 +97,10 @@ def test_checked_packages_belong_to_the_extra_that_is_named():
         extra for extra, _ in named
     }
     for extra, package in named:
-        assert brings(package, brought(extra)), (extra, package)
+        assert brings(package, packages_of(extra)), (extra, package)
 
 
 def test_all_brings_every_extra_but_the_developers():
-    assert brought("all") == set().union(
-        *(brought(e) for e in PROJECT["optional-dependencies"] if e not in ("all", "dev"))
+    assert packages_of("all") == set().union(
+        *(packages_of(e) for e in PROJECT["optional-dependencies"] if e not in ("all", "dev"))
     )

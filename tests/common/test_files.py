@@ -17,12 +17,12 @@ from official_cmlm.common.files import (
     check_writable,
     hold_lock,
     join_inside,
+    make_unfinished_path,
     read_json,
     read_object,
     read_text,
     remove_unfinished,
     report_write_errors,
-    unfinished_path,
     write_array,
 )
 
@@ -51,7 +51,7 @@ def test_old_content_stays_until_the_end(tmp_path):
         file.write(b"half")
         raise ZeroDivisionError
     # A killed process leaves such a file.
-    unfinished_path(path).write_text("half")
+    make_unfinished_path(path).write_text("half")
     remove_unfinished(tmp_path)
     assert names_in(tmp_path) == ["file"]
 
@@ -129,7 +129,7 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     victim = tmp_path / "victim"
     victim.write_text("mine")
     monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
-    unfinished_path(tmp_path / "file").symlink_to(victim)
+    make_unfinished_path(tmp_path / "file").symlink_to(victim)
     with pytest.raises(FileExistsError), atomic_write(tmp_path / "file") as file:
         file.write(b"new")
     assert victim.read_text() == "mine"

@@ -63,7 +63,7 @@ def pipe(path: Path) -> Path:
     return path
 
 
-def refused(path: Path, read) -> None:
+def check_refused(path: Path, read) -> None:
     with pytest.raises(UserError, match=f"{path.name}: a pipe, not a file; ") as caught:
         read()
     assert "\n" not in str(caught.value)
@@ -72,17 +72,17 @@ def refused(path: Path, read) -> None:
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_refuses_a_pipe(tmp_path, name):
     path = pipe(tmp_path / name)
-    refused(path, lambda: READERS[name](path))
+    check_refused(path, lambda: READERS[name](path))
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "ckpt-1.index", "weights.safetensors"])
 def test_pipes_of_an_encoder_directory(tmp_path, name):
     folder = shutil.copytree(DATA / "imported", tmp_path / "model")
     path = pipe(folder / name)
-    refused(path, lambda: SentenceEncoder.load(folder, backend="onnx"))
-    refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
+    check_refused(path, lambda: SentenceEncoder.load(folder, backend="onnx"))
+    check_refused(path, lambda: EncoderDirectory.open(folder).weights_digest)
     if name != "weights.safetensors":
-        refused(path, lambda: latest_good_checkpoint(folder))
+        check_refused(path, lambda: latest_good_checkpoint(folder))
 
 
 @pytest.mark.parametrize("verify", [True, False])
@@ -93,7 +93,7 @@ def test_pipes_of_an_index(tmp_path, approximate, verify):
         if path.name != "index.json":
             copy = shutil.copytree(tmp_path / "index", tmp_path / str(number))
             piped = pipe(copy / path.name)
-            refused(piped, lambda copy=copy: Index.load(copy, Words(), verify=verify))
+            check_refused(piped, lambda copy=copy: Index.load(copy, Words(), verify=verify))
 
 
 def test_pipes_of_embeddings(tmp_path):
@@ -102,4 +102,4 @@ def test_pipes_of_embeddings(tmp_path):
     (tmp_path / "manifest.json").write_text(text % str(entry).replace("'", '"'))
     np.save(tmp_path / "a.npy", np.ones([2, 24], np.float32))
     for name in ("a.jsonl", "a.npy"):
-        refused(pipe(tmp_path / name), lambda: Index.from_embeddings(tmp_path, Words()))
+        check_refused(pipe(tmp_path / name), lambda: Index.from_embeddings(tmp_path, Words()))

@@ -150,7 +150,7 @@ def runs(texts):
     return plain, quality, _run(texts, "sentences", deduplicate="off", **model)
 
 
-def _known_reasons():
+def _list_reasons():
     """Returns every reason that is written in the source."""
     files = (ROOT / "data_prep").rglob("*.py")
     return {reason for file in files for reason in _REASON.findall(file.read_text())}
@@ -158,7 +158,7 @@ def _known_reasons():
 
 def test_every_reason_is_provoked(runs):
     """The tests below then cover all reasons."""
-    known = {reason for reason in _known_reasons() if not _OF_PAIRS.fullmatch(reason)}
+    known = {reason for reason in _list_reasons() if not _OF_PAIRS.fullmatch(reason)}
     assert len(known) > 30
     counted = {reason for manifest in runs for reason in manifest.counters}
     assert known - counted == set()
@@ -183,7 +183,7 @@ def test_removals_are_counted_by_language(runs):
 
 def test_units():
     """Each reason has one, and names nothing twice; those of other releases have none."""
-    units = {reason: unit(reason) for reason in _known_reasons()}
+    units = {reason: unit(reason) for reason in _list_reasons()}
     assert all(units.values()) and unit("duplicate_documents") == ""
     assert {reason for reason in units if not is_removal(reason)} == set(NOTED)
     assert units["quality/paragraph_classifier"] == ("paragraphs")

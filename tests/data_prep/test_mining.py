@@ -20,7 +20,7 @@ def _embed(texts):
     return np.array([VECTORS[text] for text in texts], np.float32)
 
 
-def _mined(**settings):
+def _mine(**settings):
     mined = mine(PAIRS, MORE, _embed, _embed, Mining(**settings))
     return [one for _, one in sorted((one.row, one) for one in mined)]
 
@@ -34,7 +34,7 @@ def _cosine(a, b):
     return float(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
 
 
-def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
+def _expect(row, least=-2.0, most=2.0, start=0, stop=100):
     """Returns all negatives of a pair, nearest first."""
     anchor = PAIRS[row][0]
     own = _letters(anchor)
@@ -48,19 +48,19 @@ def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
 
 def test_the_nearest_that_do_not_match():
     """The anchor, its positives, and texts that differ by case alone are left out."""
-    for row, one in enumerate(_mined(num_negatives=100)):
+    for row, one in enumerate(_mine(num_negatives=100)):
         assert one.row == row
-        assert one.negatives == _expected(row)
+        assert one.negatives == _expect(row)
         anchor, positive = PAIRS[row]
         assert one.positive_score == pytest.approx(_cosine(anchor, positive), abs=1e-6)
         cosines = [_cosine(anchor, text) for text in one.negatives]
         np.testing.assert_allclose(one.scores, cosines, atol=1e-6)
-    assert [one.negatives for one in _mined()] == [_expected(row)[:1] for row in range(len(PAIRS))]
+    assert [one.negatives for one in _mine()] == [_expect(row)[:1] for row in range(len(PAIRS))]
 
 
 def test_ranges_count_what_may_be_a_negative():
-    for row, one in enumerate(_mined(num_negatives=100, range_min=2, range_max=5)):
-        assert one.negatives == _expected(row, start=2, stop=5)
+    for row, one in enumerate(_mine(num_negatives=100, range_min=2, range_max=5)):
+        assert one.negatives == _expect(row, start=2, stop=5)
         assert len(one.negatives) == 3
 
 
@@ -75,8 +75,8 @@ def test_ranges_count_what_may_be_a_negative():
 def test_margins_and_scores(settings, limit):
     """A pair may be left without any."""
     sizes = set()
-    for row, one in enumerate(_mined(num_negatives=100, **settings)):
-        assert one.negatives == _expected(row, *limit(one.positive_score))
+    for row, one in enumerate(_mine(num_negatives=100, **settings)):
+        assert one.negatives == _expect(row, *limit(one.positive_score))
         sizes.add(len(one.negatives))
     assert len(sizes) > 1
 
@@ -84,21 +84,21 @@ def test_margins_and_scores(settings, limit):
 def test_random_ones_are_those_of_the_seed():
     """Some candidates are drawn, in the order of their cosines; another seed draws others."""
     first, again, other = (
-        [one.negatives for one in _mined(num_negatives=3, sampling="random", seed=seed)]
+        [one.negatives for one in _mine(num_negatives=3, sampling="random", seed=seed)]
         for seed in (1, 1, 2)
     )
     assert first == again != other
     for row, negatives in enumerate(first):
-        every = _expected(row)
+        every = _expect(row)
         assert len(negatives) == 3
         assert negatives == [text for text in every if text in negatives]
-    assert first != [_expected(row)[:3] for row in range(len(PAIRS))]
+    assert first != [_expect(row)[:3] for row in range(len(PAIRS))]
 
 
 def test_blocks_do_not_show(monkeypatch):
-    expected = _mined(num_negatives=4)
+    expected = _mine(num_negatives=4)
     monkeypatch.setattr("data_prep.mining._FOUND_BYTES", 2 * 12 * len(TEXTS))
-    for got, one in zip(_mined(num_negatives=4), expected, strict=True):
+    for got, one in zip(_mine(num_negatives=4), expected, strict=True):
         assert (got.row, got.negatives) == (one.row, one.negatives)
 
 
@@ -115,5 +115,5 @@ def test_blocks_are_bounded(monkeypatch):
 
 
 def test_an_index_finds_the_same_among_few():
-    mined = [one.negatives for one in _mined(num_negatives=100, search="graph")]
-    assert mined == [_expected(row) for row in range(len(PAIRS))]
+    mined = [one.negatives for one in _mine(num_negatives=100, search="graph")]
+    assert mined == [_expect(row) for row in range(len(PAIRS))]

@@ -144,7 +144,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _written(path: Path) -> dict[str, str]:
+def _digest_files(path: Path) -> dict[str, str]:
     """Returns file name -> checksum of all files but plans."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     kept = [file for file in files if file.name != "prepare.json"]
@@ -159,7 +159,7 @@ def checksums(name: str) -> dict[str, str]:
         arguments = [*arguments, f"--output_dir={output}"]
     _write_input()
     _run(binary, arguments)
-    return _written(Path(output))
+    return _digest_files(Path(output))
 
 
 @pytest.mark.parametrize("name", RUNS)

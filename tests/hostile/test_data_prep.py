@@ -30,7 +30,7 @@ from data_prep.stages.normalise import mend_hyphens
 from official_cmlm import cli
 from official_cmlm.common import languages, progress
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import atomic_write, unfinished_path
+from official_cmlm.common.files import atomic_write, make_unfinished_path
 from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.records.manifest import load_manifest
 from tests import binaries
@@ -382,21 +382,21 @@ def test_the_same_command_again(here, call, capsys):
         assert "complete already, made from the same input" in capsys.readouterr().out
         assert Path(binary, "dataset.json").stat().st_mtime_ns == written
 
-        def refused(*others: str) -> None:
+        def check_refused(*others: str) -> None:
             status, (line,) = call(binary, *arguments, *others)  # noqa: B023
             assert status == 1 and "holds records already; pass --overwrite" in line
 
-        refused("--max_sentences=9")
-        refused("--input=folder")
+        check_refused("--max_sentences=9")
+        check_refused("--input=folder")
         shard = next(Path(binary).glob("*.tfrecord"))
         content = shard.read_bytes()
         shard.unlink()
-        refused()
+        check_refused()
         shard.write_bytes(content)
         assert call(binary, *arguments) == (0, [])
         # The same size and perhaps another content.
         os.utime("text.txt")
-        refused()
+        check_refused()
 
 
 def test_an_error_after_a_bar(capsys):
@@ -451,10 +451,10 @@ def test_long_names(tmp_path):
         with atomic_write(tmp_path / name) as file:
             file.write(b"x")
         assert (tmp_path / name).read_bytes() == b"x"
-        assert unfinished_path(tmp_path / name).name.endswith(".tmp")
+        assert make_unfinished_path(tmp_path / name).name.endswith(".tmp")
 
 
-def _bounded(sentence, counters, most):
+def _cut_by_definition(sentence, counters, most):
     """Cuts by the definition, in a time that grows with the square of the length."""
     while len(sentence) > most:
         cut = sentence.rfind(" ", 1, most + 1)
@@ -470,7 +470,7 @@ def _bounded(sentence, counters, most):
 def test_long_sentences_are_cut_as_defined(sentence, most):
     result, expected = Counter(), Counter()
     assert list(cut_long_sentence(sentence, result, most)) == list(
-        _bounded(sentence, expected, most)
+        _cut_by_definition(sentence, expected, most)
     )
     assert result == expected
 

@@ -191,7 +191,7 @@ READERS = {
 }
 
 
-def _flipped(content, start):
+def _flip(content, start):
     places = range(start, len(content), max(1, len(content) // 5))
     return bytes(byte ^ 0xFF if at in places else byte for at, byte in enumerate(content))
 
@@ -203,8 +203,8 @@ RULES = {
     "cut in the middle": lambda content: content[: len(content) // 2],
     "without its end": lambda content: content[:-7],
     "without its start": lambda content: content[7:],
-    "flipped": lambda content: _flipped(content, 3),
-    "flipped elsewhere": lambda content: _flipped(content, len(content) // 7),
+    "flipped": lambda content: _flip(content, 3),
+    "flipped elsewhere": lambda content: _flip(content, len(content) // 7),
     "zeros": lambda content: bytes(len(content)),
     "not UTF-8": lambda content: content[: len(content) // 2] + b"\xc3(" + content[-9:],
     "twice": lambda content: content + content,

@@ -23,7 +23,7 @@ def _text(seed, words: int = 40) -> str:
     return " ".join(random.Random(f"text {seed}").choices(WORDS, k=words)) + "."
 
 
-def _changed(text: str, seed: int = 0) -> str:
+def _change(text: str, seed: int = 0) -> str:
     """Replaces one word of the text."""
     words = text.split()
     words[random.Random(seed).randrange(1, len(words))] = "changed"
@@ -58,7 +58,7 @@ def _run(files: list[list[Document]], options: DuplicateOptions = OPTIONS):
 def _corpora(draw):
     """Draws files of documents, of few texts and their variants, so with many duplicates."""
     texts = [_text(i) for i in range(3)]
-    variants = [v for t in texts for v in (t, t.upper(), _changed(t), _changed(t, 1), t[:50])]
+    variants = [v for t in texts for v in (t, t.upper(), _change(t), _change(t, 1), t[:50])]
     paragraph = st.sampled_from([*variants, "Chapter 1"])
     document = st.lists(paragraph, min_size=1, max_size=4)
     corpus = draw(st.lists(st.lists(document, max_size=4), min_size=1, max_size=4))
@@ -96,7 +96,7 @@ def test_near_duplicates_of_documents():
     """A changed copy goes, another text and a text too short to tell stay."""
     first, short = _text(0, 120), "A short one."
     documents = [_document("a", first), _document("b", _text(1, 120)), _document("c", short)]
-    copies = [_document("d", _changed(first)), _document("e", short[:-1] + " too.")]
+    copies = [_document("d", _change(first)), _document("e", short[:-1] + " too.")]
     left, counters = _run([documents, copies])
     assert [document.id for document in left] == ["a", "b", "c", "e"]
     assert counters == {"duplicates/near_document": 1}

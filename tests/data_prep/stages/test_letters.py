@@ -104,7 +104,7 @@ def test_shingles(texts, size):
         assert len(set(known.values())) == len(known)
 
 
-def _edited(words: list[str], share: float, rng: random.Random) -> list[str]:
+def _edit(words: list[str], share: float, rng: random.Random) -> list[str]:
     return [rng.choice(["x", "y"]) + w if rng.random() < share else w for w in words]
 
 
@@ -113,7 +113,7 @@ def test_estimated_similarity(share):
     """Near the Jaccard similarity of the sets of shingles, within four standard deviations."""
     rng = random.Random(3)
     words = [f"w{rng.randrange(500)}" for _ in range(900)]
-    texts = [" ".join(words), " ".join(_edited(words, share, rng))]
+    texts = [" ".join(words), " ".join(_edit(words, share, rng))]
     sets = [{tuple(t.split()[i : i + 5]) for i in range(len(t.split()) - 4)} for t in texts]
     exact = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     options = MinHash(bands=40, rows=10)

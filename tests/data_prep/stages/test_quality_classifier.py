@@ -103,7 +103,7 @@ def test_save_and_load(model, path, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "model.json").read_bytes()
 
 
-def _damaged(content, **changes):
+def _damage(content, **changes):
     return json.dumps(content | changes)
 
 
@@ -112,17 +112,17 @@ def _damaged(content, **changes):
     [
         (lambda c: "{", "not valid JSON .*; name a quality classifier"),
         (lambda c: "[]", "must hold an object"),
-        (lambda c: _damaged(c, format="other"), "not a file of the form"),
-        (lambda c: _damaged(c, weights=c["weights"][:-8]), r"damaged \(1023 weights, not 1024\)"),
-        (lambda c: _damaged(c, weights="é"), "damaged"),
-        (lambda c: _damaged(c, weights=base64.b64encode(b"\0\0\xc0\x7f" * 1024).decode()),
+        (lambda c: _damage(c, format="other"), "not a file of the form"),
+        (lambda c: _damage(c, weights=c["weights"][:-8]), r"damaged \(1023 weights, not 1024\)"),
+        (lambda c: _damage(c, weights="é"), "damaged"),
+        (lambda c: _damage(c, weights=base64.b64encode(b"\0\0\xc0\x7f" * 1024).decode()),
          "a number is out of range"),
-        (lambda c: _damaged(c, bias=None), "damaged"),
-        (lambda c: _damaged(c, signals={}), "no 'log_words'"),
-        (lambda c: _damaged(c, features={"bits": 10, "colour": 1}), "colour"),
-        (lambda c: _damaged(c, features={"bits": 99}), "damaged"),
-        (lambda c: _damaged(c, features=[]), "damaged"),
-        (lambda c: _damaged(c, features=c["features"] | {"word_ngrams": [0]}), "word_ngrams"),
+        (lambda c: _damage(c, bias=None), "damaged"),
+        (lambda c: _damage(c, signals={}), "no 'log_words'"),
+        (lambda c: _damage(c, features={"bits": 10, "colour": 1}), "colour"),
+        (lambda c: _damage(c, features={"bits": 99}), "damaged"),
+        (lambda c: _damage(c, features=[]), "damaged"),
+        (lambda c: _damage(c, features=c["features"] | {"word_ngrams": [0]}), "word_ngrams"),
         (lambda c: json.dumps({k: v for k, v in c.items() if k != "bias"}), "no 'bias'"),
     ],
 )  # fmt: skip

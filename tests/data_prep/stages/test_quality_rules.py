@@ -46,7 +46,7 @@ def run(rules, *paragraphs, language="en", continues=False):
     return result and result.paragraphs, dict(counters)
 
 
-def numbered(count, length=5):
+def number_words(count, length=5):
     """Returns `count` different words of so many characters."""
     letters = str.maketrans("0123456789", "abcdefghij")
     return [f"{n:0{length}}".translate(letters) for n in range(count)]
@@ -89,18 +89,18 @@ def bullets(count, of):
     return [f"• item {n}" if n < count else f"text {n}" for n in range(of)]
 
 
-def repeated(gram, count, filler):
+def repeat(gram, count, filler):
     """`gram` so many times with different words between; then filler words of 5 letters."""
-    words = numbered(filler)
+    words = number_words(filler)
     out = []
     for n in range(count):
         out += [gram, words[n]]
     return " ".join(out + words[count:])
 
 
-def spaced_copies(copied, filler):
+def copy_words(copied, filler):
     """Returns a run of words twice, and different words between and around; all of 5 letters."""
-    words = numbered(copied + filler)
+    words = number_words(copied + filler)
     run_, rest = words[:copied], words[copied:]
     return " ".join([*run_, *rest, *run_])
 
@@ -110,7 +110,7 @@ DOCUMENTS = [
     ("lorem_ipsum", ["lorem and ipsum"], ["Lorem ipsum dolor"], "lorem_ipsum"),
     ("curly_bracket", ["a (b) [c] }"], ["a {b}"], "curly_bracket"),
     ("min_sentences", ["One. Two!", "Three?"], ["One. Two! Three"], "too_few_sentences"),
-    ("min_words", [" ".join(numbered(50))], [" ".join(numbered(49))], "too_few_words"),
+    ("min_words", [" ".join(number_words(50))], [" ".join(number_words(49))], "too_few_words"),
     ("max_words", [" ".join(["abc"] * 100_000)], [" ".join(["abc"] * 100_001)], "too_many_words"),
     ("min_mean_word_length", ["abc ab abcd"], ["abc ab abc"], "words_too_short"),
     ("max_mean_word_length", ["a" * 10, "b" * 10], ["a" * 10, "b" * 11], "words_too_long"),
@@ -126,15 +126,15 @@ DOCUMENTS = [
     ("max_duplicate_characters", ["aaaa", "aaaa", "b" * 12], ["aaaa", "aaaa", "b" * 11],
      "duplicate_paragraph_characters"),
     # "aaa bb" is five characters: 4 × 5 of 100, and of 95.
-    ("max_top_ngrams", [repeated("aaa bb", 4, 16)], [repeated("aaa bb", 4, 15)], "top_2gram"),
+    ("max_top_ngrams", [repeat("aaa bb", 4, 16)], [repeat("aaa bb", 4, 15)], "top_2gram"),
     # 3 × 6 of 100 characters: 82 others are 16 words of five and one of two.
-    ("max_top_ngrams", [repeated("xx yy zz", 3, 16) + " pq"], [repeated("xx yy zz", 3, 16) + " p"],
+    ("max_top_ngrams", [repeat("xx yy zz", 3, 16) + " pq"], [repeat("xx yy zz", 3, 16) + " p"],
      "top_3gram"),
     # 2 × 8 of 100, of 99.
-    ("max_top_ngrams", [repeated("xx yy zz ww", 2, 16) + " rstu"],
-     [repeated("xx yy zz ww", 2, 16) + " rst"], "top_4gram"),
+    ("max_top_ngrams", [repeat("xx yy zz ww", 2, 16) + " rstu"],
+     [repeat("xx yy zz ww", 2, 16) + " rst"], "top_4gram"),
     # Copies of words of one length: 5 of 34 words are under 15 % of the characters, of 33 over.
-    ("max_duplicate_ngrams", [spaced_copies(5, 24)], [spaced_copies(5, 23)], "duplicate_5gram"),
+    ("max_duplicate_ngrams", [copy_words(5, 24)], [copy_words(5, 23)], "duplicate_5gram"),
 ]  # fmt: skip
 
 
@@ -157,10 +157,10 @@ def test_each_length_of_duplicates_has_its_threshold(n):
     rules = replace(NONE, max_duplicate_ngrams=limits)
     # n of n + n + f words are copies: the most fillers with more than the limit, and one more.
     filler = next(f for f in range(500) if n / (2 * n + f) <= limit + 1e-12)
-    assert run(rules, spaced_copies(n, filler))[1] == {}
-    assert run(rules, spaced_copies(n, filler - 1))[1] == {f"quality/duplicate_{n}gram": 1}
+    assert run(rules, copy_words(n, filler))[1] == {}
+    assert run(rules, copy_words(n, filler - 1))[1] == {f"quality/duplicate_{n}gram": 1}
     # A text shorter by a word has no n-gram.
-    assert run(rules, spaced_copies(n - 1, filler - 3))[1] == {}
+    assert run(rules, copy_words(n - 1, filler - 3))[1] == {}
 
 
 def test_a_good_page_passes_untouched():

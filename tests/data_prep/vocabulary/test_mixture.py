@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from data_prep.readers import Counts, ReadOptions, TextFile, expand_text_files, read_documents
 from data_prep.vocabulary.mixture import (
     count_words,
-    smoothed_paragraphs,
+    smooth_paragraphs,
     smoothing_coefficients,
     text_bytes,
     times,
@@ -78,7 +78,7 @@ def test_shares_of_a_mixture(tmp_path):
     """The small language comes up as the exponent says, its paragraphs several times."""
     files = expand_text_files(_write(tmp_path, {"en": 4000, "sw": 40}))
     read = functools.partial(read_documents, files, OPTIONS)
-    result = Counter(smoothed_paragraphs(read, Counts(), 1e9, 0.3))
+    result = Counter(smooth_paragraphs(read, Counts(), 1e9, 0.3))
     shares = Counter()
     for (language, _), n in result.items():
         shares[language] += n
@@ -89,7 +89,7 @@ def test_shares_of_a_mixture(tmp_path):
     assert len([text for language, text in result if language == "sw"]) == 40
     # A tenth of the bytes: the same shares.
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    few = list(smoothed_paragraphs(read, Counts(), size / 10, 0.3))
+    few = list(smooth_paragraphs(read, Counts(), size / 10, 0.3))
     assert sum(language == "sw" for language, _ in few) / len(few) == pytest.approx(small, abs=0.06)
     assert sum(len(text) for _, text in few) == pytest.approx(size / 10, rel=0.15)
 
