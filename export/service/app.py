@@ -57,7 +57,7 @@ def create_app(service: Service, log: Callable[[str], None] | None = None) -> St
     handlers = {HTTPException: refuse, Exception: report_failure}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    app.add_middleware(Measured, service=service, log=log)
+    app.add_middleware(Observer, service=service, log=log)
     return app
 
 
@@ -86,7 +86,7 @@ async def answer(service: Service, operation: Operation, request: Request) -> Re
 def check_caller(service: Service, request: Request) -> None:
     """Refuses a request without a key, or from a web page."""
     if not service.keys:
-        if service.is_local and not names_this_machine(request.headers.get("host", "")):
+        if service.is_local and not is_this_machine(request.headers.get("host", "")):
             # This may be a web page whose host name has been pointed at this machine.
             raise Refusal(403, "Host must be localhost or an address of this machine")
         return
@@ -100,7 +100,7 @@ def check_caller(service: Service, request: Request) -> None:
         raise Refusal(401, message, code=code, WWW_Authenticate="Bearer")
 
 
-def names_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Returns whether a header `Host` is a name or address of this machine for itself."""
     name = re.sub(r":\d*$", "", host).lower()
     try:
@@ -177,7 +177,7 @@ async def report_failure(request: Request, _: Exception) -> Response:
     return await refuse(request, Refusal(500, "the server failed to embed this request"))
 
 
-class Measured:
+class Observer:
     """The application, with metrics of requests with a body, and a line of the log for each."""
 
     def __init__(self, app: Any, service: Service, log: Callable[[str], None] | None) -> None:

@@ -96,8 +96,9 @@ class Batcher:
             self._running = asyncio.create_task(self._run())
         return results
 
+    @property
     def oldest_seconds(self) -> float:
-        """Returns how long the oldest request waits for its first batch."""
+        """How long the oldest request waits for its first batch."""
         now, queue = time.monotonic(), self._short + self._long
         firsts = (each for each in queue if not each.number)
         return max((now - each.arrived for each in firsts if not each.result.done()), default=0.0)

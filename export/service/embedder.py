@@ -66,7 +66,7 @@ class TokenEmbedder:
         items = np.split(rows.values, rows.row_splits[1:-1]) if texts else []
         return _cut_rows(items, None if whole else self.max_seq_length - 2)
 
-    def rows_of_ids(self, rows: Sequence[Sequence[int]]) -> Rows:
+    def read_ids(self, rows: Sequence[Sequence[int]]) -> Rows:
         """Returns rows of ids that a client has sent, special tokens included.
 
         Rows without special tokens are refused, as they may be the ids of another tokenizer.

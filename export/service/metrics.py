@@ -40,7 +40,7 @@ class Metrics:
         self._computing = histogram("cmlm_batch_seconds", "Computing of a batch.")
         gauge("cmlm_waiting_tokens", "Tokens in the queue.").set_function(lambda: batcher.waiting)
         oldest = gauge("cmlm_oldest_seconds", "How long the oldest request waits.")
-        oldest.set_function(batcher.oldest_seconds)
+        oldest.set_function(lambda: batcher.oldest_seconds)
         batcher.on_batch = self._count_batch
 
     def count_request(self, status: int, seconds: float, counts: dict[str, int]) -> None:

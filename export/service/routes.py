@@ -152,7 +152,7 @@ async def get_status(call: Call) -> dict[str, str]:
 
 async def get_readiness(call: Call) -> Response:
     """Answers 503 if the oldest request has waited long for its first batch."""
-    if call.service.batcher.oldest_seconds() > _READY_SECONDS:
+    if call.service.batcher.oldest_seconds > _READY_SECONDS:
         return JSONResponse({"status": "overloaded"}, 503, {"Retry-After": "1"})
     return JSONResponse({"status": "ok"})
 

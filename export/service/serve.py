@@ -84,7 +84,8 @@ def open_service(settings: Settings, keys: tuple[str, ...], is_local: bool) -> "
     from .embedder import TextEmbedder, TokenEmbedder
     from .service import Service
 
-    folder, index, classifier = Path(FLAGS.model).expanduser().absolute(), None, None
+    folder = Path(os.path.abspath(os.path.expanduser(FLAGS.model)))
+    index, classifier = None, None
     if Index.is_at(folder):
         chosen = dict(Index.read_settings(folder).get("encoder", {}))
         if not chosen.get("model"):

@@ -178,6 +178,6 @@ class Call:
         if not isinstance(self.service.embedder, TokenEmbedder):
             raise Refusal(400, _NO_IDS, "input")
         try:
-            return self.service.embedder.rows_of_ids(rows)
+            return self.service.embedder.read_ids(rows)
         except UserError as error:
             raise Refusal(400, str(error), "input") from None

@@ -283,13 +283,13 @@ def test_rows_of_ids_have_the_vectors_of_their_texts(encoder):
 def test_the_service_takes_its_own_token_ids_and_no_others(encoder):
     embedder, special = TokenEmbedder(encoder, "toy"), encoder.vocabulary.special_ids
     rows = encoder.token_rows(["cat", "a bird sat"], prompt="").to_list()
-    requested = embedder.rows_of_ids([[special["cls"], *row, special["sep"]] for row in rows])
+    requested = embedder.read_ids([[special["cls"], *row, special["sep"]] for row in rows])
     expected_vectors = encoder.encode(["cat", "a bird sat"], prompt="")
     np.testing.assert_allclose(embedder.embed(requested.items), expected_vectors, atol=1e-6)
     assert requested.tokens.tolist() == encoder.count_tokens(["cat", "a bird sat"]).tolist()
     for wrong in (rows[0], [], [special["cls"], 1 << 40, special["sep"]]):
         with pytest.raises(UserError, match="^input 1 "):
-            embedder.rows_of_ids([[special["cls"], special["sep"]], wrong])
+            embedder.read_ids([[special["cls"], special["sep"]], wrong])
 
 
 def test_the_service_takes_the_default_prompt_or_that_of_the_request(encoder):

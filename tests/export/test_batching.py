@@ -49,7 +49,7 @@ def run(steps, gate, **limits):
         await steps(batcher)
         gate.open.set()
         await batcher.close()
-        assert batcher.waiting == 0 and batcher.oldest_seconds() == 0
+        assert batcher.waiting == 0 and batcher.oldest_seconds == 0
 
     asyncio.run(run_steps())
 
@@ -152,7 +152,7 @@ def test_a_full_queue_refuses_and_takes_again():
         with pytest.raises(Overloaded):
             submit(batcher, "cc")
         third = submit(batcher, "d")
-        assert batcher.oldest_seconds() > 0
+        assert batcher.oldest_seconds > 0
         gate.open.set()
         await asyncio.gather(first, second, third)
         assert await submit(batcher, "cc") == "CC"

@@ -26,8 +26,8 @@ def _steps():
 
 def _step(instruction):
     """Returns the argument of the only instruction of a kind."""
-    (found,) = [argument for name, argument in _steps() if name == instruction]
-    return found
+    (argument,) = [argument for name, argument in _steps() if name == instruction]
+    return argument
 
 
 def _commands():
@@ -46,9 +46,9 @@ def test_flags_and_limits_fit():
     assert json.loads(_step("ENTRYPOINT")) == ["cmlm", "serve"]
     flags = []
     for words in _commands():
-        known = known_flags("serve")
-        known(["serve", *command._convert_to_flags(command.COMMANDS["serve"], words, known)])
-        flags.append(known)
+        flags.append(known_flags("serve"))
+        words = command._convert_to_flags(command.COMMANDS["serve"], words, flags[-1])
+        flags[-1](["serve", *words])
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["encoder"]
     assert int(compose["stop_grace_period"][:-1]) > flags[1]["shutdown_seconds"].value
     assert int(re.search(r"TimeoutStopSec=(\d+)", _unit())[1]) > flags[2]["shutdown_seconds"].value
@@ -87,9 +87,9 @@ def test_the_steps_of_the_image(tmp_path):
     ) as server:
         try:
             for line in server.stdout:
-                if found := re.search(r"http://[\d.]+:(\d+)/v1", line):
+                if address := re.search(r"http://[\d.]+:(\d+)/v1", line):
                     break
-            health[-1] = health[-1].replace(":8000", f":{found[1]}")
+            health[-1] = health[-1].replace(":8000", f":{address[1]}")
             subprocess.run(health, env=paths, check=True, timeout=60)
         finally:
             server.send_signal(signal.SIGTERM)

@@ -306,9 +306,9 @@ def test_tokens_are_shown_and_taken(exported):
         vectors = [
             [
                 item["embedding"]
-                for item in ask_json(port, {"model": "toy", "input": given})[1]["data"]
+                for item in ask_json(port, {"model": "toy", "input": rows})[1]["data"]
             ]
-            for given in (texts, ids)
+            for rows in (texts, ids)
         ]
         np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
         assert "/tokenize" in ask_error(port, {"model": "toy", "input": [5, 6]})[1]
