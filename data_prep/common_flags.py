@@ -20,14 +20,10 @@ from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from .counts import Counts
 from .output.documents import RecordOptions
 from .output.folder import check_place
-from .pipeline.plan import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
 from .readers.pairs import FORMATS, PairInput, inputs_of
 from .readers.tfds import PREFIX
-from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
-from .stages.language_id import DETECT_LANGUAGE
-from .stages.quality_classifier import LEVELS
 
 # Read at each call, so that tests can set them.
 FLAGS = flags.FLAGS
@@ -176,89 +172,6 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
     return inputs_of(FLAGS.input, languages, FLAGS.format, columns)
 
 
-def define_stages() -> None:
-    """Defines the flags of the stages between reader and records; each is off by default."""
-    flags.DEFINE_bool(
-        "normalise", False, "Whether to bring text to Unicode's form C, without control characters."
-    )
-    flags.DEFINE_enum(
-        "detect_language",
-        "off",
-        DETECT_LANGUAGE,
-        "Language of a document: the declared one (off); the declared one, and documents in another"
-        " are dropped (check); or the one found (set).",
-    )
-    flags.DEFINE_list("keep_languages", [], "Languages to keep. Default: all.")
-    flags.DEFINE_float(
-        "min_language_share",
-        0.5,
-        "Share of a document that must be in the language found, or it is dropped; 0 to 1.",
-        lower_bound=0,
-        upper_bound=1,
-    )
-    flags.DEFINE_bool(
-        "quality_rules",
-        False,
-        "Whether to drop text that is not running text by C4's and Gopher's rules.",
-    )
-    flags.DEFINE_string(
-        "quality_model",
-        "",
-        "File that data_prep.train_quality_classifier wrote; texts with low scores are dropped.",
-    )
-    flags.DEFINE_float(
-        "quality_threshold", 0.5, "Least score to keep, 0 to 1; the model's file has a table.", 0, 1
-    )
-    flags.DEFINE_enum(
-        "quality_level",
-        "document",
-        LEVELS,
-        "Texts that the model judges: whole documents, each paragraph, or each sentence (CMLM §3),"
-        " at which documents are cut.",
-    )
-    flags.DEFINE_enum(
-        "deduplicate",
-        "off",
-        DEDUPLICATE,
-        "Which documents to remove as duplicates of earlier ones in the whole input: none (off),"
-        " those of the same bytes (exact; runs of white space are one space), those of the same"
-        " letters, whatever their case, spaces and punctuation (normalised), or also those that"
-        " share most runs of five words (near).",
-    )
-    flags.DEFINE_enum(
-        "deduplicate_paragraphs",
-        "auto",
-        DEDUPLICATE_PARAGRAPHS,
-        "The same for paragraphs of the documents that stay, which are cut there; auto: as"
-        " --deduplicate says, but normalised if that is near. Without either the input is read in"
-        " one pass.",
-    )
-    flags.DEFINE_float(
-        "near_threshold",
-        MinHash.threshold,
-        "Share of all runs of five words that two texts have in common (Jaccard similarity, as"
-        " estimated) from which they are near duplicates; above 0, up to 1.",
-        lower_bound=1e-6,
-        upper_bound=1,
-    )
-    flags.DEFINE_integer(
-        "near_bands",
-        MinHash.bands,
-        "Bands of 8 hashes, of which near duplicates must share one to be compared. With 20 bands"
-        " 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32 bytes"
-        " of each text.",
-        lower_bound=1,
-        upper_bound=MinHash.MAX_BANDS,
-    )
-    flags.DEFINE_integer(
-        "min_paragraph_letters",
-        DuplicateOptions.min_paragraph_letters,
-        "Letters that a paragraph must have to be removed as a duplicate; shorter ones stay.",
-        lower_bound=0,
-        upper_bound=1_000_000_000,
-    )
-
-
 def reading_options() -> ReadOptions:
     """Returns the reading options; raises `UserError` if --language is not a language tag."""
     check_language_tag(FLAGS.language, "language")
@@ -345,8 +258,3 @@ def exclusion(reading: ReadOptions, counts: Counts) -> Exclusion | None:
     excluded = Exclusion.of(paths, reading)
     counts.add_exclusion_faults(excluded.faults)
     return excluded
-
-
-def megabytes(name: str) -> int:
-    """Returns the bytes, at least one, that a flag gives in units of 10^6."""
-    return max(1, int(FLAGS[name].value * 1e6))

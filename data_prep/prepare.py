@@ -24,7 +24,7 @@ from official_cmlm.common.errors import UserError
 from . import common_flags
 from .create_documents import write_records
 from .pipeline.plan import Options
-from .stages.language_id import LanguageId, check_languages
+from .stages.language_id import check_languages
 from .stages.quality_classifier import load_model
 
 FLAGS = flags.FLAGS
@@ -33,17 +33,9 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of reading, stages and records, and of the work's division."""
     common_flags.define_reading()
-    common_flags.define_stages()
+    # The flags of the other fields are those of reading and of records.
+    cli.define(Options, skip=("reader", "reading", "records", "shard_bytes"), detect="off")
     common_flags.define_records()
-    flags.DEFINE_float(
-        "element_mb",
-        64.0,
-        "Work of a worker at a time, in megabytes (10^6 bytes) as stored; it has shards of its own."
-        " Files are bundled up to this size; a larger file is one piece of work, so divide it first"
-        " (split -l, or data sets by --tfds_split).",
-        lower_bound=common_flags.LEAST_MB,
-        upper_bound=1_000_000,
-    )
     flags.DEFINE_integer(
         "workers",
         1,
@@ -62,17 +54,12 @@ def define_flags() -> None:
 
 def read_options() -> Options:
     """Returns the options that the flags ask for; raises `UserError` for a value out of range."""
-    languages = tuple(FLAGS.keep_languages)
-    check_languages(languages, detected=FLAGS.detect_language == "set")
-    names = ("normalise", "quality_rules", "quality_threshold", "quality_level", "deduplicate")
-    names += ("deduplicate_paragraphs", "near_threshold", "near_bands", "min_paragraph_letters")
-    return Options(
+    check_languages(FLAGS.keep_languages, detected=FLAGS.detect_language == "set")
+    return cli.read(
+        Options,
         **common_flags.pipeline_options(),
-        **{name: FLAGS[name].value for name in names},
-        language=LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
         # A worker may start in another directory.
         quality_model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
-        element_bytes=common_flags.megabytes("element_mb"),
     )
 
 

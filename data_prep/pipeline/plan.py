@@ -6,12 +6,14 @@ It is saved beside the output. The same plan gives the same files, so it resumes
 import dataclasses
 import functools
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import sha256
 from official_cmlm.common.job import Part
+from official_cmlm.common.validation import Flag, OneOf, between
 
 from ..output.documents import RecordOptions
 from ..readers import ReadOptions, TextFile, stored_size
@@ -19,11 +21,10 @@ from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
 from ..stages.normalise import normalise_document
-from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
+from ..stages.quality_classifier import LEVELS, QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
-DEDUPLICATE = ("off", "exact", "normalised", "near")
-DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
+_DEDUPLICATE = ("off", "exact", "normalised", "near")
 # Incremented with every change of the files that phases write.
 _FORMAT = 8
 # Number of elements whose duplicates are collected at a time, from the files of all partitions.
@@ -35,20 +36,38 @@ _MAX_PARTITIONS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options that decide what is written.
-
-    Fields that are not described here are flags of `prepare` of the same name, which say meaning,
-    unit and range and check the values. By default nothing is changed or dropped.
+    """The options that decide what is written; by default nothing is changed or dropped.
 
     Attributes:
+      reader: name of a reader, see `readers.reader_for`.
       reading: how files are read.
+      normalise: whether to bring text to Unicode's form C, without control characters.
       language: whether languages are checked or found, and which are kept; default "off", all.
-      deduplicate_paragraphs: "auto" (default): as documents, but "normalised" where those are
-        "near", see `DuplicateOptions`.
+      quality_rules: whether to drop text that is not running text by C4's and Gopher's rules.
+      quality_model: file that data_prep.train_quality_classifier wrote; texts with low scores are
+        dropped.
+      quality_threshold: least score to keep, 0 to 1; the model's file has a table.
+      quality_level: texts that the model judges: whole documents, each paragraph, or each sentence
+        (CMLM §3), at which documents are cut.
+      deduplicate: which documents to remove as duplicates of earlier ones in the whole input: none
+        (off), those of the same bytes (exact; runs of white space are one space), those of the same
+        letters, whatever their case, spaces and punctuation (normalised), or also those that share
+        most runs of five words (near).
+      deduplicate_paragraphs: the same for paragraphs of the documents that stay, which are cut
+        there; auto: as --deduplicate says, but normalised if that is near. Without either the input
+        is read in one pass.
+      near_threshold: share of all runs of five words that two texts have in common (Jaccard
+        similarity, as estimated) from which they are near duplicates; above 0, up to 1.
+      near_bands: bands of 8 hashes, of which near duplicates must share one to be compared. With 20
+        bands 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32
+        bytes of each text.
+      min_paragraph_letters: letters that a paragraph must have to be removed as a duplicate;
+        shorter ones stay.
       records: how documents become records.
-      shard_bytes: size after which a new shard begins; default 16 MB.
-      element_bytes: files are bundled up to this many bytes, as stored; default 64 MB. More bytes
-        give fewer and larger shards, fewer bytes lose less work when a run is stopped.
+      shard_bytes: size after which a new shard begins, in bytes.
+      element_bytes: work of a worker at a time, in megabytes (10^6 bytes) as stored; it has shards
+        of its own. Files are bundled up to this size; a larger file is one piece of work, so divide
+        it first (split -l, or data sets by --tfds_split).
     """
 
     reader: str = "auto"
@@ -57,16 +76,18 @@ class Options:
     language: LanguageId = dataclasses.field(default_factory=lambda: LanguageId("off"))
     quality_rules: bool = False
     quality_model: str = ""
-    quality_threshold: float = 0.5
-    quality_level: str = "document"
-    deduplicate: str = "off"
-    deduplicate_paragraphs: str = "auto"
-    near_threshold: float = MinHash.threshold
-    near_bands: int = MinHash.bands
-    min_paragraph_letters: int = DuplicateOptions.min_paragraph_letters
+    quality_threshold: Annotated[float, between(0, 1)] = 0.5
+    quality_level: Annotated[str, OneOf(LEVELS)] = "document"
+    deduplicate: Annotated[str, OneOf(_DEDUPLICATE)] = "off"
+    deduplicate_paragraphs: Annotated[str, OneOf(("auto", *_DEDUPLICATE))] = "auto"
+    near_threshold: Annotated[float, between(0, 1, above_low=True)] = MinHash.threshold
+    near_bands: Annotated[int, between(1, MinHash.MAX_BANDS)] = MinHash.bands
+    min_paragraph_letters: Annotated[int, between(0, 10**9)] = (
+        DuplicateOptions.min_paragraph_letters
+    )
     records: RecordOptions = dataclasses.field(default_factory=RecordOptions)
     shard_bytes: int = 16_000_000
-    element_bytes: int = 64_000_000
+    element_bytes: Annotated[int, between(1, 10**12), Flag("element_mb", 10**6)] = 64_000_000
 
     def stages(self) -> Iterator[Stage]:
         """Yields the stages between reader and records, in order."""
@@ -201,7 +222,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Returns the content of `prepare.json`."""
         inputs = {item.path: {"size": item.size, "language": item.language} for item in self.inputs}
-        order = hashlib.sha256("\n".join(item.path for item in self.inputs).encode())
+        order = hashlib.sha256(os.fsencode("\n".join(item.path for item in self.inputs)))
         return {
             "format": _FORMAT,
             "options": dataclasses.asdict(self.options),

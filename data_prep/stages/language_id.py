@@ -4,10 +4,12 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.languages import check_language_tag
+from official_cmlm.common.validation import Flag, OneOf, between
 
 from ..counts import DropCounter
 from ..readers.document import Document
@@ -39,16 +41,16 @@ class LanguageId:
     """The stage: checks or sets a document's language, and keeps the languages that are wanted.
 
     Attributes:
-      detect: "check" (a document that is not in its declared language is dropped), "set" (the
-        language found becomes the document's) or "off" (the declared language is believed).
-      languages: the languages to keep; all if empty.
-      min_confidence: a document with a smaller share in the language found is dropped, 0 to 1.
-        Default 0.5, our own choice.
+      detect: language of a document: the declared one (off); the declared one, and documents in
+        another are dropped (check); or the one found (set).
+      languages: languages to keep. Default: all.
+      min_confidence: share of a document that must be in the language found, or it is dropped; 0 to
+        1. The default is our own choice.
     """
 
-    detect: str = "check"
-    languages: tuple[str, ...] = ()
-    min_confidence: float = 0.5
+    detect: Annotated[str, OneOf(DETECT_LANGUAGE), Flag("detect_language")] = "check"
+    languages: Annotated[tuple[str, ...], Flag("keep_languages")] = ()
+    min_confidence: Annotated[float, between(0, 1), Flag("min_language_share")] = 0.5
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """Returns the document, with "set" under the language found, or None.
