@@ -41,14 +41,14 @@ def values_of(name, *arguments):
     return known.flag_values_dict(), rest[1:]
 
 
-def test_the_table_has_every_binary_once():
+def test_table_has_every_binary_once():
     binaries = {name for name in BINARIES if not name.startswith("benchmarks.")}
     modules = [row.module.removesuffix(".__main__") for row in command.COMMANDS.values()]
     assert sorted(modules) == sorted(name.removeprefix("official_cmlm.") for name in binaries)
 
 
 @pytest.mark.parametrize("name", command.COMMANDS)
-def test_a_row_names_flags_that_its_binary_has(name):
+def test_rows_name_flags_of_their_binaries(name):
     row, known = command.COMMANDS[name], known_flags(name)
     named = [*row.arguments.replace("*", "").split(), *filter(None, [row.to])]
     named += [default.removeprefix("--").partition("=")[0] for default in row.defaults]
@@ -95,20 +95,20 @@ def test_mistakes_are_one_line(arguments, message):
     assert done.returncode == 1 and line.startswith(f"error: {message}")
 
 
-def test_a_training_in_one_line():
-    found, rest = values_of("train", "cmlm/tiny", "--data", "records", "--to", "model")
+def test_training_in_one_line():
+    values, rest = values_of("train", "cmlm/tiny", "--data", "records", "--to", "model")
     assert not rest
-    assert (found["experiment"], found["data"], found["model_dir"], found["mode"]) == (
+    assert (values["experiment"], values["data"], values["model_dir"], values["mode"]) == (
         "cmlm/tiny", "records", "model", "train"
     )  # fmt: skip
-    found, _ = values_of("train", "--mode=eval", "--to=model", "cmlm/tiny")
-    assert (found["experiment"], found["mode"]) == ("cmlm/tiny", "eval")
+    values, _ = values_of("train", "--mode=eval", "--to=model", "cmlm/tiny")
+    assert (values["experiment"], values["mode"]) == ("cmlm/tiny", "eval")
 
 
 def test_positional_arguments_are_values_of_flags():
     """Files of one flag are joined; what is left over is refused by the binary."""
-    found, _ = values_of("embed", "a.csv", "--overwrite", "b.csv", "--to=v", "--model=m")
-    assert (found["input"], found["to"], found["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
+    values, _ = values_of("embed", "a.csv", "--overwrite", "b.csv", "--to=v", "--model=m")
+    assert (values["input"], values["to"], values["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
     assert values_of("serve", "m", "--port", "0", "n")[1] == ["n"]
     assert values_of("serve", "--host=h", "--", "-m")[0]["model"] == "-m"
 
@@ -116,14 +116,14 @@ def test_positional_arguments_are_values_of_flags():
 def test_results_stand_beside_the_encoder_unless_named(tmp_path):
     """A name that is not a path gives its last part to a folder of the current one."""
     (tmp_path / "mine").mkdir()
-    found, _ = values_of("export-onnx", f"{tmp_path}/mine/")
-    assert found["export_dir"] == f"{tmp_path}/mine_onnx"
+    values, _ = values_of("export-onnx", f"{tmp_path}/mine/")
+    assert values["export_dir"] == f"{tmp_path}/mine_onnx"
     assert values_of("evaluate", "org/a b")[0]["output_dir"] == "a_b_results"
     assert values_of("evaluate", "mine", "--to=r")[0]["output_dir"] == "r"
     assert values_of("evaluate", "--encoder=mine")[0]["output_dir"] is None
 
 
-def test_data_is_the_folder_of_the_records(tmp_path, capsys):
+def test_data_flag_names_the_folder_of_the_records(tmp_path, capsys):
     """It wins over --params_override, and is refused where the folder is not there."""
     from experiments import registry
 

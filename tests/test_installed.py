@@ -44,8 +44,8 @@ def environment(folder, *options):
     """Makes a virtual environment; returns its Python and the folder of its packages."""
     run(sys.executable, "-m", "venv", *options, folder, cwd=folder.parent)
     python = folder / "bin" / "python"
-    found = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)
-    return python, Path(found[:-1])
+    output = run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)
+    return python, Path(output[:-1])
 
 
 @pytest.fixture(scope="module")
@@ -188,8 +188,8 @@ def test_the_base_install(source, tmp_path, real_weights):
     run(cmlm, "embed", "texts/notes.txt", model, "--output_dir=out", cwd=tmp_path)
     assert (tmp_path / "out" / "manifest.json").exists()
     run(cmlm, "index", "texts", model, "--to=my.index", cwd=tmp_path)
-    found = run(cmlm, "search", "my.index", "Where do I find the key?", cwd=tmp_path)
-    assert found.index(texts[0]) < found.index(texts[1])
+    output = run(cmlm, "search", "my.index", "Where do I find the key?", cwd=tmp_path)
+    assert output.index(texts[0]) < output.index(texts[1])
     size = _megabytes(site) - before
     print(f"{size:.0f} MB")
     assert size < 300

@@ -34,7 +34,7 @@ def _index(folder, *more):
     return call("export.search.index", f"--input={folder}", f"--index={target}", *more)
 
 
-def _asked(folder, query, capsys):
+def _ask(folder, query, capsys):
     target = folder.parent / "my.index"
     capsys.readouterr()
     assert (
@@ -44,7 +44,7 @@ def _asked(folder, query, capsys):
     return json.loads(capsys.readouterr().out)
 
 
-def test_a_folder_is_indexed_and_searched(folder, capsys):
+def test_folder_is_indexed_and_searched(folder, capsys):
     assert _index(folder, "--model=toy") == 0
     for query, name, line, text in (
         ("the key is kept in the box", "a.txt", 1, "the key is kept in the box"),
@@ -52,7 +52,7 @@ def test_a_folder_is_indexed_and_searched(folder, capsys):
         ("bread and butter", "c.html", 1, "bread and butter"),
         ("old wine", "d.csv", 3, "old wine"),
     ):
-        hit = _asked(folder, query, capsys)
+        hit = _ask(folder, query, capsys)
         assert hit["metadata"] == {"file": str(folder / name), "line": line}
         assert hit["text"] == text and hit["score"] > 0.8
     target = folder.parent / "my.index"
@@ -60,7 +60,7 @@ def test_a_folder_is_indexed_and_searched(folder, capsys):
     assert "d.csv:3\n  old wine\n" in capsys.readouterr().out
 
 
-def test_the_second_run_reads_what_has_changed(folder, capsys):
+def test_second_run_reads_changed_files_only(folder, capsys):
     _index(folder, "--model=toy")
     before = (folder.parent / "my.index" / "index.json").stat().st_mtime_ns
     assert _index(folder) == 0 and "nothing is new" in capsys.readouterr().out
@@ -88,17 +88,17 @@ def test_mistakes_are_one_line(folder, capsys):
     assert "no index there" in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_utf8_is_indexed_with_a_line(folder, capsys):
+def test_file_that_is_not_utf8_is_indexed_with_a_warning(folder, capsys):
     (folder / "latin.txt").write_bytes("the café is open, and the tea is hot\n".encode("latin-1"))
     assert _index(folder, "--model=toy") == 0
     assert "latin.txt: is not UTF-8 from byte 7 on" in capsys.readouterr().err
-    assert "the tea is hot" in _asked(folder, "and the tea is hot", capsys)["text"]
+    assert "the tea is hot" in _ask(folder, "and the tea is hot", capsys)["text"]
 
 
-def test_a_folder_may_hold_other_tables(folder, capsys):
+def test_other_tables_of_a_folder_are_left_out(folder, capsys):
     (folder / "numbers.csv").write_text("a,b\n1,2\n")
     assert _index(folder, "--model=toy") == 0
     assert "left out: " in capsys.readouterr().err
-    assert _asked(folder, "old wine", capsys)["text"] == "old wine"
+    assert _ask(folder, "old wine", capsys)["text"] == "old wine"
     assert _index(folder / "numbers.csv", "--model=toy") == 1
     assert "no column 'text'" in capsys.readouterr().err

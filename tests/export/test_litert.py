@@ -44,7 +44,7 @@ def folders(tmp_path_factory):
     )
 
 
-def test_embeddings_are_those_of_encode(folders):
+def test_embeddings_equal_encode(folders):
     """Float: to 1e-5, at both lengths, and cut at the longer one; int8: nearly the direction."""
     folder, _ = folders
     encoder = SentenceEncoder.load(folder / "encoder")
@@ -65,7 +65,7 @@ def test_embeddings_are_those_of_encode(folders):
 
 
 @pytest.mark.long
-def test_a_dense_layer(tmp_path):
+def test_dense_layer(tmp_path):
     model, output = tmp_path / "encoder", tmp_path / "litert"
     import_checkpoint(REFERENCES / "distiluse", model)
     export_litert.export(

@@ -39,7 +39,7 @@ def test_equals_model_garden(segments, rank, batches):
         )
 
 
-def test_the_first_segment_gets_the_odd_token():
+def test_first_segment_gets_the_odd_token():
     """Seven places for ten and ten tokens: four and three."""
     tokens = tf.RaggedTensor.from_row_lengths(tf.range(200, 210), [10])
     packed = pack([tokens, tokens + 100], 10, SPECIAL)

@@ -79,10 +79,10 @@ _CHANNELS = {
 def test_every_channel_has_the_prompt_of_the_rule(channel, model, encoder):
     name, embed = _CHANNELS[channel]
     expected = encoder.encode(PROMPTS[name] + TEXT, prompt="")
-    found = np.asarray(embed(encoder, model), np.float32)
+    vectors = np.asarray(embed(encoder, model), np.float32)
     if "search" in channel:
         expected = expected / np.linalg.norm(expected)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
 
 
 @pytest.mark.long
@@ -97,8 +97,8 @@ def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, 
     np.testing.assert_allclose(serving.serve(texts)["default"], expected, atol=1e-5)
     unit = expected / np.linalg.norm(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(serving.serve_normalized(texts)["default"], unit, atol=1e-5)
-    found = serving.serve_examples(tf.constant([example_of(TEXT)]))
-    np.testing.assert_allclose(found["default"], expected[:1], atol=1e-5)
+    outputs = serving.serve_examples(tf.constant([example_of(TEXT)]))
+    np.testing.assert_allclose(outputs["default"], expected[:1], atol=1e-5)
     assert preprocess.tokenize(tf.constant(["cat"])).row_lengths().numpy().tolist() == [1]
     assert serving.tokenize(tf.constant(["cat"]))["input_mask"].numpy().sum() == 3
     for function in (preprocess.__call__, serving.serve):

@@ -29,7 +29,7 @@ _NAMES = ("mpnet", "distiluse", "xlm_roberta", "multilingual_minilm", "roberta")
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", _NAMES)
-def test_serving_gives_what_encode_gives(tmp_path, name):
+def test_serving_equals_encode(tmp_path, name):
     """All vocabularies, MPNet's bias, a module Dense, from strings on.
 
     TensorFlow Serving has the ops. The modules preprocess and encoder give the same, and an import
@@ -56,7 +56,7 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     np.testing.assert_array_equal(again.encode(_TEXTS, on_long="ignore"), expected)
 
 
-def test_what_will_be_saved_gives_what_encode_gives(tmp_path):
+def test_modules_before_saving_equal_encode(tmp_path):
     """The same of one encoder before it is saved, which takes seconds."""
     import_checkpoint(REFERENCES / _NAMES[0], tmp_path / "encoder")
     directory = EncoderDirectory.open(tmp_path / "encoder")
@@ -70,7 +70,7 @@ def test_what_will_be_saved_gives_what_encode_gives(tmp_path):
 
 
 @pytest.mark.long
-def test_the_first_components_of_a_dense_layer(tmp_path):
+def test_first_components_of_a_dense_layer(tmp_path):
     """`--dim` counts those of the embedding: up to 8 here, of 16 hidden ones."""
     import_checkpoint(REFERENCES / "distiluse", tmp_path / "encoder")
     with pytest.raises(UserError, match="--dim must be 1 to 8, the width of its embeddings"):
@@ -89,7 +89,7 @@ def test_the_first_components_of_a_dense_layer(tmp_path):
         import_checkpoint(tmp_path / "hub" / "preprocess", tmp_path / "none")
 
 
-def test_records_carry_it(tmp_path):
+def test_records_are_made_with_the_vocabulary(tmp_path):
     """So that a training and its encoder directory have the same one."""
     import_checkpoint(REFERENCES / "xlm_roberta", tmp_path / "encoder")
     vocabulary = load_vocabulary(tmp_path / "encoder")

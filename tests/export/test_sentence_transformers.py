@@ -35,11 +35,11 @@ SENTENCE_PIECE = ["xlm_roberta", "camembert", "multilingual_minilm"]
 MODULES = ["labse", "distiluse"]
 
 
-def assert_same_tensors(found, expected):
-    assert found.keys() == expected.keys()
+def assert_same_tensors(tensors, expected):
+    assert tensors.keys() == expected.keys()
     for key, tensor in expected.items():
-        assert found[key].dtype == tensor.dtype
-        np.testing.assert_array_equal(found[key], tensor, err_msg=key)
+        assert tensors[key].dtype == tensor.dtype
+        np.testing.assert_array_equal(tensors[key], tensor, err_msg=key)
 
 
 def kinds(folder):
@@ -79,7 +79,7 @@ def test_round_trip_gives_the_same_tensors_to_the_bit(written, name):
         assert file.metadata() == {"format": "pt"}
 
 
-def test_whoever_reads_the_settings_may_read_the_weights(written):
+def test_weights_have_the_permissions_of_settings(written):
     """All files have the permissions that new files have in this process."""
     for name in ("bert", "labse"):
         files = [path for path in written(name).rglob("*") if path.is_file()]
@@ -90,7 +90,7 @@ def test_whoever_reads_the_settings_may_read_the_weights(written):
     "name",
     ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, *MODULES],
 )
-def test_imported_again_it_is_the_same_encoder(written, name):
+def test_import_of_an_export_is_the_same_encoder(written, name):
     """Config, vocabulary, pooling, normalisation, length and every weight survive."""
     first, second = (
         read_source(str(folder), ImportOptions()) for folder in (REFERENCES / name, written(name))
@@ -113,7 +113,7 @@ def test_prompts_survive_both_ways(written, tmp_path):
     encoder = SentenceEncoder.load(tmp_path / "in")
     assert encoder.prompts == prompts
     roles = open_encoder(str(tmp_path / "in")).roles
-    for found, prompt in (
+    for vectors, prompt in (
         (encoder.encode(TEXTS), "to "),
         (encoder.encode_query(TEXTS), "the "),
         (roles["query"].encode(TEXTS), "the "),
@@ -121,7 +121,7 @@ def test_prompts_survive_both_ways(written, tmp_path):
         (roles["document"].encode(TEXTS), "a "),
     ):
         plain = encoder.encode([prompt + text for text in TEXTS], prompt="")
-        np.testing.assert_allclose(found, plain, atol=1e-5)
+        np.testing.assert_allclose(vectors, plain, atol=1e-5)
     export(FolderOptions(tmp_path / "in", tmp_path / "out"))
     written = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
     # An empty prompt is as good as none.
@@ -148,7 +148,7 @@ def test_tokenizer_json_gives_the_same_ids(written, name):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_dense_module_is_written_as_it_was_read(written, name):
+def test_dense_module_is_written_as_it_was_read(written, name):
     folders = (written(name), REFERENCES / name)
     assert kinds(folders[0]) == kinds(folders[1])
     assert_same_tensors(*(load_file(f / "2_Dense" / "model.safetensors") for f in folders))
@@ -203,7 +203,7 @@ def test_weights_of_tokens_are_a_module(tmp_path, vocabulary, layers):
     np.testing.assert_allclose(again.encode(texts), first.encode(texts), atol=1e-6)
 
 
-def test_a_token_without_a_weight_above_0_is_refused(tmp_path, vocabulary):
+def test_token_without_a_weight_above_0_is_refused(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="weighted_mean")
     out = tmp_path / "out"
     export(FolderOptions(tmp_path / "model", out))
@@ -260,7 +260,7 @@ def test_names_cannot_break_out_of_the_card(vocabulary):
     assert "\n# Sentence encoder\n" in _card(vocabulary, name="\n")
 
 
-def test_a_configuration_cannot_end_its_code_block(vocabulary):
+def test_configuration_cannot_end_its_code_block(vocabulary):
     """A fence inside is shorter than the one around it."""
     training = model_card.Training("a: |\n  ```\n  <script>\n  ````\n")
     lines = _card(vocabulary, training=training).splitlines()
@@ -282,7 +282,7 @@ RESULTS = {
 }
 
 
-def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
+def test_card_has_the_fields_that_hubs_read(tmp_path, vocabulary):
     """Read back by the hub's own library: licence, languages, data, scores; and the run's facts."""
     hub = pytest.importorskip("huggingface_hub")
     records = tmp_path / "news_records"
@@ -325,7 +325,7 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     assert str(tmp_path) not in card.content + published
 
 
-def test_a_card_without_what_nobody_said_has_no_such_fields(vocabulary):
+def test_card_without_facts_leaves_fields_out(vocabulary):
     """Nothing is invented: no licence, no language, no scores from other figures."""
     front = _card(vocabulary, results={"STS-B": 82.0}).split("---\n")[1]
     assert [line.partition(":")[0] for line in front.splitlines() if not line.startswith("-")] == [
@@ -396,7 +396,7 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     assert {path.name for path in tmp_path.iterdir()} == left
 
 
-def test_a_full_disk_is_named_by_the_system(tmp_path):
+def test_full_disk_is_named_by_the_system(tmp_path):
     """A file that is larger than the process may write stands for the full disk."""
     import_checkpoint(REFERENCES / "bert", tmp_path / "in")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -45,9 +45,9 @@ def preprocess(vocabulary):
 
 @pytest.mark.parametrize("part", tfhub.PARTS)
 def test_only_ops_of_tensorflow_serving_2_18(exported, part):
-    found = module_ops(exported[1] / part)
-    assert len(found) > 30
-    assert found <= CORE_OPS | TEXT_OPS
+    ops = module_ops(exported[1] / part)
+    assert len(ops) > 30
+    assert ops <= CORE_OPS | TEXT_OPS
 
 
 # Each way to pool and each activation once.
@@ -66,11 +66,11 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model, dim=5)
-    found = traced_ops(serving.serve_normalized)
+    ops = traced_ops(serving.serve_normalized)
     core = tfhub.build_functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
-    found |= traced_ops(tf.function(lambda given: core(given, training=False)), inputs)
-    assert found - CORE_OPS - TEXT_OPS == set()
+    ops |= traced_ops(tf.function(lambda batch: core(batch, training=False)), inputs)
+    assert ops - CORE_OPS - TEXT_OPS == set()
 
 
 def test_the_signatures_and_their_names(serving):
@@ -105,7 +105,7 @@ def test_normalized_and_examples(serving, encoded):
         serving.signatures["serve_examples"](tf.constant([tf.train.Example().SerializeToString()]))
 
 
-def test_tokenize_gives_what_the_encoder_reads(exported, serving):
+def test_tokenize_equals_the_ids_of_the_encoder(exported, serving):
     """Padded to the fixed length of 24."""
     tokenize, texts = serving.signatures["tokenize"], [*TEXTS[:2], "a cat"]
     inputs = SentenceEncoder.load(exported[0]).inputs(texts)
@@ -193,7 +193,7 @@ def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16, saved):
         tfhub.export(TfhubOptions(exported[0], tmp_path / "new", dim=17))
 
 
-def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monkeypatch, capsys):
+def test_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monkeypatch, capsys):
     """Its probabilities are those of the class; exports without it say so.
 
     One of these are shorter vectors, as it belongs to the encoder's own.
@@ -208,8 +208,8 @@ def test_a_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, mo
     assert "warning" not in capsys.readouterr().err
     serving = saved["serving/1"]
     assert "classify" in serving.signatures()
-    found = serving.classify(tf.constant(TEXTS))["probabilities"]
-    np.testing.assert_allclose(found, classifier.predict_proba(TEXTS), atol=1e-5)
+    probabilities = serving.classify(tf.constant(TEXTS))["probabilities"]
+    np.testing.assert_allclose(probabilities, classifier.predict_proba(TEXTS), atol=1e-5)
     assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
     tfhub.export(TfhubOptions(mine, tmp_path / "short", dim=5))
     assert "classify" not in saved["serving/1"].signatures()

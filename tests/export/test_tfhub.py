@@ -46,7 +46,7 @@ def encoder(exported):
     return hub.KerasLayer(str(exported[1] / "encoder"), trainable=True)
 
 
-def test_the_pair_gives_what_encode_gives(exported, preprocess, encoder):
+def test_pair_equals_encode(exported, preprocess, encoder):
     """To 1e-5, in the documented shapes; `test_serving` compares the third module."""
     expected = SentenceEncoder.load(exported[0]).encode(TEXTS)
     inputs = preprocess(tf.constant(TEXTS))
@@ -118,7 +118,7 @@ def _pair_classifier(modules):
 
 
 @pytest.mark.long
-def test_a_model_of_two_texts_is_trained_saved_and_loaded_again(exported, tmp_path):
+def test_model_of_two_texts_is_trained_saved_and_loaded_again(exported, tmp_path):
     """A downstream model has all of it inside: strings in, and the first export need not be."""
     model = _pair_classifier(exported[1])
     model.compile("sgd", tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -169,17 +169,19 @@ def test_fits_under_mirrored_strategy(exported, preprocess, trainable):
     assert changed == [trainable, True]
 
 
-def test_a_loaded_module_can_be_saved_again(exported, tmp_path, preprocess):
+def test_loaded_module_can_be_saved_again(exported, tmp_path, preprocess):
     """load → save → load, with the first export gone, still gives the same numbers."""
     loaded = tf.saved_model.load(str(exported[1] / "preprocess"))
     tf.saved_model.save(loaded, str(tmp_path))
-    found, expected = (one(tf.constant(TEXTS)) for one in (hub.load(str(tmp_path)), preprocess))
-    tf.nest.map_structure(np.testing.assert_array_equal, found, expected)
+    again, expected = (
+        module(tf.constant(TEXTS)) for module in (hub.load(str(tmp_path)), preprocess)
+    )
+    tf.nest.map_structure(np.testing.assert_array_equal, again, expected)
     assert (tmp_path / "assets" / "vocab.txt").exists()
 
 
 @pytest.mark.parametrize("part", ["preprocess", "encoder"])
-def test_what_travels_inside(exported, part, vocabulary):
+def test_assets_of_the_modules(exported, part, vocabulary):
     """Vocabulary, casing, pooling and training configuration."""
     loaded = tf.saved_model.load(str(exported[1] / part))
     assert bool(loaded.do_lower_case) is True
@@ -190,7 +192,7 @@ def test_what_travels_inside(exported, part, vocabulary):
     assert tf.io.read_file(loaded.training_config.asset_path).numpy() == b"task: {}\n"
 
 
-def test_an_import_makes_the_encoder_of_the_modules_again(exported, tmp_path):
+def test_modules_are_imported_as_the_same_encoder(exported, tmp_path):
     """Weights, vocabulary, prompts and settings; the same as the encoder directory's."""
     folder = shutil.copytree(exported[1] / "encoder", tmp_path / "encoder")
     described = json.loads((folder / "assets" / "encoder_config.json").read_text())
@@ -207,7 +209,7 @@ def test_an_import_makes_the_encoder_of_the_modules_again(exported, tmp_path):
 
 
 @pytest.mark.long
-def test_a_table_of_words_is_imported_from_its_module(tmp_path):
+def test_static_encoder_is_imported_from_its_module(tmp_path):
     """The module names the weights of tokens and the dense layer without their layers."""
     shipped = find_encoder("static-en")
     tfhub.export(TfhubOptions(shipped, tmp_path))

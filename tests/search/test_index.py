@@ -238,7 +238,7 @@ def test_another_encoder_is_refused(tmp_path):
 
 
 def test_queries_and_documents_are_encoded_in_their_own_ways(tmp_path):
-    """Roles, as `open_encoder` gives them, and methods are both found."""
+    """Roles, as `open_encoder` gives them, and methods are both used."""
     words = Words()
 
     def before(word):
@@ -297,7 +297,7 @@ def test_odd_arguments():
             call()
 
 
-def test_an_encoder_that_fails_leaves_the_index_unchanged():
+def test_failing_encoder_leaves_the_index_unchanged():
     encoder = Words()
     index = Index.build(encoder, TEXTS)
     before = index.search("the cat")
@@ -342,7 +342,7 @@ def test_load_during_a_save_is_refused(tmp_path, monkeypatch):
     assert Index.load(tmp_path / "index", Words()).texts == TEXTS[::-1]
 
 
-def test_a_loaded_index_grows_beside_a_save(tmp_path, way):
+def test_loaded_index_grows_beside_a_save(tmp_path, way):
     Index.build(Words(), TEXTS[:20], **way).save(tmp_path / "index")
     loaded = Index.load(tmp_path / "index", Words())
     Index.build(Words(), TEXTS[20:], **way).save(tmp_path / "index", overwrite=True)
@@ -446,7 +446,7 @@ def test_queries_must_be_finite_and_scores_are_cosines(way):
     assert scores.max() <= 1
 
 
-def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_save_leaves_nothing(tmp_path, monkeypatch):
     index = Index.build(Words(), TEXTS)
     index.save(tmp_path / "index")
     other = Index.build(Words(), TEXTS[:5])

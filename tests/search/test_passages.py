@@ -14,7 +14,7 @@ def test_wrapped_lines_are_joined_and_paragraphs_put_together():
     ]
 
 
-def test_a_heading_begins_a_passage_and_stays_with_its_section():
+def test_heading_begins_a_passage_and_stays_with_its_section():
     text = "intro\n\n# First #\n\na b c\n\nd e f\n## Second\n```\n# code\n```\n"
     assert split_passages(text, "markdown", words=3) == [
         Passage(1, "intro"),
@@ -24,7 +24,7 @@ def test_a_heading_begins_a_passage_and_stays_with_its_section():
     ]
 
 
-def test_a_long_paragraph_is_cut_after_a_sentence():
+def test_long_paragraph_is_cut_after_a_sentence():
     text = " ".join(["word"] * 7 + ["end."] + ["other"] * 12)
     parts = split_passages(text, words=10)
     assert [part.text.split()[-1] for part in parts] == ["end.", "other", "other"]
