@@ -130,12 +130,12 @@ def _mine_into(
     """Writes the file; returns the number of rows, of pairs without a negative, and the cosines."""
     cli.import_tensorflow()
     from official_cmlm.encoding.encoders import open_encoder
-    from official_cmlm.evaluation.encoder import checked
+    from official_cmlm.evaluation.encoder import check_vectors
 
     opened = open_encoder(FLAGS.encoder)
     roles = opened.roles if FLAGS.roles else {}
     encoders = [
-        checked(roles[name].encode if name in roles else opened.encode)
+        check_vectors(roles[name].encode if name in roles else opened.encode)
         for name in ("query", "document")
     ]
     _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)

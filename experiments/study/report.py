@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, Estimate, estimate, paired
+from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, Estimate, compare_pairs, estimate
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.evaluation.report.tables import MISSING, duration, escape
 
@@ -106,7 +106,7 @@ def _compute_rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Co
         if not by_arm[arm.name] and arm is not baseline:
             continue
         other = study.compared_with(arm)
-        difference = None if arm is other else paired(scores(arm), scores(other))
+        difference = None if arm is other else compare_pairs(scores(arm), scores(other))
         printed, base = paper(arm), paper(other)
         # Two arms may stand for one row of a paper.
         differ = None if None in (printed, base) or printed == base else printed[1] - base[1]

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
-from official_cmlm.evaluation.encoder import OpenedEncoder, checked
+from official_cmlm.evaluation.encoder import OpenedEncoder, check_vectors
 from official_cmlm.tokenization import TokenRows
 
 # Approximate number of characters a token, where an encoder cannot count its tokens.
@@ -123,12 +123,12 @@ class TextEmbedder:
     def embed(self, items: Sequence[Any]) -> np.ndarray:
         """Embeds items of `read`, in a call for each role."""
         if self._opened.encode_ids:
-            return checked(self._opened.encode_ids)(list(items))
+            return check_vectors(self._opened.encode_ids)(list(items))
         vectors: list[Any] = [None] * len(items)
         for role in {role for role, _ in items}:
             chosen = [i for i, item in enumerate(items) if item[0] == role]
             encode = self._opened.roles[role].encode if role else self._opened.encode
-            for i, row in zip(chosen, checked(encode)([items[i][1] for i in chosen])):
+            for i, row in zip(chosen, check_vectors(encode)([items[i][1] for i in chosen])):
                 vectors[i] = row
         return np.stack(vectors)
 

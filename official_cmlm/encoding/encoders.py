@@ -32,8 +32,8 @@ from official_cmlm.evaluation.encoder import (
     Encode,
     OpenedEncoder,
     Role,
+    add_prompt,
     fingerprint,
-    prompted,
 )
 from official_cmlm.tokenization.vocabulary import utf8
 
@@ -345,7 +345,9 @@ def _python_object(path: str) -> OpenedEncoder:
         isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
     ):
         raise UserError(f"{path}: prompts must be name -> string, got {prompts!r:.80}")
-    roles = _with_document({name: prompted(encode, text) for name, text in prompts.items() if text})
+    roles = _with_document(
+        {name: add_prompt(encode, text) for name, text in prompts.items() if text}
+    )
     settings = "".join(f" {name}={role.prompt}" for name, role in roles.items())
     for name in (_QUERY, _DOCUMENT):
         if callable(method := getattr(encoder, f"encode_{name}", None)):

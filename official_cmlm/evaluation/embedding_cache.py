@@ -10,7 +10,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, read_array, remove_unfinished, write_array
-from official_cmlm.evaluation.encoder import Encode, EncoderError, FineTune, Role, checked
+from official_cmlm.evaluation.encoder import Encode, EncoderError, FineTune, Role, check_vectors
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
@@ -51,7 +51,7 @@ class CachedEncoder:
         """Opens or creates the store.
 
         Args:
-          encode: the encoder; what it returns is checked (`encoding.checked`).
+          encode: the encoder; what it returns is checked (`encoder.check_vectors`).
           folder: keeps the vectors for later runs; one folder per encoder. Vectors are
             memory-mapped from there. Default: kept in memory only.
           progress: called with the number of texts to encode; returns a function to call with the
@@ -64,8 +64,8 @@ class CachedEncoder:
           UserError: if a file of the folder is damaged.
         """
         roles = roles or {}
-        self._encode = {"": checked(encode)}
-        self._encode |= {name: checked(role.encode) for name, role in roles.items()}
+        self._encode = {"": check_vectors(encode)}
+        self._encode |= {name: check_vectors(role.encode) for name, role in roles.items()}
         self.roles = {
             name: Role(functools.partial(self._embed, name), role.prompt)
             for name, role in roles.items()

@@ -37,7 +37,7 @@ class Role:
         return "the encoder has a way of its own to embed them"
 
 
-def prompted(encode: Encode, prompt: str) -> Role:
+def add_prompt(encode: Encode, prompt: str) -> Role:
     """Returns the role of texts that get a prompt: a string before each of them."""
     return Role(lambda texts: encode([prompt + text for text in texts]), prompt)
 
@@ -92,10 +92,10 @@ def requests_by_role(
     texts: Mapping[str, Iterable[str]], roles: Mapping[str, Role]
 ) -> dict[str, dict[str, None]]:
     """Returns role -> texts, each once; a role that the encoder lacks becomes "", no role."""
-    found: dict[str, dict[str, None]] = {}
-    for role, wanted in texts.items():
-        found.setdefault(role if role in roles else "", {}).update(dict.fromkeys(wanted))
-    return found
+    requests: dict[str, dict[str, None]] = {}
+    for role, role_texts in texts.items():
+        requests.setdefault(role if role in roles else "", {}).update(dict.fromkeys(role_texts))
+    return requests
 
 
 def prepare(encode: Encode, texts: Mapping[str, Iterable[str]]) -> None:
@@ -142,7 +142,7 @@ class EncoderError(UserError):
     """The encoder failed, or did not return one finite vector per text."""
 
 
-def checked(encode: Encode) -> Encode:
+def check_vectors(encode: Encode) -> Encode:
     """Wraps `encode` with checks of its vectors; the result is a float32 copy.
 
     The returned function raises `EncoderError` for a wrong number of rows, a width that changes
@@ -207,7 +207,7 @@ def fingerprint(encode: Encode) -> str:
     digest = hashlib.sha256()
     for probe in PROBES:
         try:
-            vectors = checked(encode)([probe])
+            vectors = check_vectors(encode)([probe])
             digest.update(vectors.tobytes() + str(vectors.shape).encode())
         except UserError as error:
             digest.update(str(error).encode())

@@ -138,13 +138,13 @@ class SuiteReport:
 
     def get(self, task: str, metric: str) -> float | None:
         """Returns the value of a score, or None if it was not added."""
-        found = self._score(task, metric)
-        return found and found.value
+        score = self._score(task, metric)
+        return score and score.value
 
     def by_seed(self, task: str, metric: str) -> np.ndarray | None:
         """Returns a score of each seed, `[seeds]`, or `[1]` for a single run; see `get`."""
-        found = self._score(task, metric)
-        return found and np.array(found.by_seed or [found.value])
+        score = self._score(task, metric)
+        return score and np.array(score.by_seed or [score.value])
 
     def predict(self, task: str, pairs: Any, values: np.ndarray) -> None:
         """Keeps the predictions `[n]` of a task's n pairs, which have scores or labels."""
@@ -215,9 +215,9 @@ class TextLengths:
         encoder = self._encoder
         if encoder is None or encoder.count_tokens is None or encoder.max_seq_length is None:
             return
-        for role, found in requests_by_role(texts, encoder.roles).items():
+        for role, role_texts in requests_by_role(texts, encoder.roles).items():
             prompt = encoder.roles[role].prompt if role else encoder.prompt
-            prompted = [prompt + text for text in found]
+            prompted = [prompt + text for text in role_texts]
             for start in range(0, len(prompted), _COUNTED_TOGETHER):
                 some = prompted[start : start + _COUNTED_TOGETHER]
                 tokens = np.asarray(encoder.count_tokens(some))
@@ -230,7 +230,7 @@ class TextLengths:
 
     def notes(self) -> list[str]:
         """Returns a line on the texts that were cut, the most affected task first, or no line."""
-        cut = {task: found for task, found in self.tasks.items() if found.cut}
+        cut = {task: lengths for task, lengths in self.tasks.items() if lengths.cut}
         if not cut:
             return []
         ordered = sorted(cut, key=lambda task: -cut[task].tokens_cut / cut[task].tokens)

@@ -230,7 +230,7 @@ def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
     Each task gets the entries of the files that it read. Exceptions are kept in `Task.error`, so
     that they are reported in the order of the tasks.
     """
-    found: deque[Task] = deque()
+    read: deque[Task] = deque()
     try:
         for task in tasks:
             if task.error is None:
@@ -243,10 +243,10 @@ def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
                 task.files = dict(files)
                 files |= others | task.files
             if not (task.is_optional and isinstance(task.error, MissingData)):
-                found.append(task)
+                read.append(task)
     except Exception as error:
-        found.append(Task("", error=error))
-    return found
+        read.append(Task("", error=error))
+    return read
 
 
 def score_tasks(tasks: deque[Task], report: SuiteReport, score: Callable[[Task], None]) -> None:

@@ -26,7 +26,7 @@ from official_cmlm.common.files import (
     write_json,
 )
 from official_cmlm.common.validation import OneOf, Range, at_least, read_dataclass
-from official_cmlm.evaluation.encoder import PROBES, Encode, checked
+from official_cmlm.evaluation.encoder import PROBES, Encode, check_vectors
 from official_cmlm.search.shards import Embeddings
 from official_cmlm.search.texts import Texts, encode_texts
 from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
@@ -557,9 +557,9 @@ def _functions(encoder: Any) -> tuple[Encode, Encode]:
     functions = []
     for name in ("query", "document"):
         if isinstance(roles, Mapping) and name in roles:
-            functions.append(checked(roles[name].encode))
+            functions.append(check_vectors(roles[name].encode))
         else:
-            functions.append(checked(getattr(encoder, f"encode_{name}", plain)))
+            functions.append(check_vectors(getattr(encoder, f"encode_{name}", plain)))
     return functions[0], functions[1]
 
 

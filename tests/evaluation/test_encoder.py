@@ -7,10 +7,10 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoder import (
     EncoderError,
     Role,
-    checked,
+    add_prompt,
+    check_vectors,
     fingerprint,
     for_role,
-    prompted,
     roles_of,
 )
 
@@ -48,12 +48,12 @@ def test_non_finite_values(tmp_path, bad):
 def test_other_answers(answer, message):
     """Wrong rows, wrong rank, letters, complex numbers, nothing, values beyond float32."""
     with pytest.raises(EncoderError, match=f"the encoder returned {message}"):
-        checked(lambda texts: answer)(["a", "b"])
+        check_vectors(lambda texts: answer)(["a", "b"])
 
 
 def test_changing_width():
     """Within a run it is told by the check; whole numbers become floats."""
-    encode = checked(lambda texts: np.ones([len(texts), len(texts[0])], int))
+    encode = check_vectors(lambda texts: np.ones([len(texts), len(texts[0])], int))
     assert encode(["ab"]).shape == (1, 2) and encode(["ab"]).dtype == np.float32
     with pytest.raises(EncoderError, match="width 3 after vectors of width 2"):
         encode(["abc"])
@@ -61,7 +61,7 @@ def test_changing_width():
 
 def test_prompts_are_put_before_texts():
     """The prompt is put before every text; a plain function has no role."""
-    role = prompted(_encode, "query: ")
+    role = add_prompt(_encode, "query: ")
     assert role.encode(["a", ""]).tolist() == _encode(["query: a", "query: "]).tolist()
     assert "'query: '" in str(role) and "own" in str(Role(_encode))
     assert roles_of(_encode) == {} and for_role(_encode, "query") is _encode

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.encoder import EncoderError, OpenedEncoder, prompted
+from official_cmlm.evaluation.encoder import EncoderError, OpenedEncoder, add_prompt
 from official_cmlm.evaluation.scores import (
     Missing,
     MissingData,
@@ -92,7 +92,7 @@ def _counting(longest):
     """Returns an encoder whose texts say how many tokens they have."""
     return OpenedEncoder(
         *("toy", "python", "0" * 16, toy.encode),
-        roles={"query": prompted(toy.encode, "9 ")},
+        roles={"query": add_prompt(toy.encode, "9 ")},
         max_seq_length=longest,
         count_tokens=lambda texts: np.array([sum(map(int, text.split())) for text in texts]),
         prompt="1 ",

@@ -41,11 +41,11 @@ class Reviews:
 
 def languages(folder: Path) -> list[str]:
     """Finds the languages with test reviews, as files or folders name them."""
-    found = {path.parent.name for path in folder.glob("*/test.tsv")}
-    found |= {path.parent.parent.name for path in folder.glob("*/*/test.review")}
+    codes = {path.parent.name for path in folder.glob("*/test.tsv")}
+    codes |= {path.parent.parent.name for path in folder.glob("*/*/test.review")}
     names = (path.name for path in folder.glob("dataset_*_test.json"))
-    found |= {name.removeprefix("dataset_").removesuffix("_test.json") for name in names}
-    return sorted(found)
+    codes |= {name.removeprefix("dataset_").removesuffix("_test.json") for name in names}
+    return sorted(codes)
 
 
 def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
@@ -101,11 +101,11 @@ def _reviews(
 
 
 def _field(item: str, name: str) -> str | None:
-    found = re.search(rf"<{name}>(.*?)</{name}>", item, flags=re.DOTALL)
-    if found is None:
+    element = re.search(rf"<{name}>(.*?)</{name}>", item, flags=re.DOTALL)
+    if element is None:
         return None
-    literal = re.fullmatch(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", found[1], flags=re.DOTALL)
-    return literal[1] if literal else html.unescape(found[1])
+    literal = re.fullmatch(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", element[1], flags=re.DOTALL)
+    return literal[1] if literal else html.unescape(element[1])
 
 
 def _row(stars: object, text: object) -> tuple[float, str] | None:

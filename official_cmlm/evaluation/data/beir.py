@@ -61,14 +61,14 @@ def collections_in(root: Path) -> dict[str, Path]:
     bases = [root / name for name in ("beir", "nanobeir") if (root / name).is_dir()]
     if not bases and _is_collection(root):
         return {root.resolve().name: root}
-    found = {}
+    folders = {}
     for base in bases or [root]:
         for path in sorted([*base.glob("*"), *base.glob("*/*")]):
             name = path.relative_to(base).as_posix()
             # A folder inside of a data set is not a data set.
-            if name.partition("/")[0] not in found and _is_collection(path):
-                found[name] = path
-    return found
+            if name.partition("/")[0] not in folders and _is_collection(path):
+                folders[name] = path
+    return folders
 
 
 def read(data: DataFolder, folder: Path, split: str) -> Collection:
@@ -85,13 +85,13 @@ def read(data: DataFolder, folder: Path, split: str) -> Collection:
             f"{folder}: none of the {len(judgements)} judged queries is in queries; both must have "
             f"the same ids; {HINT}"
         )
-    kept = {query: found for query, found in judgements.items() if query not in unknown}
+    judged = {query: scores for query, scores in judgements.items() if query not in unknown}
     if unknown:
         reader.notes.append(
             f"{len(unknown)} of {len(judgements)} judged queries are not in queries; left out"
         )
     documents = reader.texts("corpus")
-    pairs = [(query, document) for query, found in kept.items() for document in found]
+    pairs = [(query, document) for query, scores in judged.items() for document in scores]
     if absent := sum(document not in documents for _, document in pairs):
         reader.notes.append(
             f"{absent} of {len(pairs)} judged documents are not in the corpus; they count as not "
@@ -99,7 +99,7 @@ def read(data: DataFolder, folder: Path, split: str) -> Collection:
         )
     if empty := sum(not text for text in documents.values()):
         reader.notes.append(f"{empty} of {len(documents)} documents are empty; they stay in")
-    return Collection(documents, {query: queries[query] for query in kept}, kept, reader.notes)
+    return Collection(documents, {query: queries[query] for query in judged}, judged, reader.notes)
 
 
 class _Reader:
@@ -111,7 +111,7 @@ class _Reader:
 
     def texts(self, part: str) -> dict[str, str]:
         """Returns id -> text of `corpus` or `queries`; of equal ids the last counts, as in BEIR."""
-        found: dict[str, str] = {}
+        by_id: dict[str, str] = {}
         malformed = repeated = total = 0
         for path, row in self._rows(self._text_files(part)):
             total += 1
@@ -122,20 +122,20 @@ class _Reader:
                 keys = ", ".join(map(str, row)) or "no object"
                 example = f"{path}: {keys}"
                 continue
-            repeated += name in found
-            found[name] = f"{title} {text}".strip() if part == "corpus" else text
-        if not found:
+            repeated += name in by_id
+            by_id[name] = f"{title} {text}".strip() if part == "corpus" else text
+        if not by_id:
             seen = f"found {example}" if malformed else f"{self._folder / part} is empty"
             raise UserError(
                 f"{self._folder}: no entry of {part} with _id and text ({seen}); {HINT}"
             )
         self._note(malformed, total, f"entries of {part} are malformed; left out")
         self._note(repeated, total, f"entries of {part} repeat an id; the last one counts")
-        return found
+        return by_id
 
     def judgements(self, split: str) -> dict[str, dict[str, int]]:
         """Returns id of a query -> id of a document -> score."""
-        found: dict[str, dict[str, int]] = collections.defaultdict(dict)
+        by_query: dict[str, dict[str, int]] = collections.defaultdict(dict)
         malformed = total = 0
         for _, row in self._rows(self._judgement_files(split)):
             total += 1
@@ -144,14 +144,14 @@ class _Reader:
             if query is None or document is None or score is None:
                 malformed += 1
                 continue
-            found[query][document] = score
-        if not found:
+            by_query[query][document] = score
+        if not by_query:
             raise UserError(
                 f"{self._folder}/qrels: no judgement of {split} with query-id, corpus-id and a "
                 f"whole score among {total} lines; {HINT}"
             )
         self._note(malformed, total, "judgements are malformed; left out")
-        return dict(found)
+        return dict(by_query)
 
     def _note(self, count: int, total: int, what: str) -> None:
         if count:
@@ -163,17 +163,23 @@ class _Reader:
         return tables if tables and not lines.is_file() else [lines]
 
     def _judgement_files(self, split: str) -> list[Path]:
-        found = collections.defaultdict(list)
+        by_name = collections.defaultdict(list)
         for path in sorted((self._folder / "qrels").glob("*.*")):
             if path.suffix in _ROWS:
-                found[path.stem.partition("-")[0]].append(path)
+                by_name[path.stem.partition("-")[0]].append(path)
         for name in _SPLIT_NAMES[split]:
-            if name in found:
-                return found[name]
-        if split == "test" and list(found) == ["train"] and found["train"][0].suffix == ".parquet":
+            if name in by_name:
+                return by_name[name]
+        if (
+            split == "test"
+            and list(by_name) == ["train"]
+            and by_name["train"][0].suffix == ".parquet"
+        ):
             self.notes.append("judgements are those of train, the only ones, as in NanoBEIR")
-            return found["train"]
-        have = f"there are judgements of {', '.join(found)} (retrieval.split)" if found else HINT
+            return by_name["train"]
+        have = (
+            f"there are judgements of {', '.join(by_name)} (retrieval.split)" if by_name else HINT
+        )
         raise MissingData(self._folder / "qrels" / f"{split}.tsv", have)
 
     def _rows(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
@@ -215,7 +221,7 @@ def _cells(line: bytes) -> list[str] | None:
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    def needed(columns: list[str], where: str, table: bool) -> list[str]:
+    def choose_columns(columns: list[str], where: str, table: bool) -> list[str]:
         if not (names := [name for name in _COLUMNS if name in columns]):
             raise UserError(
                 f"{where}: no column of {list_columns(_COLUMNS)}, it has {list_columns(columns)}"
@@ -225,7 +231,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     # All texts are held in memory, and a text that the file stores once can be that of all rows.
     most = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
     with open_file(str(path)) as file:
-        for _, where, row in read_records(str(path), "parquet", file, needed):
+        for _, where, row in read_records(str(path), "parquet", file, choose_columns):
             most -= sum(len(value) for value in row.values() if isinstance(value, str))
             if most < 0:
                 raise UserError(

@@ -42,7 +42,7 @@ class Direction:
 
 def discover(folder: Path) -> list[Direction]:
     """Finds all directions below a folder, sorted by name; the first file of each name counts."""
-    found: dict[str, Direction] = {}
+    by_name: dict[str, Direction] = {}
     seen: set[str] = set()
     for path in sorted([*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]):
         match = _FILE.fullmatch(path.name)
@@ -52,14 +52,14 @@ def discover(folder: Path) -> list[Direction]:
         kind, size, source, target = match.groups()
         vocabularies = (folder / f"{source}.vocab.txt", folder / f"{target}.vocab.txt")
         name = f"{source}-{target}"
-        direction = found.setdefault(name, Direction(name, path.parent, {}, [], vocabularies))
+        direction = by_name.setdefault(name, Direction(name, path.parent, {}, [], vocabularies))
         if kind == "test":
             direction.tests.append(path)
         else:
             direction.training.setdefault(size, path)
-    if not found:
+    if not by_name:
         raise UserError(f"{folder}: contains no dictionary; {HINT}")
-    return [found[name] for name in sorted(found)]
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def read_words(data: DataFolder, path: Path) -> list[str]:

@@ -39,7 +39,7 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
         part: _read(data, root / "COCO" / f"{name}.pkl")
         for part, name in (("train", "train"), ("dev", "valid"), ("test", "test"))
     }
-    widths = {part: found.images.shape[1] for part, found in parts.items()}
+    widths = {part: one.images.shape[1] for part, one in parts.items()}
     if len(set(widths.values())) > 1:
         raise UserError(f"{root / 'COCO'}: images of different widths, {widths}; {HINT}")
     return parts
@@ -48,21 +48,21 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
 def _read(data: DataFolder, path: Path) -> Captioned:
     with data.file(path, HINT).open("rb") as file:
         try:
-            return _captioned(read_pickle(file), path.stat().st_size)
+            return _check_captions(read_pickle(file), path.stat().st_size)
         except Refused as error:
             raise UserError(f"{path}: {error}; {_FORM}; {HINT}") from None
 
 
-def _captioned(found: Any, size: int) -> Captioned:
+def _check_captions(content: Any, size: int) -> Captioned:
     """Returns the part that a pickle of `size` bytes holds."""
-    if not isinstance(found, dict):
-        raise Refused(f"found a {type(found).__name__}")
-    wanted = ("features", "captions", "image_to_caption_ids")
-    if lacking := [key for key in wanted if key not in found]:
-        keys = ", ".join(map(_shown, list(found)[:5]))
+    if not isinstance(content, dict):
+        raise Refused(f"found a {type(content).__name__}")
+    keys_needed = ("features", "captions", "image_to_caption_ids")
+    if lacking := [key for key in keys_needed if key not in content]:
+        keys = ", ".join(map(_show, list(content)[:5]))
         raise Refused(f"found keys {keys or 'none'}, but not {', '.join(lacking)}")
-    images = _images(found["features"], size)
-    ids, captions = (_plain(found[key]) for key in ("image_to_caption_ids", "captions"))
+    images = _images(content["features"], size)
+    ids, captions = (_plain(content[key]) for key in ("image_to_caption_ids", "captions"))
     sentences = []
     for image in range(len(images)):
         chosen = _plain(_item(ids, image, "image_to_caption_ids"))
@@ -78,7 +78,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     """Returns the first characters of a string or number, else the name of its type."""
     return str(value)[:40] if isinstance(value, str | int) else f"<{type(value).__name__}>"
 
@@ -90,7 +90,7 @@ def _item(container: Any, key: Any, name: str) -> Any:
             return container[key]
         if isinstance(container, list | tuple) and 0 <= key < len(container):
             return container[key]
-    raise Refused(f"{name} has no entry {_shown(key)}")
+    raise Refused(f"{name} has no entry {_show(key)}")
 
 
 def _images(features: Any, size: int) -> np.ndarray:

@@ -127,8 +127,8 @@ def find_dictionary(folder: Path, split: str) -> Path:
 
 def find_queries(folder: Path, split: str) -> list[Queries]:
     """Finds the files of a part of a folder's data: `test`, `dev` or `train`."""
-    if found := _queries(folder, split):
-        return found
+    if queries := _queries(folder, split):
+        return queries
     others = [other for other in SPLITS if other != split and _queries(folder, other)]
     hint = "".join(
         f"there is {', '.join(path.name for q in _queries(folder, other) for path in q.paths[:1])} "
@@ -207,11 +207,11 @@ def parse_rows(
     mentions, left_out = [], Counter()
     for cells in rows:
         cells = [cell.strip() for cell in cells]
-        found = read(cells)
-        if not found:
-            left_out["malformed"] += found is None and any(cells)
+        row = read(cells)
+        if not row:
+            left_out["malformed"] += row is None and any(cells)
             continue
-        text, ids, kind, parts = found
+        text, ids, kind, parts = row
         if ids.lower() in _UNLINKED or not split_ids(ids):
             left_out["unlinked"] += 1
             continue

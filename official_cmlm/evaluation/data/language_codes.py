@@ -52,7 +52,7 @@ def direction_name(direction: str) -> str:
     return "-".join(two_letters(code) for code in direction.split("-", 1))
 
 
-def chosen(
+def choose_languages(
     option: str, wanted: Sequence[str], there: Sequence[str], report: SuiteReport | None = None
 ) -> list[str]:
     """Selects the languages that an option names from those that are there; by default all.
@@ -65,18 +65,18 @@ def chosen(
     """
     if not wanted:
         return list(there)
-    found: set[str] = set()
+    matching: set[str] = set()
     lacking: dict[str, str] = {}
-    known = ", ".join(there) or "none"
+    codes = ", ".join(there) or "none"
     for code in wanted:
         # A folder may have files under both codes of a language: the given code has priority.
         same = [one for one in there if one.casefold() == code.casefold()]
         same = same or [one for one in there if two_letters(one) == two_letters(code)]
         if not same:
-            lacking[code] = f"{option}: the data has no {code!r}; it has {known}"
-        found.update(same)
-    if lacking and not (found and report):
+            lacking[code] = f"{option}: the data has no {code!r}; it has {codes}"
+        matching.update(same)
+    if lacking and not (matching and report):
         raise UserError(next(iter(lacking.values())))
     if report:
         report.missing += [Missing(code, option, line) for code, line in lacking.items()]
-    return [one for one in there if one in found]
+    return [one for one in there if one in matching]

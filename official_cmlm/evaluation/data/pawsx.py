@@ -46,18 +46,18 @@ def splits(folder: Path) -> list[tuple[str, Files]]:
 
     Files of both publishers are never mixed: a split that is there twice is listed twice.
     """
-    found: dict[tuple[int, str], Files] = {}
+    by_split: dict[tuple[int, str], Files] = {}
     for path in sorted(folder.glob("*.tsv")):
         if match := _FLAT.fullmatch(path.name):
-            found.setdefault((0, match[1]), {})[match[2]] = path
+            by_split.setdefault((0, match[1]), {})[match[2]] = path
     for layout, root in ((1, folder), (2, folder / "x-final")):
         for path in sorted(root.glob("*/*.tsv")):
             if _FOLDER.fullmatch(path.parent.name):
                 split = _SPLITS.get(path.stem, path.stem)
-                found.setdefault((layout, split), {}).setdefault(path.parent.name, path)
+                by_split.setdefault((layout, split), {}).setdefault(path.parent.name, path)
     order = {"test": 0, "dev": 1}
-    keys = sorted(found, key=lambda key: (order.get(key[1], 2), key[1], key[0]))
-    return [(split, found[layout, split]) for layout, split in keys]
+    keys = sorted(by_split, key=lambda key: (order.get(key[1], 2), key[1], key[0]))
+    return [(split, by_split[layout, split]) for layout, split in keys]
 
 
 def split_name(name: str) -> str:
@@ -81,8 +81,8 @@ def first_sentences(data: DataFolder, path: Path) -> list[str]:
         columns = Counter(len(line.split("\t")) for line in lines).most_common(1)[0][0]
         rows = list(_rows(lines, columns))
     column = _column(path, header, columns, rows)
-    found = [row[column].strip() if len(row) == columns else "" for row in rows]
-    return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in found]
+    sentences = [row[column].strip() if len(row) == columns else "" for row in rows]
+    return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in sentences]
 
 
 def _names(header: str) -> list[str]:
@@ -112,9 +112,9 @@ def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
         reader = csv.reader(some, delimiter="\t", strict=True)
         row, taken = lines[index].split("\t"), 1
         with contextlib.suppress(csv.Error):
-            found = next(reader)
-            if len(found) == columns:
-                row, taken = found, reader.line_num
+            cells = next(reader)
+            if len(cells) == columns:
+                row, taken = cells, reader.line_num
         yield row
         index += taken
 
@@ -144,21 +144,21 @@ def aligned_distinct(
             f"{len(columns[longest])}; row i of one must translate row i of the other; download "
             f"both again"
         )
-    kept: list[tuple[str, ...]] = []
+    rows_kept: list[tuple[str, ...]] = []
     seen: list[set[str]] = [set() for _ in columns]
     missing = repeated = 0
     for row in zip(*columns.values()):
-        if max_rows and len(kept) == max_rows:
+        if max_rows and len(rows_kept) == max_rows:
             break
         if not all(row):
             missing += 1
-        elif any(sentence in known for sentence, known in zip(row, seen)):
+        elif any(sentence in sentences for sentence, sentences in zip(row, seen)):
             repeated += 1
         else:
-            kept.append(row)
-            for sentence, known in zip(row, seen):
-                known.add(sentence)
-    if not kept:
+            rows_kept.append(row)
+            for sentence, sentences in zip(row, seen):
+                sentences.add(sentence)
+    if not rows_kept:
         raise UserError(
             f"{sources[shortest]}: no row has a sentence in each of {', '.join(columns)}"
         )
@@ -167,4 +167,4 @@ def aligned_distinct(
         notes.append(f"{missing} rows skipped: malformed or without a sentence in some language")
     if repeated:
         notes.append(f"{repeated} rows skipped: a sentence that occurs in an earlier row")
-    return {name: [row[i] for row in kept] for i, name in enumerate(columns)}, notes
+    return {name: [row[i] for row in rows_kept] for i, name in enumerate(columns)}, notes

@@ -60,7 +60,7 @@ class Task:
     read: Callable[[DataFolder, Path, list[str]], Parts]
 
 
-def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Examples:
+def order_by_length(rows: list[tuple[str, str, float]], by_second: bool = False) -> Examples:
     """Sorts rows (sentence, second sentence, label) into the toolkit's order.
 
     The order of the file decides between rows of equal lengths and labels.
@@ -70,18 +70,18 @@ def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Exam
     split.sort(key=lambda row: (len(row[lengths[0]]), len(row[lengths[1]]), row[2]))
     paired = any(second for _, second, _ in split)
     return Examples(
-        [_joined(first) for first, _, _ in split],
-        [_joined(second) for _, second, _ in split] if paired else [],
+        [_join(first) for first, _, _ in split],
+        [_join(second) for _, second, _ in split] if paired else [],
         np.array([label for _, _, label in split]),
     )
 
 
-def _joined(words: list[str]) -> str:
+def _join(words: list[str]) -> str:
     """Joins words by spaces; an empty sentence becomes ".", as in the toolkit."""
     return " ".join(words) or "."
 
 
-def parsed(
+def parse_lines(
     path: Path, lines: list[str], parse: Parse, notes: list[str]
 ) -> list[tuple[str, str, float]]:
     """Parses lines; malformed ones are skipped and counted in a note."""
@@ -105,7 +105,7 @@ def _two_files(folder: str, positive: str, negative: str) -> Callable[..., Parts
             for name, label in ((positive, 1), (negative, 0))
             for line in data.lines(root / folder / name, HINT, _EITHER)
         ]
-        return {"train": ordered(rows)}
+        return {"train": order_by_length(rows)}
 
     return read
 
@@ -117,7 +117,7 @@ def _files(names: dict[str, str], parse: Parse, header: str = "") -> Callable[..
         parts = {}
         for part, name in names.items():
             lines = data.lines(root / name, HINT, _EITHER, header=header)
-            parts[part] = ordered(parsed(root / name, lines, parse, notes))
+            parts[part] = order_by_length(parse_lines(root / name, lines, parse, notes))
         return parts
 
     return read
@@ -168,11 +168,13 @@ def _snli(data: DataFolder, root: Path, notes: list[str]) -> Parts:
                 f"{root / 'SNLI'}: s1, s2 and labels.{part} have {len(first)}, {len(second)} and "
                 f"{len(labels)} lines; download them again"
             )
-        known = [row for row in zip(first, second, labels) if row[2] in _SNLI]
-        if len(known) < len(labels):
-            notes.append(f"SNLI {part}: skipped {len(labels) - len(known)} rows without a label")
+        labelled = [row for row in zip(first, second, labels) if row[2] in _SNLI]
+        if len(labelled) < len(labels):
+            notes.append(f"SNLI {part}: skipped {len(labels) - len(labelled)} rows without a label")
         # The toolkit sorts SNLI by the second sentence, and by the label's name.
-        examples = ordered([(a, b, sorted(_SNLI).index(c)) for a, b, c in known], by_second=True)
+        examples = order_by_length(
+            [(a, b, sorted(_SNLI).index(c)) for a, b, c in labelled], by_second=True
+        )
         classes = np.array([_SNLI.index(name) for name in sorted(_SNLI)])
         parts[part] = dataclasses.replace(examples, labels=classes[examples.labels])
     return parts

@@ -79,7 +79,7 @@ class ScoredPairs:
         return dataclasses.replace(self, first=first, second=second, gold=self.gold[rows])
 
 
-def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
+def join_subsets(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
     """Returns the pairs of all subsets as one list."""
     parts = subsets.values()
     rows = [row for pairs in parts for row in zip(pairs.first, pairs.second, pairs.gold)]
@@ -99,7 +99,7 @@ def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
     rows = [line.split("\t") for line in lines]
     if rows and "sentence1" in rows[0]:
         # GLUE's copy has a number of another meaning where the publisher's files have the score.
-        raise UserError(f"{path}: {_found(lines)}; known: {_BENCHMARK_FORM}, no header; {HINT}")
+        raise UserError(f"{path}: {_describe(lines)}; known: {_BENCHMARK_FORM}, no header; {HINT}")
     pairs = [(r[5], r[6], r[4]) if len(r) > 6 else () for r in rows]
     return scored_pairs(path, pairs, lines, f"{_BENCHMARK_FORM}; {HINT}")
 
@@ -118,12 +118,12 @@ def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
 
 def find_translations(root: Path, split: str) -> dict[str, Path]:
     """Returns language -> file of a part of STS-B's translations, below the data folder `root`."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for folder in ("stsb_multi_mt", "stsb_multi_mt/data", "stsb-multi-mt/data"):
         for path in sorted(root.glob(f"{folder}/stsb-*-{split}.csv")):
             language = path.name.removeprefix("stsb-").removesuffix(f"-{split}.csv")
-            found.setdefault(language, path)
-    return found
+            paths.setdefault(language, path)
+    return paths
 
 
 def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
@@ -135,16 +135,16 @@ def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
     for base in ("STS17", "sts17", "STS2017", "senteval/downstream/STS/STS17", "STS/STS17", "."):
         folders = [root / base, *sorted((root / base).glob("STS2017.*"))]
         texts = {path.name: path for f in reversed(folders) for path in f.glob("STS.input.track*")}
-        found = {}
+        tracks = {}
         for name, path in sorted(texts.items()):
             if track := _TRACK.fullmatch(name):
                 gold = name.replace("input", "gs", 1)
                 places = [path.parent, *folders]
                 scores = next((f / gold for f in places if (f / gold).exists()), path.parent / gold)
                 number, letter, pair = track.groups()
-                found[f"{pair}-{number}{letter}" if letter else pair] = (path, scores)
-        if found:
-            return found
+                tracks[f"{pair}-{number}{letter}" if letter else pair] = (path, scores)
+        if tracks:
+            return tracks
     return {}
 
 
@@ -205,12 +205,12 @@ def scored_pairs(
     if len(scored) < 2:
         raise UserError(
             f"{path}: {len(scored)} of {len(rows)} lines are two texts and a score; need 2; "
-            f"{_found(lines)}; known: {known}"
+            f"{_describe(lines)}; known: {known}"
         )
     return ScoredPairs.of(scored, len(rows) - len(scored))
 
 
-def _found(lines: Sequence[str]) -> str:
+def _describe(lines: Sequence[str]) -> str:
     """Describes a file's first line."""
     if not lines:
         return "the file is empty"

@@ -101,10 +101,10 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
     file; a pair has its codes in alphabetical order. Faults of the two tables of Multi-SimLex are
     reported under `multi_simlex`.
     """
-    found: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
+    sources_of: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
     def add(data_set: str, name: str, file: PairFile) -> None:
-        taken = found[data_set].setdefault(name, file)
+        taken = sources_of[data_set].setdefault(name, file)
         if taken is not file:
             report.notes.append(
                 f"{data_set}.{name}: {taken.path.name} is read, not {file.path.name}"
@@ -130,9 +130,9 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
     for path in _files(data.root, CROSS_LINGUAL):
         if match := _PAIR_FILE.fullmatch(path.name):
             add(CROSS_LINGUAL, pair_name(match[1], match[2]), PairFile(path))
-    if not tables and not any(found.values()):
+    if not tables and not any(sources_of.values()):
         raise MissingData(data.root / _FOLDERS[MULTILINGUAL][0], HINT)
-    return {name: dict(sorted(sources.items())) for name, sources in found.items()}
+    return {name: dict(sorted(sources.items())) for name, sources in sources_of.items()}
 
 
 def read(data: DataFolder, file: PairFile) -> WordPairs:
@@ -158,14 +158,14 @@ def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPair
     if columns is None and not (names or cells):
         return WordPairs([], 0)
     if columns is None:
-        what = f"the columns {_listed(names)}" if names else f"{width} columns without names"
+        what = f"the columns {_list_names(names)}" if names else f"{width} columns without names"
         raise UserError(f"{source}: {what}; known are {FORMS}")
     rows = [_row(row, str(i), width, columns) for i, row in enumerate(cells, 1)]
     good = [row for row in rows if row is not None]
     return WordPairs(good, len(rows) - len(good))
 
 
-def crossed(first: Rows, second: Rows) -> ScoredPairs:
+def cross(first: Rows, second: Rows) -> ScoredPairs:
     """Builds cross-lingual pairs of two row-aligned languages, as Multi-SimLex does.
 
     Vulić et al. (2020), after Camacho-Collados et al. (2015): two translations (a, b) and (c, d) of
@@ -183,13 +183,12 @@ def crossed(first: Rows, second: Rows) -> ScoredPairs:
     return ScoredPairs([a for a, _ in pairs], [b for _, b in pairs], np.array([*pairs.values()]))
 
 
-def all_crossed(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
+def cross_all(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
     """Returns pair of languages -> word pairs, for languages with at least two word pairs."""
-    found = {
-        pair_name(a, b): crossed(rows[a], rows[b])
-        for a, b in itertools.combinations(sorted(rows), 2)
+    crossed_pairs = {
+        pair_name(a, b): cross(rows[a], rows[b]) for a, b in itertools.combinations(sorted(rows), 2)
     }
-    return {name: pairs for name, pairs in found.items() if len(pairs.gold) >= 2}
+    return {name: pairs for name, pairs in crossed_pairs.items() if len(pairs.gold) >= 2}
 
 
 def _files(root: Path, data_set: str) -> Iterator[Path]:
@@ -263,18 +262,20 @@ def _mean(cells: Iterator[str]) -> float | None:
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
     """Returns the languages of the two tables, by the plain names of their columns."""
     (words, _), (scores, _) = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
-    found = [name[:-1] for name in words if name.endswith("1")]
-    found = [name for name in found if name and f"{name}2" in words]
-    if not found:
+    languages = [name[:-1] for name in words if name.endswith("1")]
+    languages = [name for name in languages if name and f"{name}2" in words]
+    if not languages:
         raise UserError(
-            f"{folder / _WORDS}: the columns {_listed(words)} are not 'ENG 1', 'ENG 2', …"
+            f"{folder / _WORDS}: the columns {_list_names(words)} are not 'ENG 1', 'ENG 2', …"
         )
-    if lacking := [name for name in found if name not in scores]:
-        raise UserError(f"{folder / _SCORES}: no column {lacking[0]!r}; it has {_listed(scores)}")
-    return found
+    if lacking := [name for name in languages if name not in scores]:
+        raise UserError(
+            f"{folder / _SCORES}: no column {lacking[0]!r}; it has {_list_names(scores)}"
+        )
+    return languages
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return repr(", ".join(names)[:100])
 
 

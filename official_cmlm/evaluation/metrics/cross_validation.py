@@ -46,15 +46,15 @@ class Solver:
 
     def fit_folds(self, train: Part, folds: Sequence[Fold], tick: Tick) -> list[list[Any]]:
         """Fits each fold of rows and labels by `fit`; calls `tick(1)` after each."""
-        found, (rows, labels) = [], train
+        classifiers, (rows, labels) = [], train
         for fold in folds:
             parts = [
                 None if part is None else (rows[part], labels[part])
                 for part in (fold.train, fold.dev)
             ]
-            found.append(self.fit(*parts, fold.weight_decays))
+            classifiers.append(self.fit(*parts, fold.weight_decays))
             tick(1)
-        return found
+        return classifiers
 
 
 @dataclasses.dataclass(frozen=True)

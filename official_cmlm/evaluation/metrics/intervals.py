@@ -43,7 +43,7 @@ def estimate(values: dict[int, float]) -> Estimate | None:
     return Estimate(values, statistics.fmean(numbers), statistics.stdev(numbers), half)
 
 
-def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | None:
+def compare_pairs(values: dict[int, float], baseline: dict[int, float]) -> Estimate | None:
     """Estimates the difference of two arms from the seeds that both have."""
     return estimate({s: v - baseline[s] for s, v in values.items() if s in baseline})
 
@@ -60,7 +60,7 @@ def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[flo
       sample, as an area under the curve does where all examples have one label.
     """
     try:
-        found = stats.bootstrap(
+        interval = stats.bootstrap(
             [np.asarray(column) for column in columns],
             statistic,
             n_resamples=RESAMPLES,
@@ -73,4 +73,4 @@ def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[flo
         ).confidence_interval
     except (UserError, ValueError):
         return None
-    return float(found.low), float(found.high)
+    return float(interval.low), float(interval.high)

@@ -66,7 +66,7 @@ class PrincipalComponentRemoval:
         """
         components, means = {}, {}
         for language, vectors in embeddings.items():
-            matrix = _prepared(vectors, normalize)
+            matrix = _prepare(vectors, normalize)
             if not 1 <= num_components <= min(matrix.shape):
                 raise UserError(
                     f"{num_components} components cannot be removed from the {matrix.shape[0]} "
@@ -89,7 +89,7 @@ class PrincipalComponentRemoval:
         if language not in self.components:
             known = ", ".join(sorted(self.components))
             raise ValueError(f"no components for language {language!r}; fitted: {known}")
-        matrix = _prepared(vectors, self.normalize) - self.means[language]
+        matrix = _prepare(vectors, self.normalize) - self.means[language]
         components = self.components[language]
         return (matrix - matrix @ components.T @ components).astype(np.float32)
 
@@ -149,5 +149,5 @@ class RemovalOptions:
     sides: Annotated[str, OneOf(SIDES)] = "both"
 
 
-def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:
+def _prepare(vectors: np.ndarray, normalize: bool) -> np.ndarray:
     return unit(vectors, np.float64) if normalize else np.asarray(vectors, np.float64)

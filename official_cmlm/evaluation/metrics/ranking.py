@@ -35,7 +35,7 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
     Returns:
       int64 `[n, min(k, documents)]`: places in the corpus. Ties are ordered by place.
     """
-    found = np.empty([len(queries), 0], np.int64)
+    places_so_far = np.empty([len(queries), 0], np.int64)
     similarity = np.empty([len(queries), 0], np.float32)
     equals = _Equals(k)
     for part in parts:
@@ -46,12 +46,12 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
         vectors = part if len(distinct) == len(part) else part[distinct]
         places, values = nearest(queries, vectors, min(k, len(distinct)))
         # Earlier places come first, and the sort is stable, so ties stay ordered by place.
-        found = np.concatenate([found, distinct[places] + start], axis=1)
+        places_so_far = np.concatenate([places_so_far, distinct[places] + start], axis=1)
         similarity = np.concatenate([similarity, values], axis=1)
         order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
-        found = np.take_along_axis(found, order, axis=1)
+        places_so_far = np.take_along_axis(places_so_far, order, axis=1)
         similarity = np.take_along_axis(similarity, order, axis=1)
-    return equals.spread(found, similarity)
+    return equals.spread(places_so_far, similarity)
 
 
 class _Equals:
@@ -81,13 +81,13 @@ class _Equals:
         self.count += len(part)
         return np.array(distinct, np.int64)
 
-    def spread(self, found: np.ndarray, similarity: np.ndarray) -> np.ndarray:
+    def spread(self, ranking: np.ndarray, similarity: np.ndarray) -> np.ndarray:
         """Adds to a ranking the other places with the same vectors; ties are ordered by place."""
         if not self._others:
-            return found
+            return ranking
         # No place is lost: all that precedes a vector's first place also precedes its other places.
-        ranked = np.empty([len(found), min(self._k, self.count)], np.int64)
-        for query, (places, values) in enumerate(zip(found, similarity)):
+        ranked = np.empty([len(ranking), min(self._k, self.count)], np.int64)
+        for query, (places, values) in enumerate(zip(ranking, similarity)):
             others = [self._others.get(place, []) for place in places.tolist()]
             added = np.array([place for more in others for place in more], np.int64)
             places = np.concatenate([places, added])
@@ -111,9 +111,9 @@ def ranked_gains(
       ignored: of each query, a place that is left out of its ranking, or -1.
     """
     gains = np.zeros([len(ranking), k])
-    for query, (row, known, own) in enumerate(zip(ranking.tolist(), judged, ignored)):
-        found = [max(known.get(place, 0), 0) for place in row if place != own][:k]
-        gains[query, : len(found)] = found
+    for query, (row, gain_of, own) in enumerate(zip(ranking.tolist(), judged, ignored)):
+        own_gains = [max(gain_of.get(place, 0), 0) for place in row if place != own][:k]
+        gains[query, : len(own_gains)] = own_gains
     return gains
 
 

@@ -177,13 +177,13 @@ def fit_folds(
             decays.append(fold.weight_decays)
         return train(features, targets, parts, decays, config, seed)
 
-    found = []
+    classifiers = []
     with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
         features = Features(rows)
         for fitted in threads.map(fit_group, filter(len, groups)):
-            found += fitted
+            classifiers += fitted
             tick(len(fitted))
-    return found
+    return classifiers
 
 
 def _targets(labels: np.ndarray, num_classes: int) -> np.ndarray:
@@ -407,9 +407,9 @@ def rmsprop(
 
 def _predict(rows: Rows, weights: np.ndarray, blocks: int) -> np.ndarray:
     """Predicts classes by each of the column blocks: int64 `[blocks, n]`."""
-    found = np.empty([blocks, len(rows)], np.int64)
+    classes = np.empty([blocks, len(rows)], np.int64)
     for start in range(0, len(rows), _SCORE_ROWS):
         chunk = rows[np.arange(start, min(start + _SCORE_ROWS, len(rows)))]
         logits = (chunk @ weights[:-1] + weights[-1]).reshape(len(chunk), blocks, -1)
-        found[:, start : start + _SCORE_ROWS] = logits.argmax(axis=2).T
-    return found
+        classes[:, start : start + _SCORE_ROWS] = logits.argmax(axis=2).T
+    return classes

@@ -90,10 +90,10 @@ def rank_captions(
             for side, gradient in zip(sides, by_side):
                 side.update(*gradient)
         tick(1)
-        found = recalls(*sides, dev)
-        if sum(found.values()) > best_sum:
-            best_sum = sum(found.values())
-            best = found, copy.deepcopy(sides)
+        dev_recalls = recalls(*sides, dev)
+        if sum(dev_recalls.values()) > best_sum:
+            best_sum = sum(dev_recalls.values())
+            best = dev_recalls, copy.deepcopy(sides)
         elif waited >= _TENACITY:
             break
         else:
@@ -159,7 +159,7 @@ def gradients(
         sides.append((rows, projected, lengths))
     anchors = [projected[:pairs] for _, projected, _ in sides]
     cosines = np.einsum("ij,ij->i", *anchors)[:, np.newaxis]
-    loss, hits, found = 0.0, 0, []
+    loss, hits, by_side = 0.0, 0, []
     pulls = [np.zeros_like(anchor) for anchor in anchors]
     violating = []
     for side, (_, projected, _) in enumerate(sides):
@@ -183,14 +183,14 @@ def gradients(
         directions = projected[chosen]
         slopes -= np.einsum("ij,ij->i", slopes, directions)[:, np.newaxis] * directions
         slopes /= lengths[chosen]
-        found.append((rows[chosen].T @ slopes, slopes.sum(axis=0)))
-    return loss, found
+        by_side.append((rows[chosen].T @ slopes, slopes.sum(axis=0)))
+    return loss, by_side
 
 
 def recalls(images: _Projection, captions: _Projection, part: Part) -> Recalls:
     """Computes recalls of a part: the mean over at most five folds of 1,000 images."""
     image_rows, caption_rows = part
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     for start in range(0, min(len(image_rows), FOLDS * FOLD), FOLD):
         chosen = image_rows[start : start + FOLD]
         mine = caption_rows[CAPTIONS * start : CAPTIONS * (start + len(chosen))]
@@ -200,8 +200,8 @@ def recalls(images: _Projection, captions: _Projection, part: Part) -> Recalls:
             ("image", image_ranks(similarities)),
         ):
             for k in RANKS:
-                found.setdefault(f"{name}_recall@{k}", []).append(float(np.mean(ranks < k)))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+                by_name.setdefault(f"{name}_recall@{k}", []).append(float(np.mean(ranks < k)))
+    return {name: float(np.mean(values)) for name, values in by_name.items()}
 
 
 def caption_ranks(similarities: np.ndarray) -> np.ndarray:
@@ -222,8 +222,8 @@ def image_ranks(similarities: np.ndarray) -> np.ndarray:
 
 def _ranks(similarities: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Returns for each row the rank of its column `own`, from 0 for the highest."""
-    wanted = np.take_along_axis(similarities, own[:, np.newaxis], axis=1)
-    before = ~(similarities <= wanted)
-    before |= (similarities == wanted) & (np.arange(similarities.shape[1]) > own[:, np.newaxis])
+    own_values = np.take_along_axis(similarities, own[:, np.newaxis], axis=1)
+    before = ~(similarities <= own_values)
+    before |= (similarities == own_values) & (np.arange(similarities.shape[1]) > own[:, np.newaxis])
     # If the own value is NaN, all values count as before it, itself included.
     return np.minimum(before.sum(axis=1), similarities.shape[1] - 1)

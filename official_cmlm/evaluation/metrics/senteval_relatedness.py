@@ -65,11 +65,11 @@ def predict_relatedness(
     part = np.arange(len(rows)), dev, np.random.RandomState(seed)
     loss = Loss(squared_error_slope, _pearson)
     with threadpool_limits(1):
-        found = train(Features(rows), encode_scores(scores), [part], [[0.0]], config, seed, loss)
-        return found[0][0].dev_score, _expected(test, found[0][0].weights)
+        trained = train(Features(rows), encode_scores(scores), [part], [[0.0]], config, seed, loss)
+        return trained[0][0].dev_score, _expect_score(test, trained[0][0].weights)
 
 
-def _expected(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _expect_score(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
     logits = np.asarray(rows, np.float32) @ weights[:-1] + weights[-1]
     return special.softmax(logits, axis=1).astype(np.float64) @ np.arange(1.0, CLASSES + 1)
 
@@ -77,7 +77,7 @@ def _expected(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def _pearson(rows: np.ndarray, scores: np.ndarray, weights: np.ndarray, blocks: int) -> np.ndarray:
     """Returns Pearson's correlation of the one training, `[1]`; 0 if one side is constant."""
     del blocks
-    predicted = _expected(rows, weights)
+    predicted = _expect_score(rows, weights)
     if np.ptp(predicted) == 0 or np.ptp(scores) == 0:
         return np.zeros(1)
     return np.array([stats.pearsonr(predicted, scores).statistic])

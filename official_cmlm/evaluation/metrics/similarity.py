@@ -58,10 +58,10 @@ def subset_correlations(encode: Encode, subsets: Mapping[str, ScoredPairs]) -> d
     together = np.concatenate([similarity[name] for name in subsets])
     gold = np.concatenate([pairs.gold for pairs in subsets.values()])
     sizes = np.array([len(pairs.gold) for pairs in subsets.values()])
-    found = {}
+    correlations = {}
     for label, function in CORRELATIONS.items():
         single = np.array([function(similarity[n], pairs.gold) for n, pairs in subsets.items()])
-        found[f"{label}_all"] = function(together, gold)
-        found[f"{label}_mean"] = float(single.mean())
-        found[f"{label}_wmean"] = float((single * sizes).sum() / sizes.sum())
-    return found
+        correlations[f"{label}_all"] = function(together, gold)
+        correlations[f"{label}_mean"] = float(single.mean())
+        correlations[f"{label}_wmean"] = float((single * sizes).sum() / sizes.sum())
+    return correlations

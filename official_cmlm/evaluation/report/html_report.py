@@ -9,7 +9,13 @@ from importlib import resources
 from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
-from official_cmlm.evaluation.report.main_scores import Main, Results, scores, shown, suite_names
+from official_cmlm.evaluation.report.main_scores import (
+    Main,
+    Results,
+    choose_shown,
+    scores,
+    suite_names,
+)
 from official_cmlm.evaluation.report.tables import Best, Comparison, Table
 from official_cmlm.evaluation.suites import SUITES, get_results
 
@@ -27,7 +33,7 @@ def html_report(*parts: Results) -> str:
     left_out = tables.only_compared_line(*parts)
     links = [f'<li><a href="#suite-{i}">{_text(name)}</a></li>' for i, name in enumerate(suites)]
     sections = [
-        f'<section id="suite-{i}">\n{_suite(name, *shown(name, parts))}\n</section>'
+        f'<section id="suite-{i}">\n{_suite(name, *choose_shown(name, parts))}\n</section>'
         for i, name in enumerate(suites)
     ]
     body = [
@@ -40,7 +46,7 @@ def html_report(*parts: Results) -> str:
     ]
     page = resources.files(__package__).joinpath("page.html").read_text("utf-8")
     return string.Template(page).substitute(
-        title=_text(f"Evaluation of {tables.listed(names)}"),
+        title=_text(f"Evaluation of {tables.join_names(names)}"),
         encoders=_list("", tables.encoder_lines(*parts)),
         body="\n".join(part for part in body if part),
     )
@@ -87,12 +93,12 @@ def _draw_bars(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
 def _series(
     suite: str, name: str, part: Results, rows: Sequence[Main], color: str, suffix: str = ""
 ) -> figures.Series:
-    found = [scores(part, suite).get(f"{row.task}/{row.metric}{suffix}") for row in rows]
+    entries = [scores(part, suite).get(f"{row.task}/{row.metric}{suffix}") for row in rows]
     return figures.Series(
         name,
-        [one["value"] if one else None for one in found],
+        [one["value"] if one else None for one in entries],
         color,
-        [one and one.get("deviation") for one in found],
+        [one and one.get("deviation") for one in entries],
         is_faded=bool(suffix),
     )
 
@@ -108,14 +114,14 @@ def _suite(name: str, *parts: Results) -> str:
     if table := tables.all_scores(name, *parts):
         title, drawn = f"All {len(table.rows)} scores", _table(table)
         few = len(table.rows) <= _MOST_ROWS
-        lines.append(f"<h3>{title}</h3>\n{drawn}" if few else _folded(title, drawn))
-    found = tables.comparisons(name, *parts)
-    lines += [_comparison(table, 3) for table in found if not table.ablation]
-    if ablations := [_comparison(table, 4) for table in found if table.ablation]:
-        lines.append(_folded("The papers' ablations", "\n".join(ablations)))
+        lines.append(f"<h3>{title}</h3>\n{drawn}" if few else _fold(title, drawn))
+    comparisons = tables.comparisons(name, *parts)
+    lines += [_comparison(table, 3) for table in comparisons if not table.ablation]
+    if ablations := [_comparison(table, 4) for table in comparisons if table.ablation]:
+        lines.append(_fold("The papers' ablations", "\n".join(ablations)))
     lines.append(_list("Notes", tables.lines_of("notes", name, *parts)))
     if settings := tables.lines_of("settings", name, *parts):
-        lines.append(_folded("Settings", _list("", settings)))
+        lines.append(_fold("Settings", _list("", settings)))
     return "\n".join(line for line in lines if line)
 
 
@@ -131,7 +137,7 @@ def _comparison(comparison: Comparison, level: int) -> str:
     return (
         f"<h{level}>{_text(comparison.title)}</h{level}>\n"
         f"{_table(comparison.without_unscored())}\n"
-        + ("" if all(comparison.scored) else _folded("All columns", _table(comparison.table)))
+        + ("" if all(comparison.scored) else _fold("All columns", _table(comparison.table)))
         + f'<p class="footnote">{_text(comparison.footnote)}</p>'
     )
 
@@ -166,7 +172,7 @@ def _notice(title: str, kind: str, *parts: Results) -> str:
     items = [
         f"<li><b>{_text(suite)}</b> {_text(text)}</li>"
         for suite in suite_names(*parts)
-        for text in tables.lines_of(kind, suite, *shown(suite, parts))
+        for text in tables.lines_of(kind, suite, *choose_shown(suite, parts))
     ]
     if not items:
         return ""
@@ -180,7 +186,7 @@ def _list(title: str, texts: Iterable[str]) -> str:
     return f"{heading}<ul>{items}</ul>" if items else ""
 
 
-def _folded(title: str, content: str) -> str:
+def _fold(title: str, content: str) -> str:
     return f"<details><summary>{_text(title)}</summary>\n{content}\n</details>"
 
 

@@ -40,8 +40,8 @@ class Main:
 
 def scores(results: Results, suite: str) -> dict[str, Score]:
     """Returns `task/metric` -> score of a suite; empty if the suite was not run."""
-    found = results.get("suites", {}).get(suite, {}).get("scores", [])
-    return {f"{score['task']}/{score['metric']}": score for score in found}
+    entries = results.get("suites", {}).get(suite, {}).get("scores", [])
+    return {f"{score['task']}/{score['metric']}": score for score in entries}
 
 
 def suite_names(*parts: Results) -> list[str]:
@@ -49,7 +49,7 @@ def suite_names(*parts: Results) -> list[str]:
     return in_order(parts[0].get("suites", {}).keys())
 
 
-def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
+def choose_shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
     """Returns the encoders to show in a suite: only the first one if it has no score there."""
     return parts if scores(parts[0], suite) else parts[:1]
 
@@ -66,20 +66,20 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     metric by all of its metrics.
     """
     shown_as = get_results(suite)
-    found: dict[str, list[str]] = {}
+    metrics_of: dict[str, list[str]] = {}
     for part in parts:
         for score in scores(part, suite).values():
-            if score["metric"] not in found.get(score["task"], ()):
-                found.setdefault(score["task"], []).append(score["metric"])
+            if score["metric"] not in metrics_of.get(score["task"], ()):
+                metrics_of.setdefault(score["task"], []).append(score["metric"])
     rows = []
-    for task, metrics in found.items():
+    for task, metrics in metrics_of.items():
         panel, is_average = shown_as.panel(task), shown_as.is_average(task)
         if panel is None:
             continue
         title, task_label = panel
-        known = [metric.name for metric in shown_as.main] or metrics[:1]
-        wanted = [name for name in known if name in metrics][:1]
-        for name in wanted or (metrics if is_average else []):
+        preferred = [metric.name for metric in shown_as.main] or metrics[:1]
+        main = [name for name in preferred if name in metrics][:1]
+        for name in main or (metrics if is_average else []):
             metric = shown_as.metric(name)
             label = metric.text if metric.names_row and is_average else task_label
             rows.append(Main(task, name, title, is_average, label))
@@ -87,9 +87,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.is_average))
 
 
-def summarized(
-    suite: str, parts: Sequence[Results]
-) -> list[tuple[str, Metric, list[Score | None]]]:
+def summarize(suite: str, parts: Sequence[Results]) -> list[tuple[str, Metric, list[Score | None]]]:
     """Returns (task, metric, a score per encoder) of the summary; large panels as averages.
 
     A panel of many tasks without an average of its own is represented by the mean of the tasks
@@ -110,19 +108,19 @@ def summarized(
         for row in in_panel:
             # Each score is followed by the score after component removal.
             for name in (row.metric, row.metric + REMOVED):
-                found = [scores(part, suite).get(f"{row.task}/{name}") for part in parts]
-                if any(found):
-                    lines.append((row.task, shown_as.metric(name), found))
+                row_scores = [scores(part, suite).get(f"{row.task}/{name}") for part in parts]
+                if any(row_scores):
+                    lines.append((row.task, shown_as.metric(name), row_scores))
     return lines
 
 
 def _mean(
     suite: str, parts: Sequence[Results], rows: list[Main]
 ) -> tuple[str, Metric, list[Score | None]]:
-    found = [
+    by_encoder = [
         [scores(part, suite).get(f"{row.task}/{row.metric}") for row in rows] for part in parts
     ]
-    having = [part for part in found if any(part)]
+    having = [part for part in by_encoder if any(part)]
     common = [i for i in range(len(rows)) if all(part[i] for part in having)]
     means: list[Score | None] = [
         {
@@ -133,7 +131,7 @@ def _mean(
         }
         if common and any(part)
         else None
-        for part in found
+        for part in by_encoder
     ]
     return f"mean of {len(common)} tasks", get_results(suite).metric(rows[0].metric), means
 

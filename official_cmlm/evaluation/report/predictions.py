@@ -28,8 +28,8 @@ def write(folder: Path, suite: str, predictions: Mapping[str, Sequence[Predictio
     text = io.StringIO(newline="")
     rows = csv.writer(text)
     rows.writerow(_HEADER)
-    for task, found in predictions.items():
-        rows.writerows([task, *pair] for pair in found)
+    for task, pairs in predictions.items():
+        rows.writerows([task, *pair] for pair in pairs)
     path = _path(folder, suite)
     path.parent.mkdir(exist_ok=True)
     atomic_write_text(path, text.getvalue())
@@ -37,15 +37,15 @@ def write(folder: Path, suite: str, predictions: Mapping[str, Sequence[Predictio
 
 def read(folder: Path, suite: str) -> dict[str, list[Prediction]]:
     """Reads the predictions that `write` wrote; empty without the file."""
-    path, found = _path(folder, suite), {}
+    path, by_task = _path(folder, suite), {}
     if path.exists():
         # A text may be longer than the 131,072 characters that the module reads by default.
         csv.field_size_limit(sys.maxsize)
         with path.open(encoding="utf-8", newline="") as file:
             for task, first, second, gold, predicted in list(csv.reader(file))[1:]:
                 pair = (first, second, float(gold), float(predicted))
-                found.setdefault(task, []).append(pair)
-    return found
+                by_task.setdefault(task, []).append(pair)
+    return by_task
 
 
 def add_intervals(suite: str, report: SuiteReport) -> None:
@@ -54,8 +54,8 @@ def add_intervals(suite: str, report: SuiteReport) -> None:
         statistic = get_results(suite).metric(score.metric).statistic
         if statistic and score.task in report.predictions:
             _, _, gold, predicted = zip(*report.predictions[score.task])
-            found = bootstrap(statistic, predicted, gold)
-            report.scores[i] = dataclasses.replace(score, interval=found)
+            ends = bootstrap(statistic, predicted, gold)
+            report.scores[i] = dataclasses.replace(score, interval=ends)
     report.notes.append(
         f"in brackets: 95 % interval of a score, or of a difference, over {RESAMPLES} bootstrap "
         "samples of the pairs"
@@ -85,9 +85,9 @@ def add_differences(
             continue
         _, _, gold, own = zip(*mine[task])
         compared = [pair[3] for pair in theirs[task]]
-        wanted = (score["value"], values.get((task, score["metric"]), float("nan")))
-        found = (statistic(own, gold), statistic(compared, gold))
-        if all(abs(one - two) < _TOLERANCE for one, two in zip(wanted, found)):
+        printed = (score["value"], values.get((task, score["metric"]), float("nan")))
+        computed = (statistic(own, gold), statistic(compared, gold))
+        if all(abs(one - two) < _TOLERANCE for one, two in zip(printed, computed)):
             ends = bootstrap(
                 lambda x, y, gold, of=statistic: of(x, gold) - of(y, gold), own, compared, gold
             )

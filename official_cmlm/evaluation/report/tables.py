@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
-from official_cmlm.evaluation.report.main_scores import Results, scores, shown, suite_names
+from official_cmlm.evaluation.report.main_scores import Results, choose_shown, scores, suite_names
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suite import Metric
 from official_cmlm.evaluation.suites import SUITES, get_results
@@ -95,8 +95,10 @@ def summary(*parts: Results) -> Table | None:
     for suite in suite_names(*parts):
         if not scores(parts[0], suite):
             continue
-        for task, metric, found in main_scores.summarized(suite, parts):
-            rows.append([suite, task, metric.text, *_cells(found, metric), _counts(found)])
+        for task, metric, row_scores in main_scores.summarize(suite, parts):
+            rows.append(
+                [suite, task, metric.text, *_cells(row_scores, metric), _counts(row_scores)]
+            )
     if not rows:
         return None
     names = encoder_names(*parts)
@@ -106,21 +108,21 @@ def summary(*parts: Results) -> Table | None:
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
     """Returns the papers' tables of a suite, with own rows, if any encoder has a score in them."""
-    found = []
+    encoders = []
     for name, part in zip(encoder_names(*parts), parts):
         values = {key: score["value"] for key, score in scores(part, suite).items()}
         # The name is followed by the settings of the trainings on which scores depend.
         configuration = part.get("suites", {}).get(suite, {}).get("configuration")
-        found.append((f"{name} ({configuration})" if configuration else name, values))
-    compared = [_compared(table, found) for table in paper_tables() if table.suite == suite]
+        encoders.append((f"{name} ({configuration})" if configuration else name, values))
+    compared = [_compare(table, encoders) for table in paper_tables() if table.suite == suite]
     return [comparison for comparison in compared if comparison is not None]
 
 
-def _compared(
-    table: PaperTable, found: list[tuple[str, dict[str, float | None]]]
+def _compare(
+    table: PaperTable, encoders: list[tuple[str, dict[str, float | None]]]
 ) -> Comparison | None:
     rows: list[tuple[str, list[float | None]]] = []
-    for name, values in found:
+    for name, values in encoders:
         for label, ids in table.variants:
             row = own_values(table, values, ids)
             if any(value is not None for value in row):
@@ -163,11 +165,11 @@ def _compared(
     )
 
 
-def _cells(found: Sequence[dict[str, Any] | None], metric: Metric) -> list[str]:
+def _cells(row_scores: Sequence[dict[str, Any] | None], metric: Metric) -> list[str]:
     """Formats scores of several encoders; none is `Best` where scores have different examples."""
-    numbers = [_number(one["value"], metric.decimals) if one else MISSING for one in found]
-    best = _best(numbers, metric) if _comparable(found) else []
-    cells = [_with_deviation(score, metric.decimals) for score in found]
+    numbers = [_number(one["value"], metric.decimals) if one else MISSING for one in row_scores]
+    best = _best(numbers, metric) if _comparable(row_scores) else []
+    cells = [_with_deviation(score, metric.decimals) for score in row_scores]
     return [Best(cell) if i in best else cell for i, cell in enumerate(cells)]
 
 
@@ -178,9 +180,9 @@ def _best(texts: Sequence[str], metric: Metric) -> list[int]:
     return [i for i, value in values.items() if differ and value == max(values.values())]
 
 
-def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
+def _comparable(row_scores: Sequence[dict[str, Any] | None]) -> bool:
     """Returns whether scores are of the same examples, as far as their numbers tell."""
-    return len({(score["count"], score.get("counts")) for score in found if score}) < 2
+    return len({(score["count"], score.get("counts")) for score in row_scores if score}) < 2
 
 
 def all_scores(suite: str, *parts: Results) -> Table | None:
@@ -188,15 +190,15 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 
     For two encoders it also has the differences, where both scores are of equally many examples.
     """
-    found = [scores(part, suite) for part in parts]
+    by_key = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
     shown_as = get_results(suite)
     header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
     if len(parts) == 2:
         header.insert(4, "Difference")
     rows = []
-    for key in dict.fromkeys(key for part in found for key in part):
-        each = [part.get(key) for part in found]
+    for key in dict.fromkeys(key for part in by_key for key in part):
+        each = [part.get(key) for part in by_key]
         task, name = next((score["task"], score["metric"]) for score in each if score)
         metric = shown_as.metric(name)
         row = [task, metric.text, *_cells(each, metric)]
@@ -218,19 +220,19 @@ def markdown(*parts: Results) -> str:
     """
     names = encoder_names(*parts)
     suites = suite_names(*parts)
-    lines = [f"# Evaluation of {escape(listed(names))}", ""]
+    lines = [f"# Evaluation of {escape(join_names(names))}", ""]
     lines += [f"- {escape(line)}" for line in encoder_lines(*parts)]
     if table := summary(*parts):
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
             lines += ["", ROWS_FOOTNOTE]
     for title, kind in (("Failed", "failures"), ("No data", "missing")):
-        found = [(s, text) for s in suites for text in lines_of(kind, s, *shown(s, parts))]
-        if found:
+        entries = [(s, text) for s in suites for text in lines_of(kind, s, *choose_shown(s, parts))]
+        if entries:
             lines += ["", f"**{title}:**", ""]
-            lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in found]
+            lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in entries]
     for suite in suites:
-        lines += _suite_lines(suite, *shown(suite, parts))
+        lines += _suite_lines(suite, *choose_shown(suite, parts))
     lines += _paper_lines(suites, *parts)
     if text := only_compared_line(*parts):
         lines += ["", escape(text)]
@@ -253,10 +255,12 @@ def _suite_lines(suite: str, *parts: Results) -> list[str]:
 
 def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
     """Renders the papers' tables; of ablations, which are long, only the titles."""
-    found = [
-        comparison for suite in suites for comparison in comparisons(suite, *shown(suite, parts))
+    tables_of_papers = [
+        comparison
+        for suite in suites
+        for comparison in comparisons(suite, *choose_shown(suite, parts))
     ]
-    if not found:
+    if not tables_of_papers:
         return []
     lines = [
         "",
@@ -265,12 +269,12 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
         "The first rows, in italics, are from this evaluation. Bold: the best of a column. Columns "
         "that were not scored are left out; report.html has them.",
     ]
-    for comparison in found:
+    for comparison in tables_of_papers:
         if not comparison.ablation:
             lines += ["", f"### {escape(comparison.title)}", ""]
             lines += _table_lines(comparison.without_unscored())
             lines += ["", escape(comparison.footnote)]
-    if ablations := [escape(c.title) for c in found if c.ablation]:
+    if ablations := [escape(c.title) for c in tables_of_papers if c.ablation]:
         lines += ["", "### Ablations", "", "These tables are in report.html:", ""]
         lines += [f"- {title}" for title in ablations]
     return lines
@@ -290,11 +294,11 @@ def lines_of(kind: str, suite: str, *parts: Results) -> list[str]:
     tasks that failed in the same way; `missing`, one line for all tasks that lack data of the same
     source.
     """
-    found = [_KINDS[kind](part.get("suites", {}).get(suite, {})) for part in parts]
+    by_encoder = [_KINDS[kind](part.get("suites", {}).get(suite, {})) for part in parts]
     names = encoder_names(*parts)
     lines = {}
-    for text in dict.fromkeys(text for texts in found for text in texts):
-        having = [name for name, texts in zip(names, found) if text in texts]
+    for text in dict.fromkeys(text for texts in by_encoder for text in texts):
+        having = [name for name, texts in zip(names, by_encoder) if text in texts]
         lines[text] = "" if len(having) == len(parts) else f"{', '.join(having)}: "
     shared = [text for text, start in lines.items() if not start]
     return shared + [f"{start}{text}" for text, start in lines.items() if start]
@@ -311,7 +315,7 @@ def missing_lines(missing: list[dict[str, str]]) -> list[str]:
     ]
 
 
-def _grouped(failures: list[str]) -> list[str]:
+def _group(failures: list[str]) -> list[str]:
     """Groups failures; a hint that several failures share comes once, after the last of these."""
     by_hint: dict[str, list[str]] = {}
     for text in failures:
@@ -346,7 +350,7 @@ def _option(value: Any) -> str:
 _KINDS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "settings": _settings,
     "notes": lambda part: part.get("notes", []),
-    "failures": lambda part: _grouped(part.get("failures", [])),
+    "failures": lambda part: _group(part.get("failures", [])),
     "missing": lambda part: missing_lines(part.get("missing", [])),
 }
 
@@ -359,7 +363,7 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Joins names: `a`, `a and b` or `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
@@ -389,8 +393,8 @@ def _cell(text: str, is_own: bool) -> str:
     return f"{sign}{escape(text)}{sign}"
 
 
-def _counts(found: Sequence[dict[str, Any] | None]) -> str:
-    return " / ".join(dict.fromkeys(str(score["count"]) for score in found if score))
+def _counts(row_scores: Sequence[dict[str, Any] | None]) -> str:
+    return " / ".join(dict.fromkeys(str(score["count"]) for score in row_scores if score))
 
 
 def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:

@@ -138,10 +138,10 @@ def read_options(name: str, values: dict[str, Any]) -> Any:
 def _read_text(where: str, value: Any, hint: Any) -> Any:
     """Converts an option's value that comes from a flag or a study's file; other values stay."""
     words = [note.words for note in getattr(hint, "__metadata__", ()) if isinstance(note, OneOf)]
-    known = {word.casefold(): word for word in (*words, ())[0]}
+    by_word = {word.casefold(): word for word in (*words, ())[0]}
     hint = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     if typing.get_origin(hint) is not list:
-        return known.get(value.casefold(), value) if isinstance(value, str) else value
+        return by_word.get(value.casefold(), value) if isinstance(value, str) else value
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if not all(parts):
@@ -150,7 +150,7 @@ def _read_text(where: str, value: Any, hint: Any) -> Any:
     elif isinstance(value, (bool, int, float)):
         value = [value]
     if isinstance(value, list):
-        return [known.get(str(item).casefold(), item) for item in value]
+        return [by_word.get(str(item).casefold(), item) for item in value]
     return value
 
 

@@ -17,7 +17,7 @@ from official_cmlm.common.validation import above, at_least, between
 from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.amazon import Reviews
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.language_codes import chosen
+from official_cmlm.evaluation.data.language_codes import choose_languages
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
@@ -85,7 +85,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     train = _sample(amazon_reviews.read(data, folder, source, "train"), options.max_train)
     tests: dict[str, Reviews] = {}
     there = list(dict.fromkeys([source, *amazon_reviews.languages(folder)]))
-    for language in chosen("amazon.languages", options.languages, there, report):
+    for language in choose_languages("amazon.languages", options.languages, there, report):
         with report.task(language):
             reviews = amazon_reviews.read(data, folder, language, "test")
             tests[language] = _sample(reviews, options.max_test)
@@ -132,12 +132,12 @@ class _Sentiment(Task):
             report.notes.append("accuracy_trained: this encoder cannot be trained here")
         elif options.train_encoder:
 
-            def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
+            def train_encoder(seed: int) -> Callable[[list[str]], np.ndarray]:
                 # The development part is left out, so that both metrics train on the same reviews.
                 part = train.take(split(train.labels, options.dev_share, seed)[0])
                 return fine_tune(part.texts, part.labels, 2, seed)
 
-            self._test("accuracy_trained", trained, report)
+            self._test("accuracy_trained", train_encoder, report)
 
     def _others(self) -> list[str]:
         return [language for language in self.tests if language != self.options.train_language]

@@ -28,7 +28,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.language_codes import chosen, direction_name
+from official_cmlm.evaluation.data.language_codes import choose_languages, direction_name
 from official_cmlm.evaluation.encoder import Encode, LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import SuiteReport
@@ -74,7 +74,7 @@ RESULTS = SuiteResults(
 )
 
 
-def centred(vectors: np.ndarray) -> np.ndarray:
+def center(vectors: np.ndarray) -> np.ndarray:
     """Subtracts the mean of unit rows and scales them to length 1 again (Artetxe et al. 2018)."""
     scaled = unit(vectors)
     return unit(scaled - scaled.mean(axis=0, dtype=np.float64))
@@ -105,12 +105,14 @@ def translations(
     return nearest(queries, candidates, min(max(_AT), len(candidates)), penalties)[0]
 
 
-def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
+def precision_at(places: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
     """Returns the percentage of queries with a candidate of `gold` among the first k (MUSE).
 
-    `found` is int `[n, most]`, best first.
+    `places` is int `[n, most]`, best first.
     """
-    right = [not known.isdisjoint(row) for row, known in zip(found[:, :k].tolist(), gold)]
+    right = [
+        not right_places.isdisjoint(row) for row, right_places in zip(places[:, :k].tolist(), gold)
+    ]
     return 100.0 * float(np.mean(right))
 
 
@@ -125,15 +127,21 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     folder = data.folder("bli", "bli_datasets", hint=HINT)
     directions = discover(folder)
     names = {one.name: direction_name(one.name) for one in directions}
-    wanted = [direction_name(pair) for pair in options.pairs]
-    kept = chosen("bli.pairs", wanted, sorted(set(names.values())), report)
-    directions = [one for one in directions if names[one.name] in kept]
-    found = (
+    directions_named = [direction_name(pair) for pair in options.pairs]
+    chosen_names = choose_languages(
+        "bli.pairs", directions_named, sorted(set(names.values())), report
+    )
+    directions = [one for one in directions if names[one.name] in chosen_names]
+    translations_of_all = (
         _Translation(one.name, data, one, options, text_languages=frozenset(one.languages))
         for one in directions
     )
     # A direction that was named and lacks an encoder is a failure of its own.
-    yield from found if options.pairs else with_encoders(found, report, across=True)
+    yield from (
+        translations_of_all
+        if options.pairs
+        else with_encoders(translations_of_all, report, across=True)
+    )
 
 
 @dataclasses.dataclass(eq=False)
@@ -184,11 +192,11 @@ class _Translation(Task):
             gold.setdefault(index[0][word], set()).add(index[1][translation])
 
         def precisions(source: np.ndarray, target: np.ndarray, suffix: str) -> dict[str, float]:
-            found = translations(source[list(gold)], target, source, options)
-            return {f"p@{k}{suffix}": precision_at(found, list(gold.values()), k) for k in _AT}
+            places = translations(source[list(gold)], target, source, options)
+            return {f"p@{k}{suffix}": precision_at(places, list(gold.values()), k) for k in _AT}
 
         with_map = options.mapping == "procrustes" and training
-        maps = {"": lambda vectors: vectors, "_centered": centred} if with_map else {}
+        maps = {"": lambda vectors: vectors, "_centered": center} if with_map else {}
         # Spaces of two encoders have nothing in common before they are mapped.
         shared = not isinstance(encode, LanguageEncoders)
         if not maps and not shared:
@@ -198,8 +206,8 @@ class _Translation(Task):
         unmapped = precisions(source, target, "_unmapped") if shared else {}
         for size in training or [""]:
             scores = dict(unmapped)
-            for suffix, prepared in maps.items():
-                first, second = prepared(source), prepared(target)
+            for suffix, prepare_side in maps.items():
+                first, second = prepare_side(source), prepare_side(target)
                 rows, others = zip(*((index[0][a], index[1][b]) for a, b in training[size]))
                 # The map is the orthogonal W with source @ W closest to target (Schönemann 1966;
                 # MUSE).

@@ -123,7 +123,7 @@ class _Linking(Task):
                 self.unread[task] = error
                 continue
             lower = options.lower_case and not queries.cased
-            sets[task] = [_prepared(mentions, lower, options.unique) for mentions in folds]
+            sets[task] = [_prepare(mentions, lower, options.unique) for mentions in folds]
             mentions = [mention for fold in sets[task] for mention in fold]
             self.notes.append(
                 f"{task}: {skipped} malformed names, {left_out['malformed']} malformed and "
@@ -139,27 +139,27 @@ class _Linking(Task):
         return names, name_ids, sets
 
     @functools.cached_property
-    def _asked(self) -> list[str]:
+    def _parts(self) -> list[str]:
         """Parts of mentions, each once."""
         mentions = [m for folds in self._read[2].values() for fold in folds for m in fold]
         return list(dict.fromkeys(part for mention in mentions for part in mention.parts))
 
     def texts(self) -> TextsByRole:
-        return {"": [*self._asked, *self._read[0]] if self._asked else []}
+        return {"": [*self._parts, *self._read[0]] if self._parts else []}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         names, name_ids, sets = self._read
-        texts = self._asked
+        texts = self._parts
         if not texts:
             return
         vectors = encode([*texts, *names])
         if self.options.score == "cosine":
             vectors = unit(vectors)
-        found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(_MOST, len(names)))
-        hits, known = dict(zip(texts, found.tolist())), frozenset().union(*name_ids)
+        places, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(_MOST, len(names)))
+        hits, entity_ids = dict(zip(texts, places.tolist())), frozenset().union(*name_ids)
         for task, folds in sets.items():
             with report.task(task):
-                _score(report, task, folds, hits, name_ids, known)
+                _score(report, task, folds, hits, name_ids, entity_ids)
 
 
 def rank(
@@ -176,7 +176,7 @@ def rank(
     )
 
 
-def _prepared(mentions: list[Mention], lower: bool, unique: bool) -> list[Mention]:
+def _prepare(mentions: list[Mention], lower: bool, unique: bool) -> list[Mention]:
     if lower:
         lowered = [tuple(part.lower() for part in mention.parts) for mention in mentions]
         mentions = [dataclasses.replace(m, parts=p) for m, p in zip(mentions, lowered)]
@@ -189,13 +189,13 @@ def _score(
     folds: list[list[Mention]],
     hits: Mapping[str, Sequence[int]],
     name_ids: Sequence[frozenset[str]],
-    known: frozenset[str],
+    entity_ids: frozenset[str],
 ) -> None:
     """Adds a task's scores: means over folds, with the number of all their mentions."""
     scored: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for mentions in folds:
         ranks = np.array([rank(mention, hits, name_ids) for mention in mentions])
-        in_dictionary = np.array([bool(mention.ids & known) for mention in mentions])
+        in_dictionary = np.array([bool(mention.ids & entity_ids) for mention in mentions])
         kinds = np.array([mention.kind for mention in mentions])
         for kind in ["", *sorted(set(kinds) - {""})]:
             chosen = kinds == kind if kind else np.full(len(mentions), True)

@@ -15,7 +15,7 @@ import numpy as np
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import at_least
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.language_codes import chosen
+from official_cmlm.evaluation.data.language_codes import choose_languages
 from official_cmlm.evaluation.data.pawsx import (
     HINT,
     Files,
@@ -75,11 +75,11 @@ def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
     places, _ = nearest(asked, pool, exclude=np.arange(len(pool)))
     rows = len(pool) // len(languages)
     scores = {}
-    for i, (own, found) in enumerate(zip(languages, places.reshape(-1, rows))):
-        shares = 100.0 * np.bincount(found // rows, minlength=len(languages)) / rows
+    for i, (own, neighbours) in enumerate(zip(languages, places.reshape(-1, rows))):
+        shares = 100.0 * np.bincount(neighbours // rows, minlength=len(languages)) / rows
         scores[own] = {f"share_{name}": float(share) for name, share in zip(languages, shares)}
         scores[own]["share_own"] = float(shares[i])
-        scores[own]["accuracy"] = 100.0 * float((found % rows == np.arange(rows)).mean())
+        scores[own]["accuracy"] = 100.0 * float((neighbours % rows == np.arange(rows)).mean())
     return scores
 
 
@@ -149,32 +149,36 @@ def _split(
     data: DataFolder, folder: Path, options: Options, report: SuiteReport
 ) -> tuple[Files, dict[str, list[str]]]:
     """Reads first sentences of the chosen split, by default of the first that has them."""
-    found = splits(folder)
-    if not found:
+    by_split = splits(folder)
+    if not by_split:
         raise MissingData(folder / "<split>-<lang>.tsv", HINT)
-    wanted = split_name(options.split)
-    known = sorted({name for name, _ in found})
-    if wanted and wanted not in known:
-        raise UserError(f"{folder}: no split {wanted!r}; its splits are {', '.join(known)}")
-    there = sorted({language for _, files in found for language in files})
-    languages = chosen("language_bias.languages", options.languages, there)
+    split = split_name(options.split)
+    names = sorted({name for name, _ in by_split})
+    if split and split not in names:
+        raise UserError(f"{folder}: no split {split!r}; its splits are {', '.join(names)}")
+    there = sorted({language for _, files in by_split for language in files})
+    languages = choose_languages("language_bias.languages", options.languages, there)
     reasons: list[UserError] = []
-    for name, files in found:
-        if wanted and name != wanted:
+    for name, files in by_split:
+        if split and name != split:
             continue
         try:
-            kept = _kept(folder, name, files, languages if options.languages else list(files))
-            columns = {language: first_sentences(data, path) for language, path in kept.items()}
+            chosen_files = _choose_files(
+                folder, name, files, languages if options.languages else list(files)
+            )
+            columns = {
+                language: first_sentences(data, path) for language, path in chosen_files.items()
+            }
         except Unsuitable as error:
             reasons.append(error)
             continue
         # A note says which splits were left out, since the split changes the scores.
         report.notes += [f"left out: {reason}" for reason in reasons]
-        return kept, columns
+        return chosen_files, columns
     raise reasons[0]
 
 
-def _kept(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
+def _choose_files(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
     """Returns the files of these languages.
 
     Raises:

@@ -20,8 +20,8 @@ from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
     TrainedTask,
     add_average,
-    seeds_described,
-    training_described,
+    describe_seeds,
+    describe_training,
 )
 
 HINT = (
@@ -82,8 +82,8 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
     report.seeds = list(range(1111, 1111 + options.seeds))
     report.configuration = (
-        f"{options.configuration}: {training_described(options.configuration)}, "
-        f"{seeds_described(options.seeds)}"
+        f"{options.configuration}: {describe_training(options.configuration)}, "
+        f"{describe_seeds(options.seeds)}"
     )
     for name in options.tasks:
         yield _Probe(name, data, root, options)

@@ -81,16 +81,16 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     are there. All have the suffix `-dev` or `-train` for other judgements than `test`. `mrr` is
     over all `k`; `count` is the number of queries, for means the number of data sets.
     """
-    found = beir.collections_in(data.root)
-    if not found and not options.tasks:
+    folders = beir.collections_in(data.root)
+    if not folders and not options.tasks:
         raise MissingData(data.root / "beir", beir.HINT)
-    parts = [part for name in options.tasks or found for part in _parts(name, found)]
+    parts = [part for name in options.tasks or folders for part in _parts(name, folders)]
     data_sets = [
-        _DataSet(f"{part}{_suffix(options)}", part, data, found, options)
+        _DataSet(f"{part}{_suffix(options)}", part, data, folders, options)
         for part in dict.fromkeys(parts)
     ]
     yield from data_sets
-    yield Summary("", functools.partial(_add_means, data_sets, list(found), options))
+    yield Summary("", functools.partial(_add_means, data_sets, list(folders), options))
     yield _Roles("")
 
 
@@ -100,22 +100,22 @@ class _DataSet(Task):
 
     part: str
     data: DataFolder
-    found: Mapping[str, Path]
+    folders: Mapping[str, Path]
     options: Options
     metrics: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _collection(self) -> beir.Collection:
-        if self.part not in self.found:
-            there = f"there are {', '.join(self.found)}; " if self.found else ""
+        if self.part not in self.folders:
+            there = f"there are {', '.join(self.folders)}; " if self.folders else ""
             raise MissingData(self.data.root / "beir" / self.part, f"{there}{beir.HINT}")
-        collection = beir.read(self.data, self.found[self.part], self.options.split)
+        collection = beir.read(self.data, self.folders[self.part], self.options.split)
         self.notes += [f"{self.name}: {note}" for note in collection.notes]
         return collection
 
     def texts(self) -> TextsByRole:
-        found = self._collection
-        return {"query": found.queries.values(), "document": found.documents.values()}
+        collection = self._collection
+        return {"query": collection.queries.values(), "document": collection.documents.values()}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         self.metrics = score(encode, self._collection, self.options)
@@ -128,19 +128,19 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     ids = sorted(collection.documents, reverse=True)
     place = {name: i for i, name in enumerate(ids)}
     judged = [
-        {place[document]: gain for document, gain in found.items() if document in place}
-        for found in collection.judgements.values()
+        {place[document]: gain for document, gain in gains.items() if document in place}
+        for gains in collection.judgements.values()
     ]
     own = [place.get(query, -1) for query in collection.queries]
     if not options.ignore_identical_ids:
         own = [-1] * len(own)
     texts = [collection.documents[name] for name in ids]
     vectors = for_role(encode, "query")(list(collection.queries.values()))
-    parts = _embedded(for_role(encode, "document"), texts, options)
+    parts = _embed(for_role(encode, "document"), texts, options)
     # One more document is retrieved, since a query's own document may be left out.
-    found = ranking.search(_scaled(vectors, options), parts, options.k + 1)
-    gains = ranking.ranked_gains(found, judged, options.k, own)
-    scores = [list(found.values()) for found in collection.judgements.values()]
+    places = ranking.search(_scale(vectors, options), parts, options.k + 1)
+    gains = ranking.ranked_gains(places, judged, options.k, own)
+    scores = [list(gains.values()) for gains in collection.judgements.values()]
     relevant = np.array([sum(gain > 0 for gain in row) for row in scores])
     ideal = ranking.ideal_gains(scores, _NDCG_RANKS)
     values = {
@@ -152,18 +152,18 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     return {name: 100.0 * float(value.mean()) for name, value in values.items()}
 
 
-def _embedded(encode: Encode, texts: Sequence[str], options: Options) -> Iterator[np.ndarray]:
+def _embed(encode: Encode, texts: Sequence[str], options: Options) -> Iterator[np.ndarray]:
     for start in range(0, len(texts), _PART):
-        yield _scaled(encode(list(texts[start : start + _PART])), options)
+        yield _scale(encode(list(texts[start : start + _PART])), options)
 
 
-def _scaled(vectors: np.ndarray, options: Options) -> np.ndarray:
+def _scale(vectors: np.ndarray, options: Options) -> np.ndarray:
     return unit(vectors) if options.score == "cosine" else vectors
 
 
-def _parts(name: str, found: Sequence[str]) -> list[str]:
+def _parts(name: str, names: Sequence[str]) -> list[str]:
     """Returns the data set, or the parts of one that has parts."""
-    return [part for part in found if part == name or part.startswith(f"{name}/")] or [name]
+    return [part for part in names if part == name or part.startswith(f"{name}/")] or [name]
 
 
 def _suffix(options: Options) -> str:
@@ -171,7 +171,7 @@ def _suffix(options: Options) -> str:
 
 
 def _add_means(
-    data_sets: list[_DataSet], found: list[str], options: Options, report: SuiteReport
+    data_sets: list[_DataSet], names: list[str], options: Options, report: SuiteReport
 ) -> None:
     """Adds means over the parts of each data set, over NanoBEIR and over all data sets."""
     suffix = _suffix(options)
@@ -179,7 +179,7 @@ def _add_means(
     whole = dict(scored)
     for name in dict.fromkeys(name.partition("/")[0] for name in scored if "/" in name):
         parts = {part: whole.pop(part) for part in scored if part.startswith(f"{name}/")}
-        there = sum(part.startswith(f"{name}/") for part in found)
+        there = sum(part.startswith(f"{name}/") for part in names)
         share = ""
         if len(parts) < there:
             # Some parts were not chosen, or failed: this mean is not the data set's score.

@@ -17,7 +17,7 @@ from official_cmlm.evaluation.data import senteval as senteval_data
 from official_cmlm.evaluation.data.coco import Captioned, read_coco
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import Examples, Parts
-from official_cmlm.evaluation.data.sts import ScoredPairs, read_subsets, together
+from official_cmlm.evaluation.data.sts import ScoredPairs, join_subsets, read_subsets
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics import cross_validation
 from official_cmlm.evaluation.metrics.cross_validation import (
@@ -86,19 +86,19 @@ class Options:
     def described(self) -> str:
         """Folds, training and seeds, for tables of scores."""
         folds = CONFIGURATIONS[self.configuration][0]
-        training = training_described(self.configuration)
+        training = describe_training(self.configuration)
         if self.solver != "mini_batch":
             training = "logistic regression"
-        return f"{self.configuration}: {folds} folds, {training}, {seeds_described(self.seeds)}"
+        return f"{self.configuration}: {folds} folds, {training}, {describe_seeds(self.seeds)}"
 
 
-def training_described(configuration: str) -> str:
+def describe_training(configuration: str) -> str:
     """Describes optimizer and batches of a configuration."""
     config = CONFIGURATIONS[configuration][1]
     return f"{config.optimizer}, batches of {config.batch_size}"
 
 
-def seeds_described(count: int) -> str:
+def describe_seeds(count: int) -> str:
     """Formats a number of seeds: `1 seed`, `5 seeds`."""
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
@@ -202,10 +202,10 @@ class TrainedTask(Task):
 
         `counts` has the number of examples of the parts `dev` and `test`.
         """
-        found = [score(seed) for seed in report.seeds]
-        for metric in found[0]:
+        by_seed = [score(seed) for seed in report.seeds]
+        for metric in by_seed[0]:
             count = counts["dev" if metric in DEV_METRICS else "test"]
-            report.add(self.name, metric, [100 * one[metric] for one in found], count)
+            report.add(self.name, metric, [100 * one[metric] for one in by_seed], count)
 
 
 @dataclasses.dataclass(eq=False)
@@ -294,7 +294,7 @@ class _ImageTask(TrainedTask):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         parts = self._parts
-        rows = {part: (found.images, encode(found.captions)) for part, found in parts.items()}
+        rows = {part: (one.images, encode(one.captions)) for part, one in parts.items()}
         config = RankingConfig()
         epochs = config.max_epoch + 1
         done = report.progress(self.name, epochs * self.options.seeds)
@@ -311,7 +311,7 @@ class _ImageTask(TrainedTask):
             means = {"mean_recall": fmean(test.values()), "dev_mean_recall": fmean(dev.values())}
             return means | test
 
-        self.add(report, score, {part: len(found.captions) for part, found in parts.items()})
+        self.add(report, score, {part: len(one.captions) for part, one in parts.items()})
 
 
 @dataclasses.dataclass(eq=False)
@@ -327,7 +327,7 @@ class _Year(Task):
         return read_subsets(self.data, self.folder)
 
     def texts(self) -> TextsByRole:
-        return {"": together(self._subsets).texts}
+        return {"": join_subsets(self._subsets).texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         self.value = subset_correlations(encode, self._subsets)["spearman_mean"]

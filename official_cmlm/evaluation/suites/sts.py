@@ -195,7 +195,7 @@ class _Year(PairTask):
     """The subsets of a SemEval year."""
 
     def __init__(self, name: str, data: DataFolder, with_subsets: bool) -> None:
-        super().__init__(name, lambda: sts.together(self._subsets))
+        super().__init__(name, lambda: sts.join_subsets(self._subsets))
         self._data, self._with_subsets = data, with_subsets
 
     @functools.cached_property

@@ -18,7 +18,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.language_codes import XTREME, chosen
+from official_cmlm.evaluation.data.language_codes import XTREME, choose_languages
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.principal_components import (
@@ -117,8 +117,8 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
         raise MissingData(folder / "tatoeba.<xxx>-eng.<xxx>", HINT)
     # If the folder has files under both codes of a language, each keeps its own.
     names = {c: c if XTREME.get(c, c) in codes else XTREME.get(c, c) for c in codes}
-    kept = chosen("tatoeba.languages", options.languages, codes, report)
-    languages = [_Language(names[code], data, folder, code, options) for code in kept]
+    chosen_codes = choose_languages("tatoeba.languages", options.languages, codes, report)
+    languages = [_Language(names[code], data, folder, code, options) for code in chosen_codes]
     yield from languages
     is_part = bool(options.languages)
     yield Summary("", functools.partial(_summarize, languages, len(codes), is_part))

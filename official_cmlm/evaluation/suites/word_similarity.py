@@ -19,7 +19,7 @@ import numpy as np
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import OneOf
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.language_codes import chosen, two_letters
+from official_cmlm.evaluation.data.language_codes import choose_languages, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.data.word_similarity import (
     CROSS_LINGUAL,
@@ -28,7 +28,7 @@ from official_cmlm.evaluation.data.word_similarity import (
     MULTILINGUAL,
     PairFile,
     Rows,
-    all_crossed,
+    cross_all,
     discover,
     read,
 )
@@ -88,21 +88,21 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 
 def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
-    found = discover(data, report)
+    files = discover(data, report)
     names = options.tasks or DATA_SETS
-    there = {name: _languages(name, found) for name in names}
+    there = {name: _languages(name, files) for name in names}
     for name in options.tasks:
         if not there[name]:
             report.missing.append(Missing(name, str(data.root / name), HINT))
     every = sorted({language for languages in there.values() for language in languages})
-    chosen("word_similarity.languages", options.languages, every, report)
+    choose_languages("word_similarity.languages", options.languages, every, report)
     codes = {two_letters(code) for code in options.languages or every}
     # SimLex-999 has the language's name where Multi-SimLex has its code.
     kept = {language for language in every if two_letters(language) in codes}
     rows: dict[str, Rows] = {}
     for name in DATA_SETS:
         scored: list[Task] = []
-        for key, file in found[name].items():
+        for key, file in files[name].items():
             # Cross-lingual pairs are built from languages that need no score of their own.
             built_from = name == MULTILINGUAL and CROSS_LINGUAL in names
             parts = key.split("-") if name == CROSS_LINGUAL else [key]
@@ -119,9 +119,9 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
             if name in names:
                 scored.append(_task(title, pairs.scored, key))
         if name == CROSS_LINGUAL and name in names:
-            crossings = all_crossed(rows).items()
+            crossings = cross_all(rows).items()
             scored += [
-                _task(f"{name}.{k}", pairs, k) for k, pairs in crossings if k not in found[name]
+                _task(f"{name}.{k}", pairs, k) for k, pairs in crossings if k not in files[name]
             ]
         yield from scored
         is_part = bool(options.languages)
@@ -149,8 +149,8 @@ def _average(data_set: str, words: list[Task], is_part: bool, report: SuiteRepor
     report.notes.append(f"{name}: mean over {over}{part}")
 
 
-def _languages(data_set: str, found: dict[str, dict[str, PairFile]]) -> list[str]:
+def _languages(data_set: str, files: dict[str, dict[str, PairFile]]) -> list[str]:
     """Returns the languages of a data set's files; pairs are also built from Multi-SimLex."""
     if data_set != CROSS_LINGUAL:
-        return list(found[data_set])
-    return [part for key in found[data_set] for part in key.split("-")] + list(found[MULTILINGUAL])
+        return list(files[data_set])
+    return [part for key in files[data_set] for part in key.split("-")] + list(files[MULTILINGUAL])

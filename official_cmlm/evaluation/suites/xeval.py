@@ -69,7 +69,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
         there["en"] = original
         report.notes.append(f"en: SentEval's own files, {original.relative_to(data.root)}")
     names = sorted(there)
-    languages = language_codes.chosen("xeval.languages", options.languages, names, report)
+    languages = language_codes.choose_languages("xeval.languages", options.languages, names, report)
     for language in languages:
         of_language = dataclasses.replace(options, tasks=_tasks(there[language], options))
         yield from senteval_suite.tasks_in(data, there[language], of_language, f"{language}.")
@@ -79,13 +79,13 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 def _average(language: str, report: SuiteReport) -> None:
     """Adds a language's average over the tasks of the paper that were scored."""
-    found = _scores(language, report)
-    if not found:
+    scores = _scores(language, report)
+    if not scores:
         return
-    metric = "average" if found.keys() == set(senteval_suite.CMLM_TASKS) else "average_of_part"
-    report.add(language, metric, mean_by_seed(found.values()), len(found))
+    metric = "average" if scores.keys() == set(senteval_suite.CMLM_TASKS) else "average_of_part"
+    report.add(language, metric, mean_by_seed(scores.values()), len(scores))
     if metric != "average":
-        report.notes.append(f"{language}: average_of_part over {', '.join(found)}")
+        report.notes.append(f"{language}: average_of_part over {', '.join(scores)}")
 
 
 def _mean(languages: Sequence[str], report: SuiteReport) -> None:
@@ -94,7 +94,7 @@ def _mean(languages: Sequence[str], report: SuiteReport) -> None:
     Languages that lack some of the paper's tasks count only if no language has all of these tasks,
     and all languages have the same ones.
     """
-    scores = {name: found for name in languages if (found := _scores(name, report))}
+    scores = {name: own for name in languages if (own := _scores(name, report))}
     whole = {name for name in scores if scores[name].keys() == set(senteval_suite.CMLM_TASKS)}
     same = whole or (set(scores) if len(set(map(tuple, scores.values()))) == 1 else set())
     inside = {n: mean_by_seed(scores[n].values()) for n in LANGUAGES if n in same}
@@ -107,11 +107,11 @@ def _mean(languages: Sequence[str], report: SuiteReport) -> None:
 
 def _scores(language: str, report: SuiteReport) -> dict[str, np.ndarray]:
     """Returns the scores that enter a language's average, by task, each `[seeds]`."""
-    found = {
+    values = {
         name: report.by_seed(f"{language}.{name}", senteval_suite.main_metric(name))
         for name in senteval_suite.CMLM_TASKS
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _is_language(name: str) -> bool:

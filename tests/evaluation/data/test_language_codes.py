@@ -3,7 +3,7 @@
 import pytest
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.data.language_codes import chosen, two_letters
+from official_cmlm.evaluation.data.language_codes import choose_languages, two_letters
 
 
 def test_codes_of_multi_simlex():
@@ -17,11 +17,11 @@ def test_codes_of_multi_simlex():
 def test_choice():
     """In the data's order, by either code, each once; the code as written goes first."""
     there = ["deu", "fra", "swh"]
-    assert chosen("o", [], there) == there
-    assert chosen("o", ["SW", "deu", "de"], there) == ["deu", "swh"]
-    assert chosen("o", ["de"], ["de", "deu"]) == ["de"]
-    assert chosen("o", ["deu"], ["de", "deu"]) == ["deu"]
+    assert choose_languages("o", [], there) == there
+    assert choose_languages("o", ["SW", "deu", "de"], there) == ["deu", "swh"]
+    assert choose_languages("o", ["de"], ["de", "deu"]) == ["de"]
+    assert choose_languages("o", ["deu"], ["de", "deu"]) == ["deu"]
     # Webis-CLS-10's own code of Japanese.
-    assert chosen("o", ["ja"], ["en", "jp"]) == ["jp"]
+    assert choose_languages("o", ["ja"], ["en", "jp"]) == ["jp"]
     with pytest.raises(UserError, match=r"^o: the data has no 'xx'; it has deu, fra, swh$"):
-        chosen("o", ["de", "xx"], there)
+        choose_languages("o", ["de", "xx"], there)

@@ -1,18 +1,18 @@
 """SentEval's files: order, encodings, labels."""
 
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.senteval import TASKS, ordered
+from official_cmlm.evaluation.data.senteval import TASKS, order_by_length
 from tests.evaluation import toy
 
 
 def test_order_is_the_toolkits():
     """Examples are sorted by words of the first sentence, of the second, then by label."""
     rows = [("b  b", "x", 1), ("a", "x y", 0), ("a", "x", 1), ("a", "", 0)]
-    found = ordered(rows)
+    found = order_by_length(rows)
     assert found.first == ["a", "a", "a", "b b"]
     assert found.second == [".", "x", "x y", "x"]
     assert found.labels.tolist() == [0, 1, 0, 1]
-    assert ordered([("", "", 0)]).first == ["."]
+    assert order_by_length([("", "", 0)]).first == ["."]
 
 
 def test_order_of_snli_is_the_toolkits(tmp_path):

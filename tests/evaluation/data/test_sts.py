@@ -5,12 +5,12 @@ import pytest
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import (
+    join_subsets,
     parse_csv,
     parse_sick,
     parse_sts_benchmark,
     read_sts_benchmark,
     read_subsets,
-    together,
 )
 
 
@@ -31,7 +31,7 @@ def test_files(tmp_path):
     assert parse_csv(tmp_path, table).first == ['a, "b"', "d"]
     _write_subset(tmp_path, "b", ["p\tq", "r\ts", "v\tw"], ["1", "", "2"])
     _write_subset(tmp_path, "a", ["t\tu\textra", "y\tz"], ["4", "3"])
-    pairs = together(read_subsets(DataFolder(tmp_path), tmp_path))
+    pairs = join_subsets(read_subsets(DataFolder(tmp_path), tmp_path))
     assert (pairs.first, pairs.second) == (["t", "y", "p", "v"], ["u", "z", "q", "w"])
     assert pairs.gold.tolist() == [4.0, 3.0, 1.0, 2.0]
 

@@ -1,6 +1,6 @@
 """Word pairs: rows of a table, and pairs across languages by hand."""
 
-from official_cmlm.evaluation.data.word_similarity import crossed, parse_pairs
+from official_cmlm.evaluation.data.word_similarity import cross, parse_pairs
 
 
 def test_empty_lines():
@@ -27,6 +27,6 @@ def test_crossed_pairs_by_hand():
     """Both words are crossed, scores averaged; too different scores and unshared rows are left."""
     english = {"1": ("arm", "muscle", 1.0), "2": ("big", "small", 0.2), "3": ("x", "y", 5.0)}
     spanish = {"1": ("brazo", "músculo", 2.2), "2": ("grande", "chico", 1.5), "4": ("z", "w", 1.0)}
-    pairs = crossed(english, spanish)
+    pairs = cross(english, spanish)
     assert list(zip(pairs.first, pairs.second)) == [("arm", "músculo"), ("muscle", "brazo")]
     assert pairs.gold.tolist() == [1.6, 1.6]

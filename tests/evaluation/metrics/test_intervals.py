@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from official_cmlm.evaluation.metrics.intervals import bootstrap, estimate, paired
+from official_cmlm.evaluation.metrics.intervals import bootstrap, compare_pairs, estimate
 from official_cmlm.evaluation.suites.qnli import area_under_curve
 
 
 def test_statistics_are_those_computed_by_hand():
     """Differences 1, −1, 5: mean 5/3, deviation √(28/3), t of two degrees of freedom 4.302653."""
-    found = paired({1: 10.0, 2: 12.0, 3: 17.0, 4: 1.0}, {1: 9.0, 2: 13.0, 3: 12.0, 5: 2.0})
+    found = compare_pairs({1: 10.0, 2: 12.0, 3: 17.0, 4: 1.0}, {1: 9.0, 2: 13.0, 3: 12.0, 5: 2.0})
     assert found.values == {1: 1.0, 2: -1.0, 3: 5.0}
     assert found.mean == pytest.approx(5 / 3)
     assert found.deviation == pytest.approx((28 / 3) ** 0.5)
@@ -17,7 +17,7 @@ def test_statistics_are_those_computed_by_hand():
     assert found.half == pytest.approx(half, rel=1e-6)
     one = estimate({7: 3.0})
     assert (one.mean, one.deviation, one.half) == (3.0, None, None)
-    assert paired({1: 1.0}, {2: 1.0}) is None
+    assert compare_pairs({1: 1.0}, {2: 1.0}) is None
 
 
 def test_a_paired_bootstrap_agrees_with_the_normal_approximation():

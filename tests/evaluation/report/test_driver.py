@@ -16,7 +16,7 @@ from absl.testing import flagsaver
 from experiments import evaluate
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import embedding_cache
-from official_cmlm.evaluation.encoder import OpenedEncoder, prompted
+from official_cmlm.evaluation.encoder import OpenedEncoder, add_prompt
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.results import read_compared
 from official_cmlm.evaluation.suites import senteval as senteval_suite
@@ -323,7 +323,7 @@ def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsy
         toy.write_beir(data / "beir" / name, *texts, judged)
     encoder = OpenedEncoder(
         *("toy", "python", "0123456789abcdef", toy.encode),
-        roles={"query": prompted(toy.encode, "find: ")},
+        roles={"query": add_prompt(toy.encode, "find: ")},
     )
     monkeypatch.setattr(senteval_suite, "tasks_in", lambda *args: 1 / 0)
     suites = _run(encoder, data, tmp_path / "out", suites=("senteval", "retrieval"))["suites"]

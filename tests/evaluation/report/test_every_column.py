@@ -6,7 +6,7 @@ import pytest
 
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoder import prepare, prompted
+from official_cmlm.evaluation.encoder import add_prompt, prepare
 from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
@@ -137,7 +137,7 @@ def found(data):
             encoded.extend(texts)
             return toy.encode(texts)
 
-        roles = {"query": prompted(encode, "query: ")}
+        roles = {"query": add_prompt(encode, "query: ")}
         cached = CachedEncoder(encode, fine_tune=_fine_tune, roles=roles)
         suite_run = driver.SuiteRun(name, data, chosen)
         suite_run.read()

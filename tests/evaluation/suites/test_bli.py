@@ -8,7 +8,7 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.suites import bli
-from official_cmlm.evaluation.suites.bli import Options, centred, precision_at, translations
+from official_cmlm.evaluation.suites.bli import Options, center, precision_at, translations
 from tests.evaluation import toy
 
 
@@ -24,7 +24,7 @@ def test_centred_vectors_lose_their_mean_and_have_length_one():
     """Scaled, moved, scaled again: by hand for two vectors."""
     vectors = np.array([[2.0, 0.0], [0.0, 3.0]])
     half = np.sqrt(0.5)
-    np.testing.assert_allclose(centred(vectors), [[half, -half], [-half, half]], rtol=1e-6)
+    np.testing.assert_allclose(center(vectors), [[half, -half], [-half, half]], rtol=1e-6)
 
 
 def csls_by_loops(queries, candidates, vocabulary, most, k):

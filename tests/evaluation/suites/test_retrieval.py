@@ -5,7 +5,7 @@ import pytest
 
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoder import Role, prompted
+from official_cmlm.evaluation.encoder import Role, add_prompt
 from official_cmlm.evaluation.suites import retrieval
 from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, score
 from tests.evaluation import toy
@@ -205,7 +205,7 @@ def test_prompts_reach_queries_and_documents(tmp_path):
         seen.extend(texts)
         return toy.encode(texts)
 
-    roles = {"query": prompted(encode, "query: "), "document": prompted(encode, "passage: ")}
+    roles = {"query": add_prompt(encode, "query: "), "document": add_prompt(encode, "passage: ")}
     cached = CachedEncoder(encode, roles=roles)
     report = _run(tmp_path, cached)
     assert sorted(seen) == [

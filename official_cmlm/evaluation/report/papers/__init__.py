@@ -61,17 +61,17 @@ def paper_tables() -> tuple[PaperTable, ...]:
 
 
 def own_values(
-    table: PaperTable, found: Mapping[str, float], variant: str = ""
+    table: PaperTable, scores: Mapping[str, float], variant: str = ""
 ) -> list[float | None]:
     """Returns an encoder's value for each column of a table; None where it was not scored.
 
-    `found` has values by `task/metric`; `variant` takes the place of `*` in ids.
+    `scores` has values by `task/metric`; `variant` takes the place of `*` in ids.
     """
     values: list[float | None] = []
     for _, column in table.columns:
         column, _, subtracted = (column or "").replace("*", variant).partition(" - ")
         ids = column.split("|")
-        hits = [found[i] for i in ids if i in found]
+        hits = [scores[i] for i in ids if i in scores]
         values.append(hits[0] - float(subtracted or 0) if hits else None)
     others = [value for value, (_, column) in zip(values, table.columns) if column != "=mean"]
     mean = sum(others) / len(others) if None not in others else None
@@ -88,16 +88,16 @@ def row_values(paper: str, table: str, row: str) -> dict[str, float]:
     """
     tables = {(one.paper, one.table): one for one in paper_tables()}
     if (paper, table) not in tables:
-        known = "; ".join(map(", ".join, tables))
-        raise UserError(f"no table {table!r} of {paper!r}; there are {known}")
-    found = tables[paper, table]
-    rows = dict(found.rows)
+        names = "; ".join(map(", ".join, tables))
+        raise UserError(f"no table {table!r} of {paper!r}; there are {names}")
+    paper_table = tables[paper, table]
+    rows = dict(paper_table.rows)
     if row not in rows:
         raise UserError(f"{paper}, {table}: no row {row!r}; there are {', '.join(rows)}")
     values: dict[str, float] = {}
-    for _, variant in found.variants:
-        for (_, ids), printed in zip(found.columns, rows[row]):
+    for _, variant in paper_table.variants:
+        for (_, ids), printed in zip(paper_table.columns, rows[row]):
             for one in (ids or "").replace("*", variant).split("|"):
                 if "/" in one and printed is not None:
-                    values.setdefault(f"{found.suite}/{one}", printed * found.scale)
+                    values.setdefault(f"{paper_table.suite}/{one}", printed * paper_table.scale)
     return values
