@@ -229,9 +229,9 @@ class ShardWriter:
         try:
             yield
         except tf.errors.OpError as error:
-            found = system_error(error)
-            if found is not None:
-                raise OSError(found.errno, found.strerror, str(self._folder)) from None
+            cause = system_error(error)
+            if cause is not None:
+                raise OSError(cause.errno, cause.strerror, str(self._folder)) from None
             raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
 
     def _end(self, language: str) -> None:

@@ -64,8 +64,8 @@ class KeyFiles:
     def find_duplicates(self, kind: str, partition: int) -> None:
         """Finds and writes the duplicate "documents" or "paragraphs" among a partition's keys."""
         exact_reason, near_reason = _KINDS[kind]
-        exact = _drop_first(self._repeated_members(kind, 0, partition))
-        near = self._find_near(kind, self._repeated_members(kind, 1, partition))
+        exact = _drop_first(self._find_repeated(kind, 0, partition))
+        near = self._find_near(kind, self._find_repeated(kind, 1, partition))
         duplicates = np.concatenate(
             [_give_reason(exact, exact_reason), _give_reason(near, near_reason)]
         )
@@ -109,7 +109,7 @@ class KeyFiles:
         slots = 2 * partitions + (members["row"] >= 0)
         _save_by_slot(self._path(name, kind, element), members, slots, 2 * self.partitions)
 
-    def _repeated_members(self, kind: str, near: int, partition: int) -> np.ndarray:
+    def _find_repeated(self, kind: str, near: int, partition: int) -> np.ndarray:
         """Returns members of a partition's keys that occur more than once, by key, then place."""
         slot = 2 * partition + near
         parts = [

@@ -23,8 +23,8 @@ def _plain(folder, vocabulary, duplicates):
     counters = DropCounter()
 
     def read(path):
-        found = read_documents([path], ReadOptions(), Counts())
-        return [normalise_document(document, counters) for document in found]
+        documents = read_documents([path], ReadOptions(), Counts())
+        return [normalise_document(document, counters) for document in documents]
 
     files = [read(path) for path in paths]
     if duplicates:
@@ -32,20 +32,20 @@ def _plain(folder, vocabulary, duplicates):
     else:
         documents = itertools.chain.from_iterable(files)
     statistics = Counts()
-    found = {}
+    records = {}
     for language, record in document_records(documents, vocabulary, RecordOptions(), statistics):
-        found.setdefault(language, []).append(record)
+        records.setdefault(language, []).append(record)
     counters.update(statistics.counters)
-    return found, counters
+    return records, counters
 
 
 def _records(folder):
     """Returns all records of a folder as bytes, by language."""
-    found = {}
+    records = {}
     for shard in load_manifest(folder).shards:
         dataset = tf.data.TFRecordDataset(str(folder / shard.name))
-        found.setdefault(shard.language, []).extend(r.numpy() for r in dataset)
-    return found
+        records.setdefault(shard.language, []).extend(r.numpy() for r in dataset)
+    return records
 
 
 REMOVALS = {
@@ -82,12 +82,12 @@ def test_records_are_those_of_the_plain_stages(
     expected, counters = _plain(tmp_path, vocabulary, options)
     start(**values)
     assert _records(tmp_path / "out") == expected
-    found = load_manifest(tmp_path / "out").counters
-    assert found == {name: n for name, n in sorted(counters.items()) if n}
-    assert ("duplicates/exact_document" in found) == (values.get("deduplicate") != "off")
-    assert ("duplicates/near_document" in found) == (values.get("deduplicate") == "near")
+    counts = load_manifest(tmp_path / "out").counters
+    assert counts == {name: n for name, n in sorted(counters.items()) if n}
+    assert ("duplicates/exact_document" in counts) == (values.get("deduplicate") != "off")
+    assert ("duplicates/near_document" in counts) == (values.get("deduplicate") == "near")
     near_paragraphs = values.get("deduplicate_paragraphs") == "near"
-    assert ("duplicates/near_paragraph" in found) == near_paragraphs
+    assert ("duplicates/near_paragraph" in counts) == near_paragraphs
 
 
 def test_sentences_by_a_classifier(start, tmp_path, capsys):
