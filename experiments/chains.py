@@ -122,8 +122,9 @@ def check_training(
       UserError: if the training is invalid, or its encoder or vocabulary differs from `before`'s.
     """
     from official_cmlm.checkpoints.encoder_directory import differences
+    from official_cmlm.training.checks import check_run
     from official_cmlm.training.config import check_start
-    from official_cmlm.training.run import check_run, with_counted_steps
+    from official_cmlm.training.run import with_counted_steps
     from official_cmlm.training.runtime import num_replicas
     from official_cmlm.training.task import SentenceEncoderTask
 

@@ -17,7 +17,6 @@ import tf_keras
 from official.core import train_lib, train_utils
 from official.modeling import performance
 from official.modeling.hyperparams import base_config
-from official.modeling.optimization.optimizer_factory import LEGACY_OPTIMIZERS_CLS
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.integrity import (
@@ -29,14 +28,12 @@ from official_cmlm.checkpoints.integrity import (
     remove_leftovers,
 )
 from official_cmlm.common.errors import Stopped, UserError
-from official_cmlm.common.files import check_writable, hold_lock, read_object, report_write_errors
-from official_cmlm.common.validation import check_fields
-from official_cmlm.configs.schedule import check_schedule, resume_notes, schedule_notes
+from official_cmlm.common.files import check_writable, hold_lock, report_write_errors
+from official_cmlm.configs.schedule import resume_notes, schedule_notes
 from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.inputs.data_position import read_positions
-from official_cmlm.objectives import objectives
-from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
+from official_cmlm.training.checks import check_best_checkpoint, check_run, checkpoint_notes
 from official_cmlm.training.config import (
     AUTO_PRECISION,
     PJRT,
@@ -44,7 +41,6 @@ from official_cmlm.training.config import (
     SentenceEncoderExperimentConfig,
     SentenceEncoderTrainerConfig,
     check_start,
-    get_objectives,
     objective_notes,
 )
 from official_cmlm.training.curve import write_curve
@@ -63,7 +59,7 @@ from official_cmlm.training.runtime import (
     resolve_runtime,
 )
 from official_cmlm.training.signals import StopRequest, watching
-from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
+from official_cmlm.training.task import SentenceEncoderTask
 from official_cmlm.training.trainer import (
     BestCheckpoint,
     Controller,
@@ -73,6 +69,13 @@ from official_cmlm.training.trainer import (
     WeightsFailed,
     write_encoder,
 )
+
+# What to do about an error of a step, before the same command is run again.
+_ADVICE = {
+    StepFailed: "lower the learning rate, or check the training records, then ",
+    WeightsFailed: "lower the learning rate, then ",
+    DeviceFailed: "",
+}
 
 
 def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
@@ -131,7 +134,7 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
             print(line, file=sys.stderr)
     if EncoderDirectory.is_at(model_dir):
         EncoderDirectory.open(model_dir).check_takes(task.encoder_config, task.vocabulary)
-    _check_best_checkpoint(params, model_dir)
+    check_best_checkpoint(params, model_dir)
     return Run(params, task, mode, model_dir, strategy)
 
 
@@ -219,11 +222,11 @@ class Run:
         Raises:
           UserError: if there is none, or it is damaged.
         """
-        known = checkpoints_of(self.model_dir)
-        if not known:
+        checkpoints = checkpoints_of(self.model_dir)
+        if not checkpoints:
             raise UserError(f"{self.model_dir}: no checkpoint to evaluate; run --mode=train first")
-        refuse_damage(known[0])
-        self._runner(self._trainer(known[0])).run()
+        refuse_damage(checkpoints[0])
+        self._runner(self._trainer(checkpoints[0])).run()
 
     def _trainer(
         self,
@@ -307,20 +310,14 @@ class Run:
     @contextlib.contextmanager
     def _step_errors(self) -> Iterator[None]:
         """Turns the failure of a step into a `UserError` that says how to go on."""
-        again = "run the same command to resume"
         try:
             yield
-        except (StepFailed, WeightsFailed, DeviceFailed) as error:
-            advice = ""
-            if isinstance(error, StepFailed):
-                advice = "lower the learning rate, or check the training records, then "
-            elif isinstance(error, WeightsFailed):
-                advice = "lower the learning rate, then "
-            elif "RESOURCE_EXHAUSTED" in str(error):
+        except tuple(_ADVICE) as error:
+            advice = _ADVICE[type(error)]
+            if "RESOURCE_EXHAUSTED" in str(error):
                 advice = "lower task.train_data.global_batch_size, then "
-            raise UserError(
-                f"{error}; {last_checkpoint(self.model_dir)}; {advice}{again}"
-            ) from None
+            where = last_checkpoint(self.model_dir)
+            raise UserError(f"{error}; {where}; {advice}run the same command to resume") from None
 
     def _stop_error(self, step: int, checkpoint: str | None) -> Stopped:
         """Returns the error that ends a run which was stopped after `step` steps."""
@@ -374,23 +371,6 @@ def _remedy(model_dir: str, is_writer: bool) -> str:
     )
 
 
-def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: str) -> None:
-    """Raises `UserError` if the folder of the best checkpoint cannot be continued."""
-    subdir = params.trainer.best_checkpoint_export_subdir
-    if subdir:
-        folder = os.path.join(model_dir, subdir)
-        checkpoints_of(folder)
-        known = os.path.join(folder, "info.json")
-        metric = params.trainer.best_checkpoint_eval_metric
-        advice = f"delete {folder}, and the best checkpoint is chosen anew"
-        if os.path.exists(known) and metric not in read_object(known, advice):
-            raise UserError(
-                f"{known}: has no {metric}, another metric chose this checkpoint; set "
-                "trainer.best_checkpoint_eval_metric to that one, or move the folder away, and "
-                "the best checkpoint is chosen anew"
-            )
-
-
 def _report_changes(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
     """Prints the changes of a run resumed at `step`: of its objectives and its learning rate."""
     path, lines = Path(model_dir) / "params.yaml", []
@@ -419,11 +399,11 @@ def describe_run(
     config = task.encoder_config
     start = source_of_weights(params.task.init_checkpoint, model_dir)
     longest = params.task.longest_sequence()
-    kept = (encoding_length(start, longest), is_for_sentences(start, task.chosen))
-    describe(model_dir, config, task.vocabulary, *kept)
+    facts = (encoding_length(start, longest), is_for_sentences(start, task.chosen))
+    describe(model_dir, config, task.vocabulary, *facts)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-        describe(best, config, task.vocabulary, *kept)
+        describe(best, config, task.vocabulary, *facts)
         EncoderDirectory.open(best).remove_older_weights()
     train_utils.serialize_config(params, model_dir)
 
@@ -443,65 +423,6 @@ def with_counted_steps(
     return params.replace(trainer=trainer.replace(train_steps=steps))
 
 
-def check_run(
-    params: SentenceEncoderExperimentConfig,
-    task: SentenceEncoderTask,
-    mode: str,
-    num_replicas: int,
-) -> None:
-    """Raises `UserError` for settings that would fail, or spoil the result, during the run."""
-    if "train" in mode:
-        check_trainer(params)
-        task.check_padding()
-    task.check_batch_sizes(num_replicas)
-    if "eval" in mode:
-        task.check_validation_data()
-        check_best_metric(params)
-    for word, is_training in (("train", True), ("eval", False)):
-        if word in mode:
-            task.check_inputs(is_training, num_replicas)
-
-
-def checkpoint_notes(trainer: SentenceEncoderTrainerConfig) -> list[str]:
-    """Returns a line if checkpoints are saved more rarely than `checkpoint_interval` says."""
-    interval, loop = trainer.checkpoint_interval, trainer.steps_per_loop
-    # A checkpoint is saved at the end of a loop only.
-    saved = -(-interval // loop) * loop
-    if saved == interval:
-        return []
-    when = f"every {saved} steps" if saved < trainer.train_steps else "after the last step"
-    return [
-        f"trainer.checkpoint_interval is {interval}, but checkpoints are saved {when}, at the end "
-        f"of a loop of trainer.steps_per_loop {loop} steps; lower that to save more often"
-    ]
-
-
-def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
-    """Raises `UserError` if the best checkpoint would be chosen by an unknown metric, or by a known
-    metric in the wrong direction."""
-    trainer = params.trainer
-    if not trainer.best_checkpoint_export_subdir:
-        return
-    directions = {"validation_loss": LOWER} | {
-        f"{name}/{metric}": better
-        for name in get_objectives(params.task.objectives)
-        for metric, better in objectives()[name].metric_directions.items()
-    }
-    if params.task.sts_file:
-        directions[STS_METRIC] = HIGHER
-    chosen, direction = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp
-    if chosen not in directions:
-        raise UserError(
-            f"trainer.best_checkpoint_eval_metric is {chosen!r}; validation measures "
-            f"{', '.join(directions)} ({STS_METRIC} with task.sts_file)"
-        )
-    if direction != (better := directions[chosen]):
-        raise UserError(
-            f"trainer.best_checkpoint_metric_comp is {direction!r}, but {better} values of "
-            f"{chosen} are better; set it to {better}"
-        )
-
-
 def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
     """Raises `UserError` if a checkpoint cannot be read into this run's model."""
     if prefix is None:
@@ -513,30 +434,3 @@ def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
             f"{prefix}: does not fit this experiment ({str(error)[:160]}); use the settings that "
             "it was written with, or another --model_dir"
         ) from None
-
-
-def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
-    """Raises `UserError` for invalid settings of `trainer` in training."""
-    trainer = params.trainer
-    check_fields(trainer, "trainer", recursive=True)
-    check_schedule(trainer)
-    kind = trainer.optimizer_config.optimizer.type
-    if isinstance(LEGACY_OPTIMIZERS_CLS.get(kind), str):
-        raise UserError(
-            f"trainer.optimizer_config.optimizer.type is {kind}, but Model Garden has only its "
-            "name and no code for it; set it to adafactor_keras, adamw or lamb"
-        )
-    if trainer.summary_interval % trainer.steps_per_loop:
-        raise UserError(
-            f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "
-            f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
-            f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
-        )
-    # `mixed_float16` is Keras's name, which `runtime.resolve_runtime` would have replaced.
-    half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
-    if half and trainer.optimizer_config.ema:
-        raise UserError(
-            "trainer.optimizer_config.ema: a moving average of weights cannot be combined with the "
-            "loss scaling of runtime.mixed_precision_dtype float16, which auto means on GPUs; set "
-            "it to bfloat16 or float32, or remove the average"
-        )

@@ -76,7 +76,7 @@ def test_an_experiment_can_be_built(name, folders):
     The best checkpoint is not the worst, by the file's metric and by STS as its comments say. Where
     examples of a batch are compared, batches are random.
     """
-    from official_cmlm.training.run import check_best_metric, check_trainer
+    from official_cmlm.training.checks import check_best_metric, check_trainer
     from official_cmlm.training.task import SentenceEncoderTask
 
     config = load(name)

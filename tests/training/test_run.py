@@ -13,8 +13,9 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
+from official_cmlm.training.checks import check_trainer, checkpoint_notes
 from official_cmlm.training.progress import TrainingProgress, read_history
-from official_cmlm.training.run import check_trainer, checkpoint_notes, describe_run, run
+from official_cmlm.training.run import describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.training.helpers import ENCODER

@@ -11,7 +11,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
-from official_cmlm.training.run import check_trainer
+from official_cmlm.training.checks import check_trainer
 from official_cmlm.training.step import FiniteMean, apply_summed, batch_counts, optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import two_replicas

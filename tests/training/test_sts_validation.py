@@ -14,8 +14,9 @@ from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.training.checks import check_best_metric
 from official_cmlm.training.progress import read_history
-from official_cmlm.training.run import check_best_metric, describe_run, run
+from official_cmlm.training.run import describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS, two_replicas
 from tests.modeling.helpers import randomize
