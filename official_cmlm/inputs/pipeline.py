@@ -79,14 +79,14 @@ def build_dataset(
     # Without buckets, an incomplete batch is the last one of its epoch.
     complete = None if config.bucket_boundaries else buckets[0][1]
     is_padded = bool(config.bucket_boundaries) or plan.static_shapes
-    known = [None, None]
+    shape = [None, None]
     if plan.static_shapes and len(buckets) == 1:
         rows = buckets[0][1] * replicas.count // replicas.total
-        known = [None if plan.streams == 1 < replicas.total else rows, buckets[0][0]]
+        shape = [None if plan.streams == 1 < replicas.total else rows, buckets[0][0]]
 
     def features(batch: dict) -> dict:
         length = tf.gather(lengths, batch.pop("bucket")) if is_padded else None
-        return features_of(pad_sequences(batch, view, length, known), view, augments, complete)
+        return features_of(pad_sequences(batch, view, length, shape), view, augments, complete)
 
     batches = batches.map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if replicas.total > 1:
@@ -127,7 +127,7 @@ def check_batches(
 
 
 def pad_sequences(
-    batch: dict, view: View, length: tf.Tensor | None, known: list[int | None]
+    batch: dict, view: View, length: tf.Tensor | None, static_shape: list[int | None]
 ) -> dict[str, tf.Tensor]:
     """Pads the sequences of a batch.
 
@@ -135,8 +135,7 @@ def pad_sequences(
       batch: its sequences are ragged.
       length: padded length in tokens, int32 scalar. None: sequences that are encoded in one pass
         are padded to the longest of them.
-      known: static `[rows, length]` of the sequences, for compiled steps; None where it is not
-        known.
+      static_shape: `[rows, length]` of the sequences, for compiled steps; None where it varies.
     """
     batch = dict(batch)
     for names in view.encoded_together:
@@ -146,7 +145,8 @@ def pad_sequences(
             longest = tf.reduce_max(tf.stack(lengths))
         for name in names:
             shape = tf.stack([-1, tf.cast(longest, tf.int64)])
-            batch[name] = tf.ensure_shape(batch[name].to_tensor(_PADDING, shape=shape), known)
+            dense = batch[name].to_tensor(_PADDING, shape=shape)
+            batch[name] = tf.ensure_shape(dense, static_shape)
     return batch
 
 

@@ -254,9 +254,9 @@ class Reader:
     def _examples(self, epoch: tf.Tensor | int, blocks: tf.data.Dataset) -> tf.data.Dataset:
         view = self._view
 
-        def one_block(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:
-            given = (view.kind, serialized, keys, view.reads_text)
-            block = parse_block(*given, self._vocab_size, view.vector_size)
+        def make_examples(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:
+            sizes = (self._vocab_size, view.vector_size)
+            block = parse_block(view.kind, serialized, keys, view.reads_text, *sizes)
             examples = view(block)
             number = data_position.block_number(epoch, number)
             if view.keeps_order:
@@ -264,7 +264,7 @@ class Reader:
             order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
             return number, {name: tf.gather(value, order) for name, value in examples.items()}
 
-        return blocks.map(one_block, num_parallel_calls=_PARALLEL_BLOCKS, deterministic=True)
+        return blocks.map(make_examples, num_parallel_calls=_PARALLEL_BLOCKS, deterministic=True)
 
 
 def parse_block(

@@ -193,14 +193,14 @@ def choose_batches(
     total = tf.reduce_sum(members, axis=0)
     # No pool has examples for more batches than this.
     window = count // min(sizes) + 1
-    wanted = tf.gather(tf.constant(steps), (first + tf.range(window)) % len(steps))
-    demand = tf.cumsum(tf.one_hot(wanted, num_buckets, dtype=tf.int64) * size)
+    buckets = tf.gather(tf.constant(steps), (first + tf.range(window)) % len(steps))
+    demand = tf.cumsum(tf.one_hot(buckets, num_buckets, dtype=tf.int64) * size)
     # Batches of short buckets take short examples only.
     possible = tf.cumsum(demand, axis=1) <= tf.cumsum(total)
     possible = tf.logical_and(tf.reduce_all(possible, axis=1), allowed)
     batches = tf.reduce_sum(tf.cast(possible, tf.int64))
-    wanted = wanted[:batches]
-    slots = tf.reduce_sum(tf.one_hot(wanted, num_buckets, dtype=tf.int64) * size, axis=0)
+    buckets = buckets[:batches]
+    slots = tf.reduce_sum(tf.one_hot(buckets, num_buckets, dtype=tf.int64) * size, axis=0)
     used, missing = [], tf.constant(0, tf.int64)
     for number in reversed(range(num_buckets)):
         needed = slots[number] + missing
@@ -213,10 +213,10 @@ def choose_batches(
     index, waiting = tf.where(is_used)[:, 0], tf.where(~is_used)[:, 0]
     # If both are sorted by bucket, the longest first, example i fits place i.
     index = tf.gather(index, tf.argsort(-tf.gather(bucket, index), stable=True))
-    rows = tf.gather(size, wanted)
-    places = tf.argsort(-tf.repeat(wanted, rows), stable=True)
+    rows = tf.gather(size, buckets)
+    places = tf.argsort(-tf.repeat(buckets, rows), stable=True)
     order = tf.scatter_nd(places[:, tf.newaxis], index, [tf.size(index, tf.int64)])
-    return Batches(order, rows, wanted, waiting)
+    return Batches(order, rows, buckets, waiting)
 
 
 def newest_of_each_bucket(bucket: tf.Tensor, num_buckets: int, most: tf.Tensor | int) -> tf.Tensor:
@@ -302,10 +302,10 @@ def in_schedule(
         # Blocks before `batched_from` are read only for their waiting examples, of which none is
         # dropped.
         most = tf.where(number >= start.batched_from, tf.maximum(most_waiting, rows), tf.int32.max)
-        kept = newest_of_each_bucket(bucket_of(waiting), count, most)
-        before, lost = lost, lost + tf.size(batches.waiting) - tf.size(kept)
+        newest = newest_of_each_bucket(bucket_of(waiting), count, most)
+        before, lost = lost, lost + tf.size(batches.waiting) - tf.size(newest)
         with tf.control_dependencies([_say_lost(before, lost, tf.reduce_sum(read))]):
-            waiting = flatten(take_rows(waiting, kept))
+            waiting = flatten(take_rows(waiting, newest))
         for name in ("block", "before"):
             del pool[name]
         first = tf.where(number == start.batched_from, start.done, 0)

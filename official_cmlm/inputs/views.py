@@ -357,9 +357,9 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
     )
     mask = tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
     names = ("sentences", "text", "replaced", "replacing", "vectors")
-    held = {name: getattr(block, name) for name in names}
-    kept = {n: tf.ragged.boolean_mask(v, mask) for n, v in held.items() if v is not None}
-    return dataclasses.replace(block, **kept)
+    stored = {name: getattr(block, name) for name in names}
+    fields = {n: tf.ragged.boolean_mask(v, mask) for n, v in stored.items() if v is not None}
+    return dataclasses.replace(block, **fields)
 
 
 def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

@@ -87,9 +87,9 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         """Drops units of `[batch, …]`."""
         if not training or not self.rate:
             return inputs
-        kept = self._draw_mask(tf.shape(inputs), self._number, self.rate)
+        mask = self._draw_mask(tf.shape(inputs), self._number, self.rate)
         scaled = inputs * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype)
-        return tf.where(kept, scaled, tf.zeros([], inputs.dtype))
+        return tf.where(mask, scaled, tf.zeros([], inputs.dtype))
 
     def _draw_mask(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
         """Draws a bool mask of a shape `[batch, …]`, false with probability `rate`.
@@ -125,8 +125,8 @@ class RepeatableDropout(tf_keras.layers.Dropout):
             alg=_PHILOX,
             dtype=tf.uint32,
         )
-        kept = drawn >= tf.constant(round(rate * 2**32), tf.uint32)
-        return tf.reshape(kept[:, : tf.reduce_prod(shape[1:])], shape)
+        mask = drawn >= tf.constant(round(rate * 2**32), tf.uint32)
+        return tf.reshape(mask[:, : tf.reduce_prod(shape[1:])], shape)
 
 
 class AttentionDropout(RepeatableDropout):
@@ -148,9 +148,9 @@ class AttentionDropout(RepeatableDropout):
         if not training or not self._drophead_rate:
             return weights
         shape = tf.shape(weights)[:2]
-        kept = tf.cast(self._draw_mask(shape, self._number + 1, self._drophead_rate), tf.float32)
-        scale = kept * tf.math.divide_no_nan(
-            tf.cast(shape[1], tf.float32), tf.reduce_sum(kept, axis=1, keepdims=True)
+        mask = tf.cast(self._draw_mask(shape, self._number + 1, self._drophead_rate), tf.float32)
+        scale = mask * tf.math.divide_no_nan(
+            tf.cast(shape[1], tf.float32), tf.reduce_sum(mask, axis=1, keepdims=True)
         )
         return weights * tf.cast(scale, weights.dtype)[:, :, tf.newaxis, tf.newaxis]
 

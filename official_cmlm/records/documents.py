@@ -214,9 +214,9 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     replaced, replacing = parsed["after_space_replaced"], parsed["after_space_lengths"]
     counts = lengths.row_lengths()
     held = replaced.row_lengths() > 0
-    wanted = tf.where(held, counts, tf.zeros_like(counts))
+    expected = tf.where(held, counts, tf.zeros_like(counts))
     for each in (replaced, replacing):
-        require(each.row_lengths() == wanted, "not every sentence has ids after a space")
+        require(each.row_lengths() == expected, "not every sentence has ids after a space")
     index = tf.where(tf.gather(held, lengths.value_rowids()))
     shape = tf.shape(lengths.values, tf.int64)
     replaced = tf.scatter_nd(index, replaced.values, shape)
@@ -225,8 +225,8 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
         require(each >= 0, "a number of ids after a space is negative")
     require(replaced <= lengths.values, "more ids are replaced than there are")
     # A sentence of which nothing is replaced keeps its length.
-    left = lengths.values - replaced + replacing
-    require(tf.minimum(lengths.values, 1) <= left, "a sentence has no id after a space")
+    after_space = lengths.values - replaced + replacing
+    require(tf.minimum(lengths.values, 1) <= after_space, "a sentence has no id after a space")
     return replaced, replacing
 
 

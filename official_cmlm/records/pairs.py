@@ -61,7 +61,7 @@ def encode(
     feature["label"].int64_list.value.append(label)
     feature["row"].int64_list.value.append(row)
     if text is not None:
-        feature["text"].bytes_list.value.extend(one.encode() for one in text)
+        feature["text"].bytes_list.value.extend(part.encode() for part in text)
     return example.SerializeToString(deterministic=True)
 
 

@@ -55,14 +55,14 @@ class _Chunks:
         self._group, self._batch = group, batch
         self._start = own_first_row(batch)
         rows = batch["key"].shape[0]
-        known = rows is not None
-        if not known:
+        is_static = rows is not None
+        if not is_static:
             rows = tf.shape(batch["key"])[0]
         count = (rows + chunk_size - 1) // chunk_size
         self._size = (rows + count - 1) // count
         self._before = count - 1
         self._rest = rows - self._before * self._size
-        self._all_equal = known and self._rest == self._size
+        self._all_equal = is_static and self._rest == self._size
 
     def last(self) -> _Chunk:
         """Returns the last chunk, which may be the smallest."""

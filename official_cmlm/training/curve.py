@@ -39,12 +39,12 @@ Lines = dict[tuple[str, str], list[tuple[int, float]]]
 
 def comparable(metrics: Iterable[str]) -> set[str]:
     """Returns the metrics that measure the same in training and validation."""
-    known = objectives()
+    registered = objectives()
     of_objectives = {name for name in metrics if "/" in name}
     same = set()
     for name in of_objectives:
         objective, _, metric = name.partition("/")
-        if objective not in known or metric not in known[objective].in_batch_metrics:
+        if objective not in registered or metric not in registered[objective].in_batch_metrics:
             same.add(name)
     return same | {"training_loss"} if same == of_objectives else same
 
@@ -105,13 +105,13 @@ def write_curve(model_dir: str | Path) -> Path | None:
     folder = Path(model_dir)
     if importlib.util.find_spec("matplotlib") is None or not (folder / HISTORY_NAME).is_file():
         return None
-    from matplotlib.figure import Figure
-
     path = folder / CURVE_NAME
     try:
         to_draw = panels(read_history(folder / HISTORY_NAME))
         if max((len(line) for panel in to_draw for line in panel.values()), default=0) < _FEWEST:
             return None
+        from matplotlib.figure import Figure
+
         figure = Figure(layout="constrained")
         draw(figure, to_draw)
         figure.savefig(path, dpi=160)

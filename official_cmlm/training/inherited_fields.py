@@ -85,18 +85,18 @@ class StartingEncoder:
         """
         lines = []
         for name in (*VECTOR_FIELDS, *_TRAINING_FIELDS, *_TRAINING_FIELDS_IF_NAMED):
-            trained, given, now = (
+            trained, planned, now = (
                 getattr(config, name) for config in (self.encoder, experiment, result)
             )
             if now != trained:
                 why = "as is set"
-                if now == given:
+                if now == planned:
                     why = "which the method needs" if name in needed else "the experiment's"
-                if now == given and name in VECTOR_FIELDS and not self.for_sentences:
+                if now == planned and name in VECTOR_FIELDS and not self.for_sentences:
                     why = "the experiment's, as that is not a sentence encoder"
                 lines.append(f"task.encoder.{name}: {now}, {why}; {self.folder} has {trained}")
-            elif now != given and name in VECTOR_FIELDS:
-                lines.append(f"task.encoder.{name}: {now}, kept from {self.folder}, not {given}")
+            elif now != planned and name in VECTOR_FIELDS:
+                lines.append(f"task.encoder.{name}: {now}, kept from {self.folder}, not {planned}")
         return lines
 
     def length_notes(self, longest: int) -> list[str]:

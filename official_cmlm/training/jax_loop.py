@@ -247,31 +247,12 @@ def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, 
     updated, read = module.updated, module.read
 
     def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
-        known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
-        results = exported.call(*features, *(known[i] for i in range(len(module.captured))))
+        values = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
+        results = exported.call(*features, *(values[i] for i in range(len(module.captured))))
         # This result is separate, as the memory of all others is donated to the next step.
         return list(results), jax.numpy.ravel(results[0])[:1]
 
     return jax.jit(run, donate_argnums=0)
-
-
-def measure_memory(
-    step: Callable[[Any], None],
-    batch: Any,
-    variables: Callable[[], Iterable[tf.Variable]] = tuple,
-) -> int:
-    """Returns the bytes that a step compiled for JAX's device allocates, by XLA's account.
-
-    Batch and variables, which stay on the device, are not counted. The step is not run.
-
-    Raises:
-      UserError: if JAX or its device is missing.
-    """
-    jax = _load()
-    exported = _as_exported(jax, lower(step, batch, variables), tf.nest.flatten(batch))
-    arguments = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in exported.in_avals]
-    compiled = jax.jit(exported.call).lower(*arguments).compile()
-    return compiled.memory_analysis().temp_size_in_bytes
 
 
 def portable_step(

@@ -173,7 +173,7 @@ class EncodeCache:
         self._encoder, self._dropout, self._batch = encoder, dropout, batch
         self.training = training
         # The tensors are kept with the outputs: an id is unique only while its object is alive.
-        self._known: dict[tuple, tuple[list, dict]] = {}
+        self._cached: dict[tuple, tuple[list, dict]] = {}
 
     def stream(self, name: str) -> DropoutStream | None:
         """Returns the dropout stream of the call `name`; see `objectives.base.Encode`."""
@@ -198,7 +198,7 @@ class EncodeCache:
         tensors = [[part[name] for part in parts] for name in names]
         settings = (views, shared_masks, with_tokens, always_dropout)
         key = (*settings, *extra, *(id(t) for row in tensors for t in row))
-        if key not in self._known:
+        if key not in self._cached:
             stream = self.stream(name)
             if always_dropout and not self.training:
                 # The masks are the same in each validation.
@@ -212,5 +212,5 @@ class EncodeCache:
                 stream=stream,
                 vector_only=not with_tokens,
             )
-            self._known[key] = (tensors, outputs)
-        return self._known[key][1]
+            self._cached[key] = (tensors, outputs)
+        return self._cached[key][1]

@@ -146,8 +146,8 @@ def apply_if(
             strategy.extended.call_for_each_replica(apply, args=(values,))
             return tf.constant(True)
 
-        one = strategy.experimental_local_results(condition)[0]
-        tf.cond(one, every_replica, lambda: tf.constant(False))
+        first = strategy.experimental_local_results(condition)[0]
+        tf.cond(first, every_replica, lambda: tf.constant(False))
 
     def here() -> tf.Tensor:
         apply(values)

@@ -38,8 +38,8 @@ class StepModule:
     @property
     def read(self) -> list[int]:
         """Indices in `captured` of the variables that the step does not update."""
-        known = {*self.updated, *self.constants}
-        return [i for i in range(len(self.captured)) if i not in known]
+        others = {*self.updated, *self.constants}
+        return [i for i in range(len(self.captured)) if i not in others]
 
 
 def lower(
@@ -62,9 +62,9 @@ def lower(
     """
     function = tf.function(step, jit_compile=True, autograph=False)
     concrete = function.get_concrete_function(batch)
-    known = {id(v.handle): v for v in (*concrete.graph.variables, *variables())}
+    by_handle = {id(v.handle): v for v in (*concrete.graph.variables, *variables())}
     captured = tuple(
-        known[id(tensor)] if tensor.dtype == tf.resource else np.asarray(tensor)
+        by_handle[id(tensor)] if tensor.dtype == tf.resource else np.asarray(tensor)
         for tensor in concrete.captured_inputs
     )
     module = hlo_pb2.HloModuleProto.FromString(
@@ -110,10 +110,10 @@ def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
             if instruction.opcode == "copy":
                 original[instruction.id] = instruction.operand_ids[0]
         computation.root_id = original.get(computation.root_id, computation.root_id)
-        kept = hlo_pb2.HloComputationProto()
-        kept.instructions.extend(i for i in computation.instructions if i.id not in original)
+        remaining = hlo_pb2.HloComputationProto()
+        remaining.instructions.extend(i for i in computation.instructions if i.id not in original)
         computation.ClearField("instructions")
-        computation.instructions.extend(kept.instructions)
+        computation.instructions.extend(remaining.instructions)
 
 
 def _remove_names(module: hlo_pb2.HloModuleProto) -> None:

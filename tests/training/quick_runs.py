@@ -47,9 +47,10 @@ def ask_to_stop() -> None:
 
 @contextlib.contextmanager
 def skip_input_checks() -> Iterator[None]:
-    """Skips the check of inputs within a `with` block, and builds equal pipelines once."""
+    """Skips the checks and counts of inputs in a `with` block, and builds equal pipelines once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task.SentenceEncoderTask, "check_inputs", lambda *_: None)
+        patch.setattr(task, "unusable_records", lambda *_: [])
         patch.setattr(task, "build_dataset", _keep_dataset)
         yield
 

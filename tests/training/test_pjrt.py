@@ -1,5 +1,6 @@
 """Whole runs with `runtime.distribution_strategy: pjrt`."""
 
+import contextlib
 import json
 
 import pytest
@@ -85,22 +86,15 @@ def _assert_equal(folder, undisturbed, **tolerances):
 
 
 @pytest.mark.long
-def test_stopped_and_going_on_with_tensorflow(undisturbed, records_dir, tmp_path, monkeypatch):
-    """A checkpoint of JAX's is one of TensorFlow's."""
-    folder = _train_until_stop(tmp_path / "model", records_dir, "pjrt", monkeypatch)
-    with quick_runs():
-        run(_params(records_dir, "one_device"), "train", str(folder))
-    _assert_equal(folder, undisturbed, **_NEAR)
-
-
-@pytest.mark.long
-def test_stopped_and_going_on_with_jax(undisturbed, records_dir, tmp_path, monkeypatch):
-    """From its own checkpoint and from one of TensorFlow's."""
-    folder = _train_until_stop(tmp_path / "jax", records_dir, "pjrt", monkeypatch)
-    run(_params(records_dir, "pjrt"), "train", str(folder))
-    _assert_equal(folder, undisturbed)
-    folder = _train_until_stop(tmp_path / "tensorflow", records_dir, "one_device", monkeypatch)
-    run(_params(records_dir, "pjrt"), "train", str(folder))
+@pytest.mark.parametrize("begun", ["pjrt", "one_device"])
+def test_a_training_goes_on_with_the_other_loop(
+    undisturbed, records_dir, tmp_path, monkeypatch, begun
+):
+    """A checkpoint of JAX's is one of TensorFlow's; `test_resume.py` has JAX's own resumption."""
+    folder = _train_until_stop(tmp_path / "model", records_dir, begun, monkeypatch)
+    other = "one_device" if begun == "pjrt" else "pjrt"
+    with quick_runs() if other == "one_device" else contextlib.nullcontext():
+        run(_params(records_dir, other), "train", str(folder))
     _assert_equal(folder, undisturbed, **_NEAR)
 
 
