@@ -70,7 +70,7 @@ from official_cmlm.training.trainer import (
     write_encoder,
 )
 
-# What to do about an error of a step, before the same command is run again.
+# Advice for each error of a step; then the same command is to be run again.
 _ADVICE = {
     StepFailed: "lower the learning rate, or check the training records, then ",
     WeightsFailed: "lower the learning rate, then ",
