@@ -156,10 +156,10 @@ def peak_memory(paths: list[str], vocabulary_file: str, folder: Path, deduplicat
         f"--deduplicate={deduplicate}",
         "--element_mb=8",
     )
-    found = re.search(r"peak memory (\d+) MiB", summary)
-    if not found:
+    match = re.search(r"peak memory (\d+) MiB", summary)
+    if not match:
         raise UserError(f"no peak memory in {summary!r}")
-    return int(found[1])
+    return int(match[1])
 
 
 def main(argv: list[str]) -> None:
@@ -174,10 +174,10 @@ def main(argv: list[str]) -> None:
         print(f"{len(paths)} files, {sum(map(os.path.getsize, paths)) / 1e6:.1f} MB", flush=True)
         speeds = compare(paths, vocabulary, folder)
         key = "tokens_per_cpu_second"
-        for side, found in speeds.items():
-            print(f"figure data_prep_{key}_{side} {shared.median(found, key):.0f}")
+        for side, rounds in speeds.items():
+            print(f"figure data_prep_{key}_{side} {shared.median(rounds, key):.0f}")
             if side != "ours":
-                shared.print_ratio(f"data_prep_vs_{side}", key, speeds["ours"], found)
+                shared.print_ratio(f"data_prep_vs_{side}", key, speeds["ours"], rounds)
         _memory(files, vocabulary, folder)
 
 

@@ -124,14 +124,16 @@ def _measured(
                 model = f"{folder}/{EXPORTS[side][1]}"
             arguments = folder, sentences, [] if side in vectors else texts, FLAGS.batch_size
             try:
-                found, *made = shared.in_new_process(measured, side, model, *arguments)
+                figures_of_round, *embeddings_of_side = shared.in_new_process(
+                    measured, side, model, *arguments
+                )
             except UserError as error:
                 del figures[side]
                 print(f"{side}: left out, it does not run here: {error}", flush=True)
                 continue
-            figures[side].append(found)
-            vectors.setdefault(side, made)
-            shared.print_round(number, side, found)
+            figures[side].append(figures_of_round)
+            vectors.setdefault(side, embeddings_of_side)
+            shared.print_round(number, side, figures_of_round)
     return figures, vectors
 
 

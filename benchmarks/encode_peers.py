@@ -98,8 +98,8 @@ def _export(model: str, path: Path) -> None:
             self.network = network
 
         def forward(self, ids: Any, mask: Any, types: Any) -> Any:
-            found = self.network(input_ids=ids, attention_mask=mask, token_type_ids=types)
-            return found.last_hidden_state
+            outputs = self.network(input_ids=ids, attention_mask=mask, token_type_ids=types)
+            return outputs.last_hidden_state
 
     torch.onnx.export(
         Tokens(),

@@ -94,8 +94,8 @@ def _measure(
     def side() -> dict[str, float]:
         return shared.in_new_process(measured, experiment, overrides, objective, examples)
 
-    (found,) = shared.in_turns(FLAGS.rounds, {experiment: side}).values()
-    speed = statistics.median(each["examples"] / each["seconds"] for each in found)
+    (results,) = shared.in_turns(FLAGS.rounds, {experiment: side}).values()
+    speed = statistics.median(each["examples"] / each["seconds"] for each in results)
     print(f"figure input_{figure} {speed:.0f}", flush=True)
 
 

@@ -192,23 +192,23 @@ def in_turns(
     rounds: int, sides: Mapping[str, Callable[[], dict[str, float]]]
 ) -> dict[str, list[dict[str, float]]]:
     """Measures every side once a round, and prints and returns what each round found."""
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for number in range(1, rounds + 1):
         for side, measure in sides.items():
-            found[side].append(measure())
-            print_round(number, side, found[side][-1])
-    return found
+            results[side].append(measure())
+            print_round(number, side, results[side][-1])
+    return results
 
 
-def print_round(number: int, side: str, found: Mapping[str, float]) -> None:
+def print_round(number: int, side: str, figures: Mapping[str, float]) -> None:
     """Prints what a side found in a round."""
-    told = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
+    told = ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
     print(f"round {number}, {side}: {told}", flush=True)
 
 
-def median(found: list[dict[str, float]], key: str) -> float:
+def median(results: list[dict[str, float]], key: str) -> float:
     """Returns the median over the rounds."""
-    return statistics.median(each[key] for each in found)
+    return statistics.median(each[key] for each in results)
 
 
 def print_ratio(

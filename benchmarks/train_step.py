@@ -69,14 +69,14 @@ def _examples() -> list[Examples]:
     with tempfile.TemporaryDirectory() as folder:
         text = shared.sample_of(shared.text_files(folder))
         vocabulary = shared.vocabulary_file(folder, text)
-        found = shared.in_new_process(
+        results = shared.in_new_process(
             examples_of, text, vocabulary, folder, FLAGS.objectives, FLAGS.examples
         )
     lengths = [int(length) for length in FLAGS.bucket_boundaries]
     buckets = [(length, FLAGS.batch_size * SEQ_LENGTH // length) for length in lengths]
     return [
         Examples(objective, size, pad, evenly(bucketed(examples, buckets), FLAGS.steps))
-        for objective, (size, pad, examples) in found.items()
+        for objective, (size, pad, examples) in results.items()
     ]
 
 
@@ -121,9 +121,9 @@ def _measured(
             each.result()
         for number in range(1, FLAGS.rounds + 1):
             for side, process in sides.items():
-                found = process.submit(_measure).result()
-                figures.setdefault(side, []).append(found)
-                shared.print_round(number, f"{examples.objective}_{size}, {side}", found)
+                results = process.submit(_measure).result()
+                figures.setdefault(side, []).append(results)
+                shared.print_round(number, f"{examples.objective}_{size}, {side}", results)
             if number == 1:
                 for library in libraries:
                     for side in library:

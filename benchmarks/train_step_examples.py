@@ -143,7 +143,7 @@ def examples_of(
     data = DataConfig(
         input_path=records, is_training=False, global_batch_size=64, max_examples=count
     )
-    found = {}
+    results = {}
     for objective in objectives:
         config = kinds()[objective].config_class()
         if objective != "contrastive":
@@ -155,15 +155,15 @@ def examples_of(
             for batch in batches
             for row in range(len(batch["key"]))
         ]
-        found[objective] = len(vocabulary), vocabulary.special_ids["pad"], examples
-    return found
+        results[objective] = len(vocabulary), vocabulary.special_ids["pad"], examples
+    return results
 
 
 def _row(features: dict, row: int) -> dict[str, list[int]]:
     real = features["input_mask"][row] > 0
-    found = {"ids": features["input_word_ids"][row][real].tolist()}
+    results = {"ids": features["input_word_ids"][row][real].tolist()}
     if "masked_lm_weights" in features:
         used = features["masked_lm_weights"][row] > 0
-        found["positions"] = features["masked_lm_positions"][row][used].tolist()
-        found["labels"] = features["masked_lm_ids"][row][used].tolist()
-    return found
+        results["positions"] = features["masked_lm_positions"][row][used].tolist()
+        results["labels"] = features["masked_lm_ids"][row][used].tolist()
+    return results

@@ -49,20 +49,20 @@ def features_of(objective: str, batch: Batch, pad: int) -> dict:
     """Returns the features that the pipeline gives for these examples."""
     import tensorflow as tf
 
-    found: dict = {"key": tf.range(len(batch.examples), dtype=tf.int64)}
+    sides: dict = {"key": tf.range(len(batch.examples), dtype=tf.int64)}
     for name in SEQUENCES[objective]:
         rows = [example[name] for example in batch.examples]
         ids, mask = _padded([row["ids"] for row in rows], batch.length, pad)
-        found[name] = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
+        sides[name] = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
         if name.endswith("_masked"):
             slots = prediction_slots(objective, batch.length)
             positions, used = _padded([row["positions"] for row in rows], slots, 0)
-            found[name] |= {
+            sides[name] |= {
                 "masked_lm_positions": positions,
                 "masked_lm_ids": _padded([row["labels"] for row in rows], slots, 0)[0],
                 "masked_lm_weights": used.astype(np.float32),
             }
-    return tf.nest.map_structure(tf.constant, {objective: found})
+    return tf.nest.map_structure(tf.constant, {objective: sides})
 
 
 def _padded(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray, np.ndarray]:

@@ -92,7 +92,7 @@ def tensors_of(
 
     from benchmarks.train_step_torch_model import IGNORED
 
-    found = {}
+    batch_parts = {}
     for name in names:
         rows = [example[name] for example in examples]
         shape = len(rows), length or max(len(row["ids"]) for row in rows)
@@ -103,9 +103,9 @@ def tensors_of(
             mask[i, : len(row["ids"])] = 1
             if "labels" in row:
                 labels[i, row["positions"]] = torch.tensor(row["labels"])
-        found[name] = {"ids": ids, "mask": mask}
+        batch_parts[name] = {"ids": ids, "mask": mask}
         if any("labels" in row for row in rows):
             labels = labels.flatten()
-            found[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
-            found[name]["labels"] = labels[found[name]["predicted"]]
-    return found
+            batch_parts[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
+            batch_parts[name]["labels"] = labels[batch_parts[name]["predicted"]]
+    return batch_parts
