@@ -21,7 +21,7 @@ from absl import flags
 
 from benchmarks import shared
 from benchmarks.encode_peers import FLOAT32, PEERS, prepare
-from benchmarks.encode_side import EXPORTS, OURS, SIDES, measured
+from benchmarks.encode_side import EXPORTS, OURS, SIDES, measure_side
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 
@@ -67,8 +67,8 @@ def main(argv: list[str]) -> None:
         )
         pairs = sts_benchmark()
         texts = [*pairs.first, *pairs.second] if pairs else []
-        sides = [side for side in FLAGS.sides if _prepared(side, source, folder, sentences)]
-        figures, vectors = _measured(sides, source, folder, sentences, texts)
+        sides = [side for side in FLAGS.sides if _prepare(side, source, folder, sentences)]
+        figures, vectors = _measure_sides(sides, source, folder, sentences, texts)
     print_table(figures, vectors, pairs)
     print_ratios(figures)
 
@@ -84,7 +84,7 @@ def sts_benchmark() -> "ScoredPairs | None":
     return None
 
 
-def _prepared(side: str, source: str, folder: str, sentences: list[str]) -> bool:
+def _prepare(side: str, source: str, folder: str, sentences: list[str]) -> bool:
     """Writes the graph that a side runs; prints a line and returns False if that fails."""
     try:
         if side in EXPORTS:
@@ -111,7 +111,7 @@ def _export(side: str, folder: str) -> None:
     shared.run_module(binary, f"--model_dir={encoder}", f"--export_dir={folder}/{name}", *more)
 
 
-def _measured(
+def _measure_sides(
     sides: list[str], source: str, folder: str, sentences: list[str], texts: list[str]
 ) -> tuple[Figures, Vectors]:
     """Measures the sides in turn; one that does not run is left out."""
@@ -125,7 +125,7 @@ def _measured(
             arguments = folder, sentences, [] if side in vectors else texts, FLAGS.batch_size
             try:
                 figures_of_round, *embeddings_of_side = shared.in_new_process(
-                    measured, side, model, *arguments
+                    measure_side, side, model, *arguments
                 )
             except UserError as error:
                 del figures[side]

@@ -33,7 +33,7 @@ _WARM_UP = 256
 _SINGLE = 100
 
 
-def measured(
+def measure_side(
     side: str, model: str, graphs: str, sentences: list[str], texts: list[str], batch_size: int
 ) -> "tuple[dict[str, float], np.ndarray, np.ndarray | None]":
     """Measures a side in this process.

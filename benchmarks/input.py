@@ -92,14 +92,16 @@ def _measure(
     overrides = json.dumps({"task": {**values, "validation_data": {"input_path": ""}}})
 
     def side() -> dict[str, float]:
-        return shared.in_new_process(measured, experiment, overrides, objective, examples)
+        return shared.in_new_process(measure_pipeline, experiment, overrides, objective, examples)
 
     (results,) = shared.in_turns(FLAGS.rounds, {experiment: side}).values()
     speed = statistics.median(each["examples"] / each["seconds"] for each in results)
     print(f"figure input_{figure} {speed:.0f}", flush=True)
 
 
-def measured(experiment: str, overrides: str, objective: str, count: int) -> dict[str, float]:
+def measure_pipeline(
+    experiment: str, overrides: str, objective: str, count: int
+) -> dict[str, float]:
     """Measures an experiment's input pipeline in this process, after its first batch.
 
     Args:

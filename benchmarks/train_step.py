@@ -23,9 +23,9 @@ from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
     Examples,
-    bucketed,
     evenly,
     examples_of,
+    fill_buckets,
 )
 from official_cmlm import cli
 
@@ -75,7 +75,7 @@ def _examples() -> list[Examples]:
     lengths = [int(length) for length in FLAGS.bucket_boundaries]
     buckets = [(length, FLAGS.batch_size * SEQ_LENGTH // length) for length in lengths]
     return [
-        Examples(objective, size, pad, evenly(bucketed(examples, buckets), FLAGS.steps))
+        Examples(objective, size, pad, evenly(fill_buckets(examples, buckets), FLAGS.steps))
         for objective, (size, pad, examples) in results.items()
     ]
 
@@ -84,10 +84,10 @@ def _compare(examples: Examples, size: str) -> None:
     """Measures all sides of one objective and size, and prints the ratios."""
     name = f"{examples.objective}_{size}"
     libraries = [
-        {f"ours_{each}": (train_step_side.prepared, each) for each in FLAGS.ours},
-        {f"pytorch_{each}": (train_step_torch.prepared, each) for each in FLAGS.pytorch},
+        {f"ours_{each}": (train_step_side.prepare, each) for each in FLAGS.ours},
+        {f"pytorch_{each}": (train_step_torch.prepare, each) for each in FLAGS.pytorch},
     ]
-    figures = _measured([library for library in libraries if library], examples, size)
+    figures = _measure_sides([library for library in libraries if library], examples, size)
     best = _fastest(figures, libraries[0])
     print(f"{name}: ours is {best}")
     print(f"figure train_step_{name}_per_second {shared.median(figures[best], 'per_second'):.1f}")
@@ -100,7 +100,7 @@ def _compare(examples: Examples, size: str) -> None:
         shared.print_ratio(ratio, metric, figures[best], figures[reference])
 
 
-def _measured(
+def _measure_sides(
     libraries: list[dict[str, tuple]], examples: Examples, size: str
 ) -> dict[str, list[dict[str, float]]]:
     """Returns the rounds of each side; slower variants of a library have one round.

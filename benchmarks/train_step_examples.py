@@ -57,7 +57,7 @@ def real_tokens(examples: list[dict]) -> int:
     return sum(len(sequence["ids"]) for example in examples for sequence in example.values())
 
 
-def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch]:
+def fill_buckets(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch]:
     """Returns batches as the project's pipeline makes them; incomplete ones are left out.
 
     Args:

@@ -17,7 +17,7 @@ from official_cmlm import cli
 from official_cmlm.common.processor import peak_mib
 
 
-def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
+def prepare(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
     """Traces and compiles the steps; returns a call that measures them.
 
     Args:
@@ -52,20 +52,20 @@ def features_of(objective: str, batch: Batch, pad: int) -> dict:
     sides: dict = {"key": tf.range(len(batch.examples), dtype=tf.int64)}
     for name in SEQUENCES[objective]:
         rows = [example[name] for example in batch.examples]
-        ids, mask = _padded([row["ids"] for row in rows], batch.length, pad)
+        ids, mask = _pad([row["ids"] for row in rows], batch.length, pad)
         sides[name] = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
         if name.endswith("_masked"):
             slots = prediction_slots(objective, batch.length)
-            positions, used = _padded([row["positions"] for row in rows], slots, 0)
+            positions, used = _pad([row["positions"] for row in rows], slots, 0)
             sides[name] |= {
                 "masked_lm_positions": positions,
-                "masked_lm_ids": _padded([row["labels"] for row in rows], slots, 0)[0],
+                "masked_lm_ids": _pad([row["labels"] for row in rows], slots, 0)[0],
                 "masked_lm_weights": used.astype(np.float32),
             }
     return tf.nest.map_structure(tf.constant, {objective: sides})
 
 
-def _padded(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray, np.ndarray]:
+def _pad(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray, np.ndarray]:
     padded = np.full([len(rows), length], value, np.int32)
     mask = np.zeros([len(rows), length], np.int32)
     for i, row in enumerate(rows):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_SHAPES = 64
 
 
-def prepared(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
+def prepare(examples: Examples, size: str, variant: str, precision: str) -> Callable[[], dict]:
     """Compiles the steps; returns a call that measures them.
 
     Args:

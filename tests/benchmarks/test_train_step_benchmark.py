@@ -6,7 +6,7 @@ import tensorflow as tf
 from benchmarks.train_step_examples import (
     MASKING_RATES,
     MAX_PREDICTIONS,
-    bucketed,
+    fill_buckets,
     prediction_slots,
     real_tokens,
 )
@@ -22,7 +22,7 @@ def _example(first, second):
 def test_batches_are_whole_and_of_one_bucket():
     """The longer of the two counts, and an incomplete batch is left out."""
     lengths = [(3, 4), (9, 2), (4, 4), (5, 8), (2, 3), (8, 8), (1, 1)]
-    batches = bucketed([_example(*pair) for pair in lengths], [(4, 3), (8, 2), (16, 2)])
+    batches = fill_buckets([_example(*pair) for pair in lengths], [(4, 3), (8, 2), (16, 2)])
     got = [
         (b.length, [tuple(len(s["ids"]) for s in e.values()) for e in b.examples]) for b in batches
     ]
