@@ -1,8 +1,8 @@
 """Evaluation of anything that has `encode(list of str) -> float array [n, dim]`.
 
-    encoding.py         that protocol, and the checks of an encoder's vectors
+    encoder.py          that protocol, and the checks of an encoder's vectors
     embedding_cache.py  an encoder that embeds no text twice
-    scores.py           what a suite writes into: `SuiteReport`
+    scores.py           the report that a suite fills: `SuiteReport`
     suite.py            the parts of a suite: `Task`, `Metric`, `SuiteResults`
     data/               readers of published files
     metrics/            pure functions on arrays

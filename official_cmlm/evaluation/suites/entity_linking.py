@@ -140,7 +140,7 @@ class _Linking(Task):
 
     @functools.cached_property
     def _parts(self) -> list[str]:
-        """Parts of mentions, each once."""
+        """Distinct mention parts to embed."""
         mentions = [m for folds in self._read[2].values() for fold in folds for m in fold]
         return list(dict.fromkeys(part for mention in mentions for part in mention.parts))
 
