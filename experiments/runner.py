@@ -35,7 +35,8 @@ class Runner(Job):
           kind: the kind of job, such as `chain`; a folder holds one kind.
           call: runs a command and returns its exit status.
         """
-        super().__init__(folder, {"format": f"{kind} 1"}, remedy="name another folder")
+        plan = {"format": f"{kind} 1"}
+        super().__init__(folder, plan, shares=True, remedy="name another folder")
         self._call = call
 
     def start(self, program: str | Path, /, statuses: Collection[int] = (0,), **flags: Any) -> None:

@@ -75,6 +75,7 @@ class Job:
         plan: Mapping[str, Any],
         *,
         own: str = "",
+        shares: bool = False,
         overwrite: bool = False,
         may_change: Callable[[str, Any, Any], bool] = lambda name, before, now: False,
         remedy: str = "pass --overwrite, or name another output",
@@ -90,6 +91,8 @@ class Job:
             part was begun. A folder whose plan has another `format` is never overwritten.
           own: regular expression of the other names that the job writes into the folder. Only
             these are ever removed.
+          shares: whether the folder may hold files of others, such as a log, which stay. Default:
+            a folder with files of others is refused.
           overwrite: whether what another plan has left in the folder is removed.
           may_change: called with name, value before and value now of a difference between the
             plans; returns whether the job may go on nevertheless.
@@ -103,7 +106,8 @@ class Job:
             rf"(lock|parts|{re.escape(plan_name)}|{re.escape(manifest_name)}|{own or '(?!)'})"
             + _UNFINISHED
         )
-        self._overwrite, self._may_change, self._remedy = overwrite, may_change, remedy
+        self._shares, self._overwrite, self._may_change = shares, overwrite, may_change
+        self._remedy = remedy
         self._lock = lock or folder / LOCK
         self._plan_path, self._manifest_path = folder / plan_name, folder / manifest_name
         self._stack = contextlib.ExitStack()
@@ -276,15 +280,20 @@ class Job:
         self.folder.mkdir(parents=True, exist_ok=True)
         # A process may have been killed while it wrote the plan.
         unfinished = re.compile(re.escape(self._plan_path.name) + _UNFINISHED)
-        others = sorted(path.name for path in self.folder.iterdir() if path != self._lock)
-        if not self._plan_path.exists():
-            others = [name for name in others if not unfinished.fullmatch(name)]
-        if others and not self._plan_path.exists():
+        has_plan = self._plan_path.exists()
+        others = [
+            path.name
+            for path in sorted(self.folder.iterdir())
+            if path != self._lock and not unfinished.fullmatch(path.name)
+            # Files of the job's own names are of a job that this one cannot go on with.
+            if not self._shares or self._own.fullmatch(path.name)
+        ]
+        if others and not has_plan:
             raise UserError(
                 f"{self.folder}: holds other files ({list_names(others, 5)}); name another output"
             )
         advice = f"name another output, or delete {self.folder} to start again"
-        before = read_object(self._plan_path, advice) if others else self.plan
+        before = read_object(self._plan_path, advice) if has_plan else self.plan
         if before.get("format") != self.plan.get("format"):
             raise UserError(
                 f"{self._plan_path}: is of another program or release (format"
@@ -302,7 +311,7 @@ class Job:
                     f" give the same options to resume it, or {self._remedy}"
                 )
             self.discard()
-        self.resumed = bool(others) and not changes
+        self.resumed = has_plan and not changes
         for folder in (self.folder, self.folder / PARTS):
             remove_unfinished(folder)
         if self._manifest_path.exists():

@@ -154,6 +154,20 @@ def test_files_of_others_are_neither_mixed_with_nor_removed(tmp_path):
         assert names_in(folder) == ["lock", "plan.json"]
 
 
+def test_a_shared_folder_may_hold_files_of_others_but_none_of_the_jobs_names(tmp_path):
+    """A log beside the output is left alone; results of unknown origin are refused."""
+    (tmp_path / "train.log").write_text("mine")
+    with Job(tmp_path, {}, own="results.json", shares=True) as job:
+        job.store("sts", {})
+        (tmp_path / "results.json").write_text("{}")
+    with Job(tmp_path, {}, own="results.json", shares=True) as job:
+        assert job.resumed and job.result("sts") == {}
+    assert (tmp_path / "train.log").read_text() == "mine"
+    (tmp_path / "plan.json").unlink()
+    with pytest.raises(UserError, match=r"holds other files \(parts, results.json\)"):
+        Job(tmp_path, {}, own="results.json", shares=True).__enter__()
+
+
 @pytest.mark.parametrize("plan", ['{"terraform": 1}', "{"])
 def test_a_folder_of_another_program_is_not_overwritten(tmp_path, plan):
     (tmp_path / "plan.json").write_text(plan)

@@ -35,6 +35,9 @@ from official_cmlm.evaluation.scores import (
 )
 from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
 
+# Results of unknown origin are neither added to nor replaced.
+_OWN = r"results\.(json|md)|report\.html"
+
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
     """Returns suite -> its options, from settings such as `senteval.seeds=5`.
@@ -98,15 +101,21 @@ def run(
       The content of `results.json`, but for suites that have no score now the result of this run.
 
     Raises:
-      UserError: if the data folder is missing, `output_dir` holds other files, or another
-        evaluation writes there.
+      UserError: if the data folder is missing, `output_dir` holds results of an earlier release, or
+        another evaluation writes there.
     """
     if not options:
         raise UserError("no suite to run; --suites=? lists them")
     DataFolder(data_dir)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
     fingerprint = _digest_encoders(encoders)
-    with Job(output_dir, {"format": "evaluation 1"}, remedy="set another --output_dir") as job:
+    with Job(
+        output_dir,
+        {"format": "evaluation 1"},
+        own=_OWN,
+        shares=True,
+        remedy="set another --output_dir",
+    ) as job:
         results: dict[str, Any] = {
             "encoder": {
                 "name": name,
