@@ -1,4 +1,4 @@
-"""A suite outside of the package: listed, scored, shown, and refused where its name is taken."""
+"""The suite of examples/own_suite.py: listed, scored, shown, and refused if its name is taken."""
 
 import json
 import sys

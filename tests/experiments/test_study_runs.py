@@ -24,7 +24,7 @@ from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import Stopped, UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import WordPieceVocabulary
-from official_cmlm.training import run as training
+from official_cmlm.training import checks
 from tests.conftest import make_documents, write_records
 from tests.encoding.test_sentence_encoder import TRAINED
 from tests.experiments.study_helpers import (
@@ -68,7 +68,7 @@ def data(tmp_path):
 def no_checks_of_inputs():
     """Leaves out checks that take seconds; tests of trainings have them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "check_run", lambda *_: None)
+        patch.setattr(checks, "check_run", lambda *_: None)
         yield
 
 
