@@ -56,7 +56,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Measures every way in turn, and prints the table and the ratios."""
     del argv
-    source = shared.packaged_weights()
+    source = shared.find_weights()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
         # ONNX graphs of our encoder are cached in this folder, and deleted with it.

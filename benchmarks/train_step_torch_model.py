@@ -86,12 +86,12 @@ class Model(nn.Module):
             attention_mask=torch.cat([masked["mask"], ones], dim=1),
             position_ids=positions[None],
         ).last_hidden_state
-        return self._masked_loss(outputs[:, :length], masked)
+        return self._compute_masked_loss(outputs[:, :length], masked)
 
     def mlm(self, masked: dict) -> torch.Tensor:
         """Predicts masked tokens from their segment."""
         outputs = self.bert(masked["ids"], attention_mask=masked["mask"]).last_hidden_state
-        return self._masked_loss(outputs, masked)
+        return self._compute_masked_loss(outputs, masked)
 
     def contrastive(self, first: dict, second: dict) -> torch.Tensor:
         """Compares two passes with other dropout masks, the first token through a dense layer."""
@@ -102,7 +102,7 @@ class Model(nn.Module):
         one, other = vectors.chunk(2)
         return nn.functional.cross_entropy(one @ other.T / 0.05, torch.arange(len(one)))
 
-    def _masked_loss(self, outputs: torch.Tensor, masked: dict) -> torch.Tensor:
+    def _compute_masked_loss(self, outputs: torch.Tensor, masked: dict) -> torch.Tensor:
         """Computes logits at `predicted` alone, positions in the flat batch."""
         outputs = outputs.reshape(-1, outputs.shape[-1])
         logits = self.head(outputs.index_select(0, masked["predicted"]))

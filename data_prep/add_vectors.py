@@ -41,7 +41,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace existing records.")
     flags.DEFINE_bool("keep_text", True, "Whether the new records hold the text too.")
-    cli.required("records", "model", "output_dir")
+    cli.require_flags("records", "model", "output_dir")
 
 
 def main(argv: list[str]) -> None:

@@ -214,7 +214,7 @@ def check_output_dir(inputs: Iterable[str]) -> None:
     Args:
       inputs: paths of the files that are read; the files of other flags are added.
     """
-    named = [FLAGS.vocab_file, *excluded_paths()]
+    named = [FLAGS.vocab_file, *list_excluded_paths()]
     if "quality_model" in FLAGS and FLAGS.quality_model:
         named.append(FLAGS.quality_model)
     check_place(FLAGS.output_dir, [*inputs, *named])
@@ -235,7 +235,7 @@ def pipeline_options() -> dict[str, Any]:
     }
 
 
-def excluded_paths() -> list[str]:
+def list_excluded_paths() -> list[str]:
     """Returns the files of evaluation sentences; raises as `expand_inputs` does."""
     if not FLAGS.exclude:
         return []
@@ -252,7 +252,7 @@ def exclusion(reading: ReadOptions, counts: Counts) -> Exclusion | None:
     Raises:
       UserError: as `Exclusion.of` does.
     """
-    paths = excluded_paths()
+    paths = list_excluded_paths()
     if not paths:
         return None
     excluded = Exclusion.of(paths, reading)

@@ -34,7 +34,7 @@ def write_records(options: Options, workers: int = 1, beam: BeamWorkers | None =
     files = common_flags.text_files()
     common_flags.check_output_dir(file.path for file in files)
     vocabulary = common_flags.vocabulary()
-    exclude = common_flags.excluded_paths()
+    exclude = common_flags.list_excluded_paths()
     cli.import_tensorflow()
     return write_documents(
         files, options, vocabulary, FLAGS.output_dir, workers, FLAGS.overwrite, exclude, beam

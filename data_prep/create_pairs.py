@@ -60,7 +60,7 @@ def define_flags() -> None:
     common_flags.define_pairs()
     cli.define(Options)
     common_flags.define_pairs_records()
-    cli.required("languages")
+    cli.require_flags("languages")
 
 
 def main(argv: list[str]) -> int:

@@ -108,7 +108,7 @@ def define_flags() -> None:
     flags.DEFINE_list("roots", [], roots_help)
     size_help = "Source to parse at most, in megabytes (10^6 bytes); packages take turns."
     flags.DEFINE_float("max_parse_mb", 250.0, size_help, lower_bound=1e-6)
-    cli.required("output")
+    cli.require_flags("output")
 
 
 def main(argv: list[str]) -> None:

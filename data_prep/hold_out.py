@@ -51,7 +51,7 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "share", 0.05, "Share of the documents to hold out, 0 to 1.", lower_bound=0, upper_bound=1
     )
-    cli.required("train_output", "held_out_output")
+    cli.require_flags("train_output", "held_out_output")
 
 
 def main(argv: list[str]) -> int:

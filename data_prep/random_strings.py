@@ -27,7 +27,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("min_length", 3, "Characters of the shortest.", 1, 10_000)
     flags.DEFINE_integer("max_length", 12, "Characters of the longest.", 1, 10_000)
     flags.DEFINE_integer("seed", 0, "The same seed gives the same strings.")
-    cli.required("output")
+    cli.require_flags("output")
 
 
 def random_strings(count: int, min_length: int, max_length: int, seed: int) -> Iterator[str]:

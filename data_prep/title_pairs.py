@@ -57,7 +57,7 @@ def define_flags() -> None:
     common_flags.define_reading()
     flags.DEFINE_string("output", None, "JSONL file of title, body and id. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    cli.required("output")
+    cli.require_flags("output")
 
 
 def main(argv: list[str]) -> int:

@@ -40,8 +40,8 @@ def main() -> None:
         config=FineTuningConfig(epochs=arguments.epochs, learning_rate=arguments.learning_rate),
     )
     expected, texts = read(arguments.test)
-    found = [names[number] for number in classifier.predict(texts)]
-    right = sum(a == b for a, b in zip(found, expected))
+    predictions = [names[number] for number in classifier.predict(texts)]
+    right = sum(a == b for a, b in zip(predictions, expected))
     if arguments.save:
         classifier.save(arguments.save)
     print(f"accuracy on the test data: {right / len(texts):.3f}, classes: {names}")

@@ -33,8 +33,8 @@ def qdrant(texts: list[str], vectors: np.ndarray, question: np.ndarray, count: i
     space = models.VectorParams(size=vectors.shape[1], distance=models.Distance.DOT)
     client.create_collection("texts", space)
     client.upload_collection("texts", vectors, [{"text": text} for text in texts])
-    found = client.query_points("texts", question, limit=count)
-    return [point.payload["text"] for point in found.points]
+    response = client.query_points("texts", question, limit=count)
+    return [point.payload["text"] for point in response.points]
 
 
 def lancedb(texts: list[str], vectors: np.ndarray, question: np.ndarray, count: int) -> list[str]:
@@ -43,8 +43,8 @@ def lancedb(texts: list[str], vectors: np.ndarray, question: np.ndarray, count: 
     with tempfile.TemporaryDirectory() as folder:  # Another folder keeps it.
         rows = [{"text": text, "vector": vector} for text, vector in zip(texts, vectors)]
         table = lancedb.connect(folder).create_table("texts", rows)
-        found = table.search(question).distance_type("dot").limit(count).to_list()
-        return [row["text"] for row in found]
+        hits = table.search(question).distance_type("dot").limit(count).to_list()
+        return [row["text"] for row in hits]
 
 
 def pgvector(texts: list[str], vectors: np.ndarray, question: np.ndarray, count: int) -> list[str]:

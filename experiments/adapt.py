@@ -101,7 +101,7 @@ def define_flags() -> None:
     """Defines the encoder and the flags of `Adaptation`."""
     cli.define_model_name()
     cli.define(Adaptation)
-    cli.required("model")
+    cli.require_flags("model")
 
 
 def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[list[str]]]:

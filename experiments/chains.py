@@ -236,7 +236,7 @@ def select_overrides(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
     `task.objectives.X` therefore apply only to stages that have X by their experiment, their files
     or their own overrides; they must not add X to other stages.
     """
-    unused = _named_objectives(common).keys()
+    unused = _select_objectives(common).keys()
     if not unused:
         return common
     unused -= _own_objectives(stage)
@@ -248,7 +248,7 @@ def select_overrides(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
 def check_common(stages: list[Stage], common: dict[str, Any], what: str = "stage") -> None:
     """Raises `UserError` if the common overrides name an objective that no stage has."""
     # null switches an objective off, which is valid even if no stage has it.
-    named = [name for name, value in _named_objectives(common).items() if value is not None]
+    named = [name for name, value in _select_objectives(common).items() if value is not None]
     trained = {name: None for stage in stages if named for name in sorted(_own_objectives(stage))}
     for name in [name for name in named if name not in trained]:
         raise UserError(
@@ -270,7 +270,7 @@ def merge(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
+def _select_objectives(values: dict[str, Any]) -> dict[str, Any]:
     """Returns the values below `task.objectives` whose names are objectives.
 
     Other names are left out here; the checks of the configuration report them.

@@ -15,7 +15,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flag with the encoder."""
     cli.define_model_name()
-    cli.required("model")
+    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:

@@ -86,7 +86,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
       arguments: whether `main` takes any besides the program name; otherwise they are an error.
     """
 
-    def guarded(argv: list[str]) -> int | None:
+    def run_main(argv: list[str]) -> int | None:
         # The name of a file may not be valid UTF-8.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
@@ -112,17 +112,17 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
         except MemoryError as error:
             return _fail(f"not enough memory ({error or 'none is left'}); use less at a time")
         except Exception as error:
-            found = system_error(error) or (error if isinstance(error, OSError) else None)
-            if found is None:
+            cause = system_error(error) or (error if isinstance(error, OSError) else None)
+            if cause is None:
                 progress.close_bars()
                 raise
             _drop_output()
             # The name is a number where a file was opened by its descriptor.
-            is_named = isinstance(found.filename, str | bytes | os.PathLike)
-            where = f"{os.fsdecode(found.filename)}: " if is_named else ""
-            return _fail(f"{where}{found.strerror or found}")
+            is_named = isinstance(cause.filename, str | bytes | os.PathLike)
+            where = f"{os.fsdecode(cause.filename)}: " if is_named else ""
+            return _fail(f"{where}{cause.strerror or cause}")
 
-    app.run(guarded, flags_parser=_parsed)
+    app.run(run_main, flags_parser=_parse)
 
 
 def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
@@ -166,7 +166,7 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             (_define_numbers if is_numbers else _DEFINITIONS[hint])(*arguments)
             flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
         if is_required:
-            required(flag.name)
+            require_flags(flag.name)
 
 
 def read(kind: type[T], **values: Any) -> T:
@@ -314,7 +314,7 @@ def _drop_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parsed(argv: list[str]) -> list[str]:
+def _parse(argv: list[str]) -> list[str]:
     """Parses the flags and returns the other arguments; ends with one line on a mistake."""
     # absl's `--help` lists only flags of the main module, but other modules define some for it.
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
@@ -354,7 +354,7 @@ def _check_number(flag: flags.Flag) -> None:
             raise UserError(f"--{flag.name} is {value}; give a seed of 0 to {_MAX_SEED}")
 
 
-def required(*names: str) -> None:
+def require_flags(*names: str) -> None:
     """Marks flags as required, with absl's own message when one is missing."""
     flags.mark_flags_as_required(list(names))
 

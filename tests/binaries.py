@@ -53,7 +53,7 @@ def flags_of(module: str) -> flags.FlagValues:
 
 def call(module: str, *arguments: str) -> int:
     """Runs a binary in this process as `cli.run` does; returns its exit status."""
-    binary, parsed = import_binary(module), cli._parsed
+    binary, parsed = import_binary(module), cli._parse
     # On the way out the flags that were defined inside are removed again.
     with flagsaver.flagsaver():
         binary.define_flags()
@@ -62,7 +62,7 @@ def call(module: str, *arguments: str) -> int:
             mock.patch.object(
                 app, "run", lambda main, flags_parser: sys.exit(main(flags_parser()))
             ),
-            mock.patch.object(cli, "_parsed", lambda: parsed([module, *arguments])),
+            mock.patch.object(cli, "_parse", lambda: parsed([module, *arguments])),
         ):
             try:
                 cli.run(binary.main, arguments=module == "data_prep.prepare")

@@ -16,7 +16,7 @@ from official_cmlm.common.job import Part
 from official_cmlm.common.validation import Flag, OneOf, between
 
 from ..output.documents import RecordOptions
-from ..readers import ReadOptions, TextFile, stored_size
+from ..readers import ReadOptions, TextFile, get_stored_size
 from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
@@ -166,7 +166,7 @@ class Plan:
         return cls(
             options,
             tuple(
-                Input(path, stored_size(path, options.reading, options.reader), language)
+                Input(path, get_stored_size(path, options.reading, options.reader), language)
                 for path, language in files
             ),
             vocabulary,

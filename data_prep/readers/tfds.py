@@ -23,7 +23,7 @@ _NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
 _LANGUAGE = re.compile(r"(?:.*\.)?([a-z]{2,3}(?:-[a-z]+)*)")
 
 
-def stored_size(path: str, options: ReadOptions) -> int:
+def get_stored_size(path: str, options: ReadOptions) -> int:
     """Returns the stored bytes of the examples that are read.
 
     Raises:

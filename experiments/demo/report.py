@@ -38,7 +38,7 @@ def define_flags() -> None:
         lower_bound=2,
         upper_bound=1_000_000,
     )
-    cli.required("model_dir", "training_records", "held_out_records", "output_dir")
+    cli.require_flags("model_dir", "training_records", "held_out_records", "output_dir")
 
 
 def read_sentences(folder: Path) -> list[list[str]]:

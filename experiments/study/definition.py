@@ -180,7 +180,7 @@ class Study:
         """Returns the arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
-    def compared_with(self, arm: Arm) -> Arm:
+    def get_reference(self, arm: Arm) -> Arm:
         """Returns the arm from which an arm's differences are taken."""
         return self.arm(arm.compared_with or self.baseline)
 

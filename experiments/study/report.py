@@ -105,7 +105,7 @@ def _compute_rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Co
     for arm in study.arms:
         if not by_arm[arm.name] and arm is not baseline:
             continue
-        other = study.compared_with(arm)
+        other = study.get_reference(arm)
         difference = None if arm is other else compare_pairs(scores(arm), scores(other))
         printed, base = paper(arm), paper(other)
         # Two arms may stand for one row of a paper.

@@ -55,7 +55,7 @@ def define_flags() -> None:
         " a pipeline embeds in place of --workers. All machines see input and output under the same"
         " paths.",
     )
-    cli.required("model", "input")
+    cli.require_flags("model", "input")
 
 
 def main(argv: list[str]) -> None:

@@ -24,7 +24,7 @@ def define_flags() -> None:
     flags.DEFINE_string("model", None, "The encoder. Default: the one of the index.")
     cli.define_backend()
     flags.DEFINE_bool("json", False, "Whether to print a JSON object a line, for programs.")
-    cli.required("index", "query")
+    cli.require_flags("index", "query")
 
 
 def main(argv: list[str]) -> None:

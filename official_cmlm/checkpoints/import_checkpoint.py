@@ -35,7 +35,7 @@ def define_flags() -> None:
     )
     cli.define(ImportOptions)
     flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
-    cli.required("source", "output_dir")
+    cli.require_flags("source", "output_dir")
 
 
 def main(argv: list[str]) -> None:

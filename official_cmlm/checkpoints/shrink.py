@@ -318,7 +318,7 @@ def define_flags() -> None:
     )
     cli.define(Shrinking)
     flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
-    cli.required("model", "output_dir")
+    cli.require_flags("model", "output_dir")
 
 
 def main(argv: list[str]) -> None:

@@ -148,7 +148,7 @@ def define_flags(kind: type[ExportOptions] = ExportOptions, skip: Collection[str
     cli.define_model_name()
     cli.define(kind, skip={"model", "layer", *skip})
     cli.define_import_module()
-    cli.required("model")
+    cli.require_flags("model")
 
 
 def begin(kind: type[T] = ExportOptions) -> T:

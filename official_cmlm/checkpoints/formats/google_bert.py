@@ -162,17 +162,17 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     missing = [name for name in needed if name not in weights or weights[name].ndim < 2]
     if missing:
         raise UserError(f"{prefix}: holds no BERT encoder (no {missing[0]})")
-    told, told_by = _told(folder)
+    fields, source = _read_fields(folder)
     query = weights["transformer/layer_0/self_attention/query/kernel"]
-    heads = query.shape[1] if query.ndim == 3 else told.get("num_attention_heads")
+    heads = query.shape[1] if query.ndim == 3 else fields.get("num_attention_heads")
     if not heads:
         raise UserError(f"{folder}: no bert_config.json with num_attention_heads; add the file")
     numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
     rows, width = weights["word_embeddings/embeddings"].shape[:2]
     inner = weights["transformer/layer_0/intermediate/kernel"]
-    told = {k: v for k, v in told.items() if k in _CONFIG_KEYS.values() and v is not None}
-    if told.get("hidden_activation") in _GELUS:
-        told["hidden_activation"] = "gelu"
+    fields = {k: v for k, v in fields.items() if k in _CONFIG_KEYS.values() and v is not None}
+    if fields.get("hidden_activation") in _GELUS:
+        fields["hidden_activation"] = "gelu"
     sizes = {
         "vocab_size": rows,
         "hidden_size": inner.shape[0],
@@ -183,10 +183,10 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
         "max_position_embeddings": weights["position_embedding/embeddings"].shape[0],
         "type_vocab_size": weights["type_embeddings/embeddings"].shape[0],
     }
-    return EncoderConfig.read(told | sizes, told_by)
+    return EncoderConfig.read(fields | sizes, source)
 
 
-def _told(folder: Path) -> tuple[dict[str, Any], Path]:
+def _read_fields(folder: Path) -> tuple[dict[str, Any], Path]:
     """Reads fields of `EncoderConfig` from a configuration file; returns them and its path."""
     path = folder / "bert_config.json"
     if path.exists():
@@ -230,7 +230,7 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
         tokens = load_vocabulary(candidate, lower_case=True).tokens
         lower_case = options.lower_case
         if lower_case is None:
-            lower_case = _told_lower_case(prefix)
+            lower_case = _read_lower_case(prefix)
         if lower_case is None:
             lower_case = guess_lower_case(tokens)
         # TF-Hub modules are used with tensorflow-text's preprocessing.
@@ -240,7 +240,7 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
     raise UserError(f"{folder}: has no vocab.txt; name the file with --vocab_file")
 
 
-def _told_lower_case(prefix: str) -> bool | None:
+def _read_lower_case(prefix: str) -> bool | None:
     """Reads the casing that a TF-Hub module stores as a variable; None if it stores none."""
     reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case{VALUE}"
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None

@@ -121,7 +121,7 @@ def graph_of(
     names = [IDS, MASK, *([TYPES] if token_types and config.type_vocab_size else [])]
     _Encoder(graph, read, config).build(encoder.projection, TYPES in names)
     # Every encoder has BERT's pooler, but only some vectors go through it.
-    unread = sorted(name for name in read.unread() if not name.startswith("pooler_transform/"))
+    unread = sorted(name for name in read.find_unread() if not name.startswith("pooler_transform/"))
     if unread:
         raise UserError(
             f"the encoder's weights {', '.join(unread)[:200]}: ONNX graphs do not have what "
@@ -163,7 +163,7 @@ class _Read(dict[str, np.ndarray]):
         self._names.add(name)
         return super().__getitem__(name)
 
-    def unread(self) -> set[str]:
+    def find_unread(self) -> set[str]:
         """Returns the names of weights that were never looked up."""
         return self.keys() - self._names
 

@@ -119,7 +119,7 @@ def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
         index += taken
 
 
-def aligned_distinct(
+def select_distinct_rows(
     columns: Mapping[str, Sequence[str]], sources: Mapping[str, str], max_rows: int = 0
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Selects rows present in every language that repeat no sentence of an earlier kept row.

@@ -101,19 +101,19 @@ def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
         # GLUE's copy has a number of another meaning where the publisher's files have the score.
         raise UserError(f"{path}: {_describe(lines)}; known: {_BENCHMARK_FORM}, no header; {HINT}")
     pairs = [(r[5], r[6], r[4]) if len(r) > 6 else () for r in rows]
-    return scored_pairs(path, pairs, lines, f"{_BENCHMARK_FORM}; {HINT}")
+    return make_pairs(path, pairs, lines, f"{_BENCHMARK_FORM}; {HINT}")
 
 
 def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """Parses SICK's pairs; columns: number, two sentences, score, …; without the header."""
     rows = [line.split("\t") for line in lines]
-    return scored_pairs(path, [row[1:4] for row in rows], lines, f"{_SICK_FORM}; {HINT}")
+    return make_pairs(path, [row[1:4] for row in rows], lines, f"{_SICK_FORM}; {HINT}")
 
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """Parses the pairs of `stsb_multi_mt`'s files: two sentences and a score, by commas."""
     rows = list(map(csv_cells, lines))
-    return scored_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
+    return make_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
 
 
 def find_translations(root: Path, split: str) -> dict[str, Path]:
@@ -190,10 +190,10 @@ def read_pairs(data: DataFolder, texts_path: Path, scores_path: Path, hint: str)
             f"{texts_path}: {len(texts)} pairs but {len(scores)} scores; download both again"
         )
     rows = [(*text.split("\t")[:2], s) for text, s in zip(texts, scores)]
-    return scored_pairs(texts_path, rows, texts, f"{_INPUT_FORM}; {hint}")
+    return make_pairs(texts_path, rows, texts, f"{_INPUT_FORM}; {hint}")
 
 
-def scored_pairs(
+def make_pairs(
     path: Path, rows: Sequence[Sequence[str]], lines: Sequence[str], known: str
 ) -> ScoredPairs:
     """Makes pairs of rows (first, second, score); malformed rows are left out and counted.

@@ -96,7 +96,7 @@ class _Equals:
         return ranked
 
 
-def ranked_gains(
+def rank_gains(
     ranking: np.ndarray,
     judged: Sequence[Mapping[int, int]],
     k: int,

@@ -29,7 +29,7 @@ def encode_scores(scores: np.ndarray) -> np.ndarray:
     return np.maximum(1 - distances, 0).astype(np.float32)
 
 
-def squared_error_slope(probabilities: np.ndarray, targets: np.ndarray) -> None:
+def compute_squared_error_slope(probabilities: np.ndarray, targets: np.ndarray) -> None:
     """Overwrites softmax probabilities p with the logits' gradient of mean((p - targets)²).
 
     Both arguments are `[…, 5, batch]`.
@@ -63,7 +63,7 @@ def predict_relatedness(
     config = ClassifierConfig(tenacity=3, epoch_size=50, max_epoch=max_epoch)
     rows, scores = train_set
     part = np.arange(len(rows)), dev, np.random.RandomState(seed)
-    loss = Loss(squared_error_slope, _pearson)
+    loss = Loss(compute_squared_error_slope, _pearson)
     with threadpool_limits(1):
         trained = train(Features(rows), encode_scores(scores), [part], [[0.0]], config, seed, loss)
         return trained[0][0].dev_score, _expect_score(test, trained[0][0].weights)

@@ -20,8 +20,8 @@ from official_cmlm.evaluation.data.pawsx import (
     HINT,
     Files,
     Unsuitable,
-    aligned_distinct,
     first_sentences,
+    select_distinct_rows,
     split_name,
     splits,
 )
@@ -109,7 +109,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """
     folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
     paths, columns = _split(data, folder, options, report)
-    texts, notes = aligned_distinct(
+    texts, notes = select_distinct_rows(
         columns, {language: str(path) for language, path in paths.items()}, options.max_rows
     )
     report.notes += notes

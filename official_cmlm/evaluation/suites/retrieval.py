@@ -139,7 +139,7 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     parts = _embed(for_role(encode, "document"), texts, options)
     # One more document is retrieved, since a query's own document may be left out.
     places = ranking.search(_scale(vectors, options), parts, options.k + 1)
-    gains = ranking.ranked_gains(places, judged, options.k, own)
+    gains = ranking.rank_gains(places, judged, options.k, own)
     scores = [list(gains.values()) for gains in collection.judgements.values()]
     relevant = np.array([sum(gain > 0 for gain in row) for row in scores])
     ideal = ranking.ideal_gains(scores, _NDCG_RANKS)

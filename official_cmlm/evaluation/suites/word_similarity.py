@@ -84,10 +84,10 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     Tasks: `<data set>.<language>`, `cross_lingual_simlex.<language>-<language>` with the codes in
     alphabetical order, and `<data set>.average`, the unweighted mean over what was scored of it.
     """
-    yield from with_encoders(_chosen(data, options, report), report)
+    yield from with_encoders(_select_tasks(data, options, report), report)
 
 
-def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+def _select_tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     files = discover(data, report)
     names = options.tasks or DATA_SETS
     there = {name: _languages(name, files) for name in names}

@@ -11,9 +11,9 @@ from data_prep.readers import (
     Document,
     ReadOptions,
     expand_inputs,
+    get_stored_size,
     read_documents,
     reader_for,
-    stored_size,
 )
 from official_cmlm.common.errors import UserError
 
@@ -237,5 +237,5 @@ def test_documents_are_named_by_the_bytes_at_which_they_begin(tmp_path):
 def test_stored_size_of_files(tmp_path):
     """Relative paths start from the directory of the options; a missing file has no bytes."""
     (tmp_path / "a.txt").write_bytes(b"A line.\n")
-    assert stored_size("a.txt", ReadOptions(directory=str(tmp_path))) == 8
-    assert stored_size(str(tmp_path / "none.txt"), ReadOptions()) == 0
+    assert get_stored_size("a.txt", ReadOptions(directory=str(tmp_path))) == 8
+    assert get_stored_size(str(tmp_path / "none.txt"), ReadOptions()) == 0

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.readers import Counts, Document, ReadOptions, read_documents, stored_size
+from data_prep.readers import Counts, Document, ReadOptions, get_stored_size, read_documents
 from official_cmlm.common.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -123,10 +123,10 @@ def test_stored_size_is_that_of_the_examples_that_are_read(data_dir, split, file
     """A file holds one example here."""
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split=split)
     paths = sorted(data_dir.rglob(f"little-{split.partition('[')[0]}.*"))[:files]
-    assert stored_size(f"tfds:{LITTLE}", options) == sum(path.stat().st_size for path in paths)
+    assert get_stored_size(f"tfds:{LITTLE}", options) == sum(path.stat().st_size for path in paths)
 
 
 def test_stored_size_of_a_split_that_does_not_exist(data_dir):
     options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split="dev")
     with pytest.raises(UserError, match="no split 'dev' .* of test, train"):
-        stored_size(f"tfds:{LITTLE}", options)
+        get_stored_size(f"tfds:{LITTLE}", options)

@@ -7,7 +7,7 @@ import pytest
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.pawsx import aligned_distinct, first_sentences
+from official_cmlm.evaluation.data.pawsx import first_sentences, select_distinct_rows
 
 
 def test_rows_are_complete_and_distinct_in_every_language():
@@ -17,12 +17,12 @@ def test_rows_are_complete_and_distinct_in_every_language():
         "de": ["A", "B", "C", "A", "E", "D", "F"],
     }
     sources = {"en": "en.tsv", "de": "de.tsv"}
-    kept, notes = aligned_distinct(columns, sources)
+    kept, notes = select_distinct_rows(columns, sources)
     assert kept == {"en": ["a", "b", "d", "e"], "de": ["A", "B", "D", "F"]}
     assert notes[0].startswith("1 rows skipped: malformed")
     assert notes[1].startswith("2 rows skipped: a sentence that occurs")
-    assert aligned_distinct(columns, sources, 2) == ({"en": ["a", "b"], "de": ["A", "B"]}, [])
-    assert aligned_distinct(columns, sources, 3)[0]["en"] == ["a", "b", "d"]
+    assert select_distinct_rows(columns, sources, 2) == ({"en": ["a", "b"], "de": ["A", "B"]}, [])
+    assert select_distinct_rows(columns, sources, 3)[0]["en"] == ["a", "b", "d"]
 
 
 def test_sentences_of_both_layouts(tmp_path):
@@ -45,7 +45,7 @@ def _read(tmp_path, text):
 QUOTES = ['"a" b', 'a "b"', '"a b"', 'a "b" c', 'a " b', "a b", '"a"', 'a ""b"" c', "''a''"]
 
 
-def _written(rows, **options):
+def _write_rows(rows, **options):
     file = io.StringIO(newline="")
     csv.writer(file, delimiter="\t", **options).writerows(rows)
     return file.getvalue()
@@ -56,7 +56,7 @@ def _written(rows, **options):
 def test_quotes_of_csv_are_taken_off(tmp_path, label, quoting):
     """Whatever `csv` wrote is read back, as XTREME's script writes it and in its other ways."""
     rows = [[text, "x", *label] for text in QUOTES]
-    assert _read(tmp_path, _written(rows, quoting=quoting)) == QUOTES
+    assert _read(tmp_path, _write_rows(rows, quoting=quoting)) == QUOTES
 
 
 def test_quotes_of_other_files_stay(tmp_path):
@@ -71,7 +71,7 @@ def test_quotes_of_other_files_stay(tmp_path):
 
 def test_a_damaged_row_does_not_change_the_others(tmp_path):
     """A row that `csv` cannot have written stays as it is, beside rows that it wrote."""
-    text = _written([['a "b"', "x", "1"], ['"c"', '"x"', "0"]])
+    text = _write_rows([['a "b"', "x", "1"], ['"c"', '"x"', "0"]])
     assert _read(tmp_path, text + '"d" e\tx\t0\nf\t"x\t1\n') == ['a "b"', '"c"', '"d" e', "f"]
 
 
@@ -79,7 +79,7 @@ def test_a_sentence_of_several_lines_is_one_row(tmp_path):
     """Else the rows after it would not be aligned any more."""
     whole = [["d", 'e "f"']] * 9
     rows = [['first\n"second"', "x"], ["c", 'x\n\n"y"'], *whole]
-    assert _read(tmp_path, _written(rows)) == ['first\n"second"', "c", *("d" * 9)]
+    assert _read(tmp_path, _write_rows(rows)) == ['first\n"second"', "c", *("d" * 9)]
 
 
 @pytest.mark.parametrize(

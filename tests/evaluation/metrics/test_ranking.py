@@ -12,7 +12,7 @@ from official_cmlm.evaluation.metrics.ranking import (
     average_precision,
     ideal_gains,
     ndcg,
-    ranked_gains,
+    rank_gains,
     recall,
     reciprocal_rank,
     search,
@@ -34,13 +34,13 @@ def _by_loops(documents, judged, ignored, k):
     relevant = sum(gain > 0 for gain in judged.values())
     best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:k]
 
-    def discounted(gains):
+    def sum_discounted(gains):
         return sum(max(gain, 0) / math.log2(rank + 2) for rank, gain in enumerate(gains))
 
     hits = [rank for rank, gain in enumerate(ranked, 1) if gain > 0]
     precisions = [sum(other <= rank for other in hits) / rank for rank in hits]
     return (
-        discounted(ranked) / discounted(best) if best else 0.0,
+        sum_discounted(ranked) / sum_discounted(best) if best else 0.0,
         1 / hits[0] if hits else 0.0,
         len(hits) / relevant if relevant else 0.0,
         sum(precisions) / relevant if relevant else 0.0,
@@ -57,10 +57,10 @@ def test_measures_are_those_of_plain_loops(first, second, k):
     depth = min(len(first[0]), len(second[0]))
     ranking = np.array([first[0][:depth], second[0][:depth]])
     judged = [first[1], second[1]]
-    gains = ranked_gains(ranking, judged, 12, [first[2], second[2]])
+    gains = rank_gains(ranking, judged, 12, [first[2], second[2]])
     relevant = np.array([sum(gain > 0 for gain in each.values()) for each in judged])
     ideal = ideal_gains([each.values() for each in judged], 12)
-    found = (
+    measures = (
         ndcg(gains, ideal, k),
         reciprocal_rank(gains, k),
         recall(gains, relevant, k),
@@ -68,7 +68,7 @@ def test_measures_are_those_of_plain_loops(first, second, k):
     )
     for i, (documents, each, ignored) in enumerate((first, second)):
         expected = _by_loops(documents[:depth], each, ignored, k)
-        assert [values[i] for values in found] == pytest.approx(expected)
+        assert [values[i] for values in measures] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("sizes", [[40], [1, 39], [13, 0, 13, 14], [1] * 40])
@@ -80,9 +80,9 @@ def test_search_in_parts_is_search_at_once(sizes, k):
     documents = rng.integers(-1, 2, [40, 3]).astype(np.float32)
     parts = np.split(documents, np.cumsum(sizes)[:-1])
     expected, _ = nearest(queries, documents, min(k, 40))
-    found = search(queries, iter(parts), k)
-    assert found.dtype == np.int64
-    np.testing.assert_array_equal(found, expected)
+    ranking = search(queries, iter(parts), k)
+    assert ranking.dtype == np.int64
+    np.testing.assert_array_equal(ranking, expected)
 
 
 @pytest.mark.parametrize("sizes", [[2000], [700, 1000, 300]])
@@ -95,9 +95,9 @@ def test_equal_documents_are_ordered_by_place(sizes, k):
     documents[equal] = documents[equal[0]]
     queries = unit(documents[equal[0]] + 0.02 * rng.normal(size=[50, 384]))
     parts = np.split(documents, np.cumsum(sizes)[:-1])
-    found = search(queries, parts, k)
-    assert found.shape == (50, k)
-    np.testing.assert_array_equal(found[:, :37], np.tile(equal[:k], [50, 1]))
-    assert all(len(set(row)) == k for row in found.tolist())
+    ranking = search(queries, parts, k)
+    assert ranking.shape == (50, k)
+    np.testing.assert_array_equal(ranking[:, :37], np.tile(equal[:k], [50, 1]))
+    assert all(len(set(row)) == k for row in ranking.tolist())
     every = search(queries[:2], parts, 3000)
     np.testing.assert_array_equal(np.sort(every, axis=1), np.tile(np.arange(2000), [2, 1]))

@@ -5,9 +5,9 @@ import pytest
 from scipy import special, stats
 
 from official_cmlm.evaluation.metrics.senteval_relatedness import (
+    compute_squared_error_slope,
     encode_scores,
     predict_relatedness,
-    squared_error_slope,
 )
 
 # Gradients of MSELoss(softmax(x @ weights)) for the test below, printed by torch 2.13.
@@ -37,7 +37,7 @@ def test_gradient_is_pytorchs():
     targets = np.array([[0, 0, 0.4, 0.6, 0], [1.0, 0, 0, 0, 0]])
     weights = np.arange(20).reshape(4, 5) / 10 - 1
     slopes = special.softmax(weights.T @ rows.T, axis=0)
-    squared_error_slope(slopes, targets.T)
+    compute_squared_error_slope(slopes, targets.T)
     np.testing.assert_allclose((slopes @ rows).T, TORCH_GRADIENT, atol=1e-7)
 
 
