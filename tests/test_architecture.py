@@ -62,7 +62,7 @@ def _holder(name, known, separator="."):
     return name or None
 
 
-def _allowed(unit, target, table):
+def _is_allowed(unit, target, table):
     """Returns whether the table lets a unit import another one."""
     allowed = table[unit]
     return (
@@ -90,12 +90,12 @@ def _project_imports():
 def test_every_import_is_in_the_table():
     """WORKSPACE.md says of each package which others it may import; here the files are asked."""
     table = _import_table()
-    found = [
+    faults = [
         (path, name)
         for path, unit, name, target in _project_imports()
-        if unit is None or target is None or not _allowed(unit, target, table)
+        if unit is None or target is None or not _is_allowed(unit, target, table)
     ]
-    assert found == []
+    assert faults == []
 
 
 def test_the_table_has_no_stale_entries():
@@ -115,19 +115,19 @@ def test_the_table_has_no_stale_entries():
 
 def test_evaluation_is_free_of_frameworks():
     """Evaluation takes anything that encodes, so it knows none."""
-    found = [
+    faults = [
         (name_of(path), name)
         for path in files("official_cmlm.evaluation")
         for name in imports_of(path)
         if within(name, "tensorflow", "tf_keras", "official")
     ]
-    assert found == []
+    assert faults == []
 
 
 def test_no_import_leaves_its_folder():
     """Python would refuse such an import in a checkout."""
-    found = [(name_of(p), n) for p in files() for n in imports_of(p) if within(n, "OUTSIDE")]
-    assert found == []
+    faults = [(name_of(p), n) for p in files() for n in imports_of(p) if within(n, "OUTSIDE")]
+    assert faults == []
 
 
 @pytest.mark.parametrize("folder", INSTALLED_FOLDERS)
@@ -138,43 +138,43 @@ def test_installed_folders_import_themselves_relatively(folder):
     the folder of that name where the user happens to be.
     """
     both = [*INSTALLED_FOLDERS, *(f"official_cmlm.{name}" for name in INSTALLED_FOLDERS)]
-    found = [
+    faults = [
         (name_of(path), name)
         for path in files(folder)
         for name in imports_in(ast.parse(path.read_text(encoding="utf-8")))
         if within(name, *both)
     ]
-    assert found == []
+    assert faults == []
 
 
-def _dotted(node):
+def _unparse(node):
     """`a.b.c` of nested attributes, or nothing."""
     if isinstance(node, ast.Name):
         return node.id
-    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+    if isinstance(node, ast.Attribute) and (base := _unparse(node.value)):
         return f"{base}.{node.attr}"
     return ""
 
 
 def test_objectives_know_no_file_format():
     """Objectives get features; they neither open files nor parse records."""
-    found = [
-        (name_of(path), _dotted(node))
+    faults = [
+        (name_of(path), _unparse(node))
         for path in files("official_cmlm.objectives")
         for node in ast.walk(tree_of(path))
-        if within(_dotted(node), "tf.io", "tensorflow.io", "tf.data.TFRecordDataset", "open")
+        if within(_unparse(node), "tf.io", "tensorflow.io", "tf.data.TFRecordDataset", "open")
     ]
-    assert found == []
+    assert faults == []
 
 
 def test_jax_is_imported_in_two_files():
     """It is an extra; who does without it never meets it. A benchmark asks libtpu by it."""
-    found = [
+    paths = [
         name_of(path)
         for path in files(*PACKAGES)
         if any(within(name, "jax", "jaxlib") for name in imports_of(path))
     ]
-    assert sorted(found) == [
+    assert sorted(paths) == [
         "benchmarks/accelerators/compiling.py",
         "official_cmlm/training/jax_loop.py",
     ]
@@ -184,23 +184,23 @@ def _forbidden(tree):
     """Yields uses of Keras 3 and of functions that run or unpickle foreign code."""
     safe_loaders = {"SafeLoader", "yaml.SafeLoader", "yaml.CSafeLoader"}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef) and any(_dotted(b) in safe_loaders for b in node.bases):
+        if isinstance(node, ast.ClassDef) and any(_unparse(b) in safe_loaders for b in node.bases):
             safe_loaders.add(node.name)
     for imported in imports_in(tree):
         if within(imported, "keras", "tensorflow.keras", "pickle", "cPickle", "dill", "marshal"):
             yield f"imports {imported}"
     for node in ast.walk(tree):
-        name = _dotted(node)
+        name = _unparse(node)
         if name in ("tf.keras", "tensorflow.keras", "tf.compat.v1.keras"):
             yield name
         if not isinstance(node, ast.Call):
             continue
-        called = _dotted(node.func)
+        called = _unparse(node.func)
         if called in ("eval", "exec", "builtins.eval", "builtins.exec"):
             yield f"{called}()"
         if called in ("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"):
             loaders = [k.value for k in node.keywords if k.arg == "Loader"] + node.args[1:2]
-            if not (loaders and _dotted(loaders[0]) in safe_loaders):
+            if not (loaders and _unparse(loaders[0]) in safe_loaders):
                 yield f"{called} without a safe loader"
 
 
@@ -208,14 +208,14 @@ def test_nothing_forbidden_is_used():
     """No Keras 3 (Model Garden needs tf_keras), no pickle, eval, exec or unsafe YAML."""
     # A file without any of these words holds nothing of it; most need not be parsed again.
     words = re.compile(r"\b(keras|pickle|cPickle|dill|marshal|eval|exec|yaml)\b")
-    found = [
+    uses = [
         (name_of(path), what)
         for path in files()
         if words.search(path.read_text(encoding="utf-8"))
         for what in _forbidden(tree_of(path))
     ]
-    assert [(path, what) for path, what in found if path not in EXCEPTIONS] == []
-    assert EXCEPTIONS.keys() == EXCEPTIONS.keys() & {path for path, _ in found}
+    assert [(path, what) for path, what in uses if path not in EXCEPTIONS] == []
+    assert EXCEPTIONS.keys() == EXCEPTIONS.keys() & {path for path, _ in uses}
 
 
 FORBIDDEN = """\
@@ -253,7 +253,9 @@ def _module(path):
 def _import_cycle(imports):
     """Returns a cycle of {module: names that it imports}; a name is the module that holds it."""
     graph = {
-        module: {found for name in names if (found := _holder(name, imports)) and found != module}
+        module: {
+            holder for name in names if (holder := _holder(name, imports)) and holder != module
+        }
         for module, names in imports.items()
     }
     assert any(graph.values())

@@ -27,7 +27,7 @@ def cmlm(*arguments):
     )
 
 
-def known_flags(name):
+def get_flags(name):
     """Returns the flags of a sub-command, `--to` among them."""
     known = flags_of(command._import_binary(command.COMMANDS[name].module).__name__)
     command.define_to(command.COMMANDS[name], known)
@@ -36,7 +36,7 @@ def known_flags(name):
 
 def values_of(name, *arguments):
     """Returns the flags' values that a command line of a sub-command gives its binary."""
-    known = known_flags(name)
+    known = get_flags(name)
     rest = known(["cmlm", *command._convert_to_flags(command.COMMANDS[name], arguments, known)])
     return known.flag_values_dict(), rest[1:]
 
@@ -49,7 +49,7 @@ def test_table_has_every_binary_once():
 
 @pytest.mark.parametrize("name", command.COMMANDS)
 def test_rows_name_flags_of_their_binaries(name):
-    row, known = command.COMMANDS[name], known_flags(name)
+    row, known = command.COMMANDS[name], get_flags(name)
     named = [*row.arguments.replace("*", "").split(), *filter(None, [row.to])]
     named += [default.removeprefix("--").partition("=")[0] for default in row.defaults]
     assert set(named) <= set(known)

@@ -44,7 +44,7 @@ def folders(tmp_path_factory, vocabulary):
     return write_folders(tmp_path_factory.mktemp("all_records"), vocabulary)
 
 
-def _published(experiment):
+def _load_task(experiment):
     from experiments import registry
 
     params = registry.load(experiment)
@@ -54,10 +54,10 @@ def _published(experiment):
 def test_a_core_gets_its_share_of_the_published_batch():
     """CMLM §3 and appendix C: 2,048 pairs of 2 × 256 tokens on 64 TPUs."""
     for experiment in ("cmlm/english_base", "cmlm/english_large", "cmlm/multilingual_base"):
-        data = _published(experiment)["train_data"]
+        data = _load_task(experiment)["train_data"]
         assert data["global_batch_size"] == data["max_bucket_batch_size"] == 2048 // 64
         assert data["bucket_boundaries"] == [256]
-    task = _published("bitext/s3")
+    task = _load_task("bitext/s3")
     pairs = task["objectives"]["bitext_retrieval"]
     assert task["train_data"]["global_batch_size"] == 32
     assert pairs["train_data"]["global_batch_size"] == 2048 // 64
@@ -65,7 +65,7 @@ def test_a_core_gets_its_share_of_the_published_batch():
     assert task["objectives"]["cmlm"] == {"vocabulary_block_size": 8192}
     assert "vocabulary_block_size" not in pairs
     # The others were trained on one device.
-    assert _published("mirror_bert/sentence_bert")["train_data"]["global_batch_size"] == 200
+    assert _load_task("mirror_bert/sentence_bert")["train_data"]["global_batch_size"] == 200
 
 
 def test_names_of_figures():
@@ -77,12 +77,12 @@ def test_names_of_figures():
         case_of("cmlm/english")
 
 
-def test_what_a_step_wanted_that_does_not_fit():
-    found = out_of_memory(
+def test_memory_of_a_step_that_does_not_fit_is_read():
+    sizes = out_of_memory(
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
         "hbm. Used 26.40G of 15.75G hbm. Exceeded hbm capacity by 10.65G."
     )
-    assert found == {"wanted": 26.4 * 2**30, "available": 15.75 * 2**30}
+    assert sizes == {"wanted": 26.4 * 2**30, "available": 15.75 * 2**30}
     assert out_of_memory("INVALID_ARGUMENT: something else") == {}
 
 
@@ -174,13 +174,13 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
             ],
         )
     )
-    found = compile_step(step, "v5e:2x2")
+    costs = compile_step(step, "v5e:2x2")
     # Weights and both slots; the gradients at least are temporary.
     weights = sum(4 * v.shape.num_elements() for v in model.trainable_variables)
-    assert found["arguments"] > 3 * weights and found["temporaries"] > 0
+    assert costs["arguments"] > 3 * weights and costs["temporaries"] > 0
     # New weights take the place of the old ones.
-    assert found["total"] < found["arguments"] + found["temporaries"] + weights
-    assert found["flops"] > 0 and found["bytes_accessed"] > found["arguments"]
+    assert costs["total"] < costs["arguments"] + costs["temporaries"] + weights
+    assert costs["flops"] > 0 and costs["bytes_accessed"] > costs["arguments"]
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_the_command(tmp_path, libtpu):
         ).stdout
         assert "figure v5e_gib_bitext_s3 0.0" in printed
     (output,) = tmp_path.glob("bitext_s3-????????.json")
-    found = json.loads(output.read_text())
-    assert found["settings"] == f"bitext/s3 {override}"
-    assert (found["remat"], found["dtype"]) == ("attention", "bfloat16")
-    assert found["batch"]["cmlm/first"] == found["batch"]["bitext_retrieval/first"] == [4, 16]
+    results = json.loads(output.read_text())
+    assert results["settings"] == f"bitext/s3 {override}"
+    assert (results["remat"], results["dtype"]) == ("attention", "bfloat16")
+    assert results["batch"]["cmlm/first"] == results["batch"]["bitext_retrieval/first"] == [4, 16]

@@ -20,13 +20,13 @@ FIGURES = {
 @pytest.fixture
 def vectors():
     """Vectors of two sides: ours, and others 0.01 away."""
-    rng, found = np.random.default_rng(0), {"ours": [], "ours_litert": []}
+    rng, sides = np.random.default_rng(0), {"ours": [], "ours_litert": []}
     for rows in (4, 12):
         exact = rng.normal(size=[rows, 8])
         exact /= np.linalg.norm(exact, axis=1, keepdims=True)
         for side, moved in (("ours", 0.0), ("ours_litert", 0.01)):
-            found[side].append((exact + moved * (np.arange(8) == 3)).astype("f"))
-    return found
+            sides[side].append((exact + moved * (np.arange(8) == 3)).astype("f"))
+    return sides
 
 
 def _rows(capsys):

@@ -31,14 +31,14 @@ def _batch(objective):
 
     def row(masked):
         length = int(random.integers(5, LENGTH + 1))
-        found = {"ids": random.integers(1, VOCAB_SIZE, length).tolist()}
+        sequence = {"ids": random.integers(1, VOCAB_SIZE, length).tolist()}
         if masked:
             count = int(random.integers(1, 3))
-            found["positions"] = sorted(
+            sequence["positions"] = sorted(
                 random.choice(np.arange(1, length), count, replace=False).tolist()
             )
-            found["labels"] = random.integers(1, VOCAB_SIZE, count).tolist()
-        return found
+            sequence["labels"] = random.integers(1, VOCAB_SIZE, count).tolist()
+        return sequence
 
     names = SEQUENCES[objective]
     examples = [{name: row("masked" in name) for name in names} for _ in range(5)]
@@ -68,31 +68,31 @@ def _ours(objective, batch, variant):
         return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
 
     loss, gradients = values()
-    found = {v.ref(): g.numpy() for v, g in zip(tf_model.trainable_variables, gradients)}
-    return tf_model, float(loss), found
+    by_variable = {v.ref(): g.numpy() for v, g in zip(tf_model.trainable_variables, gradients)}
+    return tf_model, float(loss), by_variable
 
 
-def _named(model, objective, value_of):
+def _name_values(model, objective, value_of):
     """Maps PyTorch's names to `value_of` each of our variables in PyTorch's layout."""
     config = model.encoder.config
     encoder = encoder_variables(model.encoder)
     names = {n: t for n, t in encoder_names(config, "bert").items() if "pooler" not in n}
-    found = to_huggingface({n: value_of(encoder[n]) for n in names}, names)
-    found = {f"bert.{name}": value for name, value in found.items()}
+    values = to_huggingface({n: value_of(encoder[n]) for n in names}, names)
+    values = {f"bert.{name}": value for name, value in values.items()}
     if model.head is not None:
         names = head_names(config, "bert")
         head = {n: value_of(v) for n, v in head_variables(model.head).items()}
         theirs = to_huggingface(head, names)
-        found |= {name.replace("cls.", "head.", 1): value for name, value in theirs.items()}
+        values |= {name.replace("cls.", "head.", 1): value for name, value in theirs.items()}
     own = model.objectives[objective]
     if objective == "cmlm":
         for i, (kernel, bias) in enumerate(zip(own.projection.kernels, own.projection.biases)):
-            found[f"projection.kernels.{i}"] = value_of(kernel)
-            found[f"projection.biases.{i}"] = value_of(bias)[:, None]
+            values[f"projection.kernels.{i}"] = value_of(kernel)
+            values[f"projection.biases.{i}"] = value_of(bias)[:, None]
     if objective == "contrastive":
-        found["mlp.weight"] = value_of(own.projection_head.kernel).T
-        found["mlp.bias"] = value_of(own.projection_head.bias)
-    return found
+        values["mlp.weight"] = value_of(own.projection_head.kernel).T
+        values["mlp.bias"] = value_of(own.projection_head.bias)
+    return values
 
 
 def _theirs(objective, weights, batch, reference):
@@ -124,10 +124,10 @@ def test_equal_weights_give_equal_losses_and_gradients(objective, reference):
     """Every weight is compared, without dropout."""
     batch = _batch(objective)
     model, loss, gradients = _ours(objective, batch, "xla" if reference == "static" else "kernels")
-    weights = _named(model, objective, lambda variable: variable.numpy())
+    weights = _name_values(model, objective, lambda variable: variable.numpy())
     their_loss, theirs = _theirs(objective, weights, batch, reference)
     assert loss == pytest.approx(their_loss, rel=2e-5)
-    ours = _named(model, objective, lambda v: gradients.get(v.ref(), np.zeros(v.shape)))
+    ours = _name_values(model, objective, lambda v: gradients.get(v.ref(), np.zeros(v.shape)))
     compared = 0
     for name, gradient in ours.items():
         np.testing.assert_allclose(theirs[name], gradient, rtol=1e-3, atol=2e-6, err_msg=name)

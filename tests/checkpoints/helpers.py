@@ -20,7 +20,7 @@ def read_changed(folder, name, change):
     return read_vocabulary(folder, None)
 
 
-def expected(name):
+def read_expected(name):
     """Reads the results of the reference library for `TEXTS`: arrays by name."""
     return dict(np.load(REFERENCES / name / "expected.npz"))
 

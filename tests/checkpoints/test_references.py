@@ -19,8 +19,8 @@ from tests.checkpoints.helpers import (
     TEXTS,
     assert_logits,
     assert_outputs,
-    expected,
     inputs,
+    read_expected,
 )
 
 SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm")
@@ -41,13 +41,13 @@ def built(sources):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_token_outputs_to_1e_5(built, name):
-    assert_outputs(built(name)[0], expected(name))
+    assert_outputs(built(name)[0], read_expected(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_HEAD])
 def test_head_logits_to_1e_5(built, name):
     """The masked-language-model head comes along and is the source's."""
-    assert_logits(*built(name), expected(name))
+    assert_logits(*built(name), read_expected(name))
 
 
 def test_a_model_without_head_or_with_drop_head_has_none(sources):
@@ -59,7 +59,7 @@ def test_a_model_without_head_or_with_drop_head_has_none(sources):
 def test_text_in_ids_and_embedding_out(tmp_path, name):
     """From text on: the reference tokenizer's ids, then the mean over its real tokens."""
     import_checkpoint(str(REFERENCES / name), str(tmp_path / "out"), ImportOptions(), False)
-    encoder, arrays = SentenceEncoder.load(tmp_path / "out"), expected(name)
+    encoder, arrays = SentenceEncoder.load(tmp_path / "out"), read_expected(name)
     special = encoder.vocabulary.special_ids
     rows = encoder.vocabulary.tokenizer().tokenize(TEXTS).to_list()
     for ids, mask, row in zip(arrays["input_word_ids"], arrays["input_mask"], rows):
@@ -94,7 +94,7 @@ def test_distilbert_has_no_token_types_to_train(sources):
 
 def test_distances_are_in_the_references_buckets():
     """Also those that are farther than any text of the references is long."""
-    theirs = expected("mpnet")["buckets"]
+    theirs = read_expected("mpnet")["buckets"]
     ours = buckets_of_distances(32)
     assert len(ours) == 257 and len(theirs) == 601
     np.testing.assert_array_equal(ours[np.clip(np.arange(-300, 301), -128, 128) + 128], theirs)
@@ -105,7 +105,7 @@ def test_a_bias_by_distance_in_every_way_to_encode(tmp_path, sources, pooling):
     """At single positions, after padding and with dense inputs, in training and in `encode`."""
     config = sources["mpnet"].config.replace(pooling=pooling)
     model = build(dataclasses.replace(sources["mpnet"], config=config))[0]
-    arrays = expected("mpnet")
+    arrays = read_expected("mpnet")
     features = inputs(arrays)
     whole = model(features)
     np.testing.assert_allclose(
@@ -136,14 +136,14 @@ def test_the_bias_is_trained(sources):
     table = model.bert.relative_bias.table
     assert any(variable is table for variable in model.trainable_variables)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(model(inputs(expected("mpnet")), training=True)["default"] ** 2)
+        loss = tf.reduce_sum(model(inputs(read_expected("mpnet")), training=True)["default"] ** 2)
     gradient = tape.gradient(loss, table)
     assert isinstance(gradient, tf.Tensor) and np.abs(gradient).max() > 0
 
 
 def test_dense_inputs_have_the_last_rows_of_an_offset_table(sources):
     """CMLM on RoBERTa: 40 usable positions, so the last of two dense inputs has row 41."""
-    model, arrays = build(sources["roberta"])[0], expected("roberta")
+    model, arrays = build(sources["roberta"])[0], read_expected("roberta")
     features = inputs(arrays) | {"dense_inputs": tf.zeros([len(TEXTS), 2, 16])}
     table = next(v for v in model.weights if "position_embedding" in v.name)
     before = model(features)["default"].numpy()
@@ -163,7 +163,7 @@ def test_dense_inputs_have_the_last_rows_of_an_offset_table(sources):
 def test_pooling_can_be_chosen(tmp_path, pooling):
     options = ImportOptions(pooling=pooling)
     import_checkpoint(str(REFERENCES / "bert"), str(tmp_path / "out"), options, False)
-    sequence, mask = expected("bert")["sequence_output"], expected("bert")["input_mask"]
+    sequence, mask = read_expected("bert")["sequence_output"], read_expected("bert")["input_mask"]
     pooled = sequence[:, 0]
     if pooling == "max":
         pooled = np.where(mask[:, :, np.newaxis] > 0, sequence, -np.inf).max(axis=1)
@@ -182,7 +182,7 @@ def test_a_dense_module_is_read(tmp_path, name, pooling, dense_size):
     assert (config.pooling, config.dense_size, config.normalize) == (pooling, dense_size, True)
     assert bool(source.notes) == (name == "labse")
     encoder = SentenceEncoder.load(tmp_path / "out", backend="tensorflow")
-    embeddings = expected(name)["embeddings"]
+    embeddings = read_expected(name)["embeddings"]
     assert encoder.dimension == embeddings.shape[1] == config.embedding_size
     np.testing.assert_allclose(encoder.encode(TEXTS), embeddings, atol=1e-5)
     got = encoder.model(encoder.inputs(TEXTS))["default"]

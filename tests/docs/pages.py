@@ -43,11 +43,11 @@ class Block:
 def blocks(name: str) -> list[Block]:
     """Returns all blocks of a page, in order."""
     text = (ROOT / name).read_text(encoding="utf-8")
-    found = []
+    parts = []
     for match in _BLOCK.finditer(text):
         line = text[: match.start("text")].count("\n") + 1
         detail = {match["kind"]: match["detail"]}
-        found.append(
+        parts.append(
             Block(
                 name,
                 line,
@@ -57,7 +57,7 @@ def blocks(name: str) -> list[Block]:
                 detail.get("save as", ""),
             )
         )
-    return found
+    return parts
 
 
 def commands(block: Block) -> list[list[str]]:

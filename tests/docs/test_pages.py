@@ -13,7 +13,7 @@ from absl import flags
 from official_cmlm import command
 from tests.binaries import flags_of
 from tests.docs.pages import NAMES, ROOT, blocks, commands
-from tests.test_command import known_flags
+from tests.test_command import get_flags
 
 LANGUAGES = {"bash", "python", "yaml", "json", "text"}
 BLOCKS = [block for name in NAMES for block in blocks(name)]
@@ -54,7 +54,7 @@ def test_readme_is_one_page():
 
 def _mistakes(commands):
     """Returns a line for each command whose flags its binary does not take."""
-    found = []
+    mistakes = []
     for module, arguments in commands:
         try:
             known, arguments = _read(module, arguments)
@@ -64,8 +64,8 @@ def _mistakes(commands):
                     known[name].validators.clear()
             known([module, *(word for word in arguments if word != "…")])
         except (flags.Error, ImportError, AttributeError) as error:
-            found.append(f"{module} {' '.join(arguments)}: {error}")
-    return found
+            mistakes.append(f"{module} {' '.join(arguments)}: {error}")
+    return mistakes
 
 
 def _read(module, arguments):
@@ -78,7 +78,7 @@ def _read(module, arguments):
         return _read(name, arguments)
     if module not in command.COMMANDS:
         return flags_of(module), arguments
-    known = known_flags(module)
+    known = get_flags(module)
     return known, command._convert_to_flags(command.COMMANDS[module], arguments, known)
 
 
@@ -98,8 +98,8 @@ def test_flags_of_examples_exist():
 
 
 def _flag(arguments, name):
-    found = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
-    return found[-1] if found else None
+    values = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
+    return values[-1] if values else None
 
 
 def _overridden():

@@ -45,8 +45,8 @@ _OBJECTIVES = {
 
 
 def _flag(arguments: list[str], name: str) -> str | None:
-    found = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
-    return found[-1] if found else None
+    values = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
+    return values[-1] if values else None
 
 
 def tiny(module: str, arguments: list[str]) -> list[str]:

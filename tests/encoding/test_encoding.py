@@ -65,7 +65,7 @@ def encoder(vocabulary):
     return SentenceEncoder(Waves(), vocabulary, 12)
 
 
-def expected(encoder, ids):
+def compute_expected(encoder, ids):
     special = encoder.vocabulary.special_ids
     return vector([special["cls"], *ids, special["sep"]])
 
@@ -80,14 +80,14 @@ def mean_of(encoder, ids, width, stride=None, prompt=()):
     # No window holds only what the one before has.
     while len(windows) > 1 and len(windows[-1]) <= width - (stride or width):
         windows.pop()
-    vectors = [expected(encoder, [*prompt, *window]) for window in windows]
+    vectors = [compute_expected(encoder, [*prompt, *window]) for window in windows]
     return np.average(vectors, axis=0, weights=[len(window) for window in windows])
 
 
 def test_a_backend_gets_padded_ids(encoder, vocabulary):
     """Rows come back in the order of the texts; batches are as large as the backend wants."""
     texts = ["the cat sat", "", "a dog", LONG, "a"]
-    rows = [expected(encoder, ids_of(encoder, text)[:10]) for text in texts]
+    rows = [compute_expected(encoder, ids_of(encoder, text)[:10]) for text in texts]
     np.testing.assert_allclose(encoder.encode(texts, on_long="ignore"), rows, atol=1e-6)
     with pytest.raises(UserError, match="waves has no Keras model"):
         _ = encoder.model

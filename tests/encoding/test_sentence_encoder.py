@@ -370,20 +370,20 @@ def test_weights_of_tokens_are_read(vocabulary, tmp_path):
 def test_padding_reaches_the_chosen_length(tmp_path):
     """Mirror-BERT's code pads to 50 where it trains and to 64 where it scores."""
 
-    def padded_length(folder, length, **vector):
+    def get_padded_length(folder, length, **vector):
         directory = EncoderDirectory.open(folder)
         return load_encoder(directory, VectorOverride(**vector), length).config.padded_length
 
-    assert padded_length(TRAINED, None, pooling="mean_padded") == 24
-    assert padded_length(TRAINED, 10, pooling="mean_padded") == 10
+    assert get_padded_length(TRAINED, None, pooling="mean_padded") == 24
+    assert get_padded_length(TRAINED, 10, pooling="mean_padded") == 10
     padded = shutil.copytree(TRAINED, tmp_path / "padded")
     described = json.loads((padded / "encoder_config.json").read_text())
     described["encoder"] |= {"pooling": "mean_padded", "padded_length": 12}
     (padded / "encoder_config.json").write_text(json.dumps(described))
     # Without a pooling, a length says only where texts are cut.
-    assert padded_length(padded, None) == padded_length(padded, 20) == 12
-    assert padded_length(padded, None, pooling="mean_padded") == 12
-    assert padded_length(padded, 20, pooling="mean_padded") == 20
+    assert get_padded_length(padded, None) == get_padded_length(padded, 20) == 12
+    assert get_padded_length(padded, None, pooling="mean_padded") == 12
+    assert get_padded_length(padded, 20, pooling="mean_padded") == 20
     expected = SentenceEncoder.load(TRAINED, 20, pooling="mean_padded").encode(TEXTS)
     got = SentenceEncoder.load(padded, 20, pooling="mean_padded").encode(TEXTS)
     np.testing.assert_allclose(got, expected, atol=1e-5)

@@ -25,7 +25,7 @@ def binary(value):
     return b"J" + value.to_bytes(4, "little", signed=True)
 
 
-def pickled(value):
+def make_pickle(value):
     """Returns a whole pickle."""
     return b"\x80\x02" + binary(value) + b"."
 
@@ -48,4 +48,4 @@ def write_coco(root, count=40):
     """Writes `COCO/{train,valid,test}.pkl` of a downstream folder."""
     (root / "COCO").mkdir(parents=True, exist_ok=True)
     for seed, (name, size) in enumerate((("train", 2 * count), ("valid", count), ("test", count))):
-        (root / "COCO" / f"{name}.pkl").write_bytes(pickled(part(size, seed)))
+        (root / "COCO" / f"{name}.pkl").write_bytes(make_pickle(part(size, seed)))

@@ -74,6 +74,6 @@ def test_fingerprint():
     """
     cut = [lambda texts, n=n: np.array([[len(t[:n]), 1.0] for t in texts]) for n in (50, 500)]
     encoders = (_encode, lambda texts: 2 * _encode(texts), *cut, lambda texts: 1 / 0)
-    found = [fingerprint(encode) for encode in encoders]
-    assert len(set(found)) == 5 and {len(one) for one in found} == {16}
-    assert fingerprint(lambda texts: _encode(texts)) == found[0]
+    fingerprints = [fingerprint(encode) for encode in encoders]
+    assert len(set(fingerprints)) == 5 and {len(one) for one in fingerprints} == {16}
+    assert fingerprint(lambda texts: _encode(texts)) == fingerprints[0]

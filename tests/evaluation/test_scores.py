@@ -109,7 +109,7 @@ def test_cut_texts_are_counted_by_task():
     lengths.add("CR", {"": ["11", "109"]})
     lengths.add("", {"query": ["1"], "": ["9"]})
     lengths.add("NQ", {"document": ["5", "6"], "": ["5"]})
-    assert {task: dataclasses.astuple(found) for task, found in lengths.tasks.items()} == {
+    assert {task: dataclasses.astuple(counts) for task, counts in lengths.tasks.items()} == {
         "MR": (3, 1, 27, 2),
         "CR": (2, 2, 122, 102),
         "": (2, 0, 20, 0),

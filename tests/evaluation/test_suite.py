@@ -55,10 +55,10 @@ def test_metrics_by_name():
     """A declared name goes before a pattern; an unknown name is its own label."""
     share = Metric("share_*", "neighbours in *", "%", better=0)
     own = Metric("share_own", "own neighbours", "%", better=-1, main=True)
-    found = SuiteResults((own, own.variant("_pcr", "component removed"), share))
-    assert found.main == [own] and found.metric("share_own").better == -1
-    assert found.metric("share_own_pcr").text == "own neighbours, %, component removed"
-    assert found.metric("share_de").text == "neighbours in de, %"
+    results = SuiteResults((own, own.variant("_pcr", "component removed"), share))
+    assert results.main == [own] and results.metric("share_own").better == -1
+    assert results.metric("share_own_pcr").text == "own neighbours, %, component removed"
+    assert results.metric("share_de").text == "neighbours in de, %"
     assert Metric("r", "Pearson's r", "× 100").text == "Pearson's r × 100"
-    assert found.metric("other").text == "other" and found.metric("other").better == 1
-    assert not found.is_average("mean") and SuiteResults((), averages="mean").is_average("mean")
+    assert results.metric("other").text == "other" and results.metric("other").better == 1
+    assert not results.is_average("mean") and SuiteResults((), averages="mean").is_average("mean")

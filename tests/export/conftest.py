@@ -11,17 +11,17 @@ def saved(monkeypatch):
     import tensorflow as tf
     import tf_keras
 
-    found = {}
+    modules = {}
 
     def save(module, folder, **_):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "saved_model.pb").write_text(f"{len(found)}")
+        (folder / "saved_model.pb").write_text(f"{len(modules)}")
         if asset := getattr(module, "encoder_config", None):
             # The file itself is temporary.
             module.described = Path(asset.asset_path.numpy().decode()).read_text()
-        found["serving/" * folder.name.isdecimal() + folder.name] = module
+        modules["serving/" * folder.name.isdecimal() + folder.name] = module
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     monkeypatch.setattr(tf_keras.Model, "save", save)
-    return found
+    return modules

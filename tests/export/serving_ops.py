@@ -58,7 +58,7 @@ def module_ops(folder):
     return {node.op for node in nodes} - {function.signature.name for function in functions}
 
 
-def traced_ops(function, *specifications):
+def trace_ops(function, *specifications):
     """Names of all ops of a function, in its graph and those that it calls."""
     graph = function.get_concrete_function(*specifications).graph.as_graph_def()
     functions = graph.library.function

@@ -13,7 +13,7 @@ import yaml
 
 from official_cmlm import command
 from tests.docs.pages import ROOT
-from tests.test_command import known_flags
+from tests.test_command import get_flags
 
 DEPLOY = ROOT / "deploy"
 
@@ -46,7 +46,7 @@ def test_flags_and_limits_fit():
     assert json.loads(_step("ENTRYPOINT")) == ["cmlm", "serve"]
     flags = []
     for words in _commands():
-        flags.append(known_flags("serve"))
+        flags.append(get_flags("serve"))
         words = command._convert_to_flags(command.COMMANDS["serve"], words, flags[-1])
         flags[-1](["serve", *words])
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["encoder"]

@@ -10,7 +10,7 @@ from export.formats.preprocessing import pack
 SPECIAL = {"start_of_sequence_id": 101, "end_of_segment_id": 102, "padding_id": 7}
 
 
-def _ragged(rng, rows, longest, rank):
+def _make_ragged(rng, rows, longest, rank):
     """Makes random ids, `[rows, (tokens)]` or `[rows, (words), (tokens)]`; empty rows too."""
     lengths = rng.integers(0, longest + 1, rows)
     values = tf.constant(rng.integers(200, 999, lengths.sum()), tf.int32)
@@ -32,7 +32,7 @@ def test_equals_model_garden(segments, rank, batches):
     rng = np.random.default_rng(segments * 10 + rank)
     for _ in range(batches):
         rows, length = int(rng.integers(1, 6)), int(rng.integers(segments + 1, 20))
-        inputs = [_ragged(rng, rows, int(rng.integers(0, 16)), rank) for _ in range(segments)]
+        inputs = [_make_ragged(rng, rows, int(rng.integers(0, 16)), rank) for _ in range(segments)]
         expected = layers.BertPackInputs(length, special_tokens_dict=SPECIAL)(inputs)
         tf.nest.map_structure(
             np.testing.assert_array_equal, pack(inputs, length, SPECIAL), expected

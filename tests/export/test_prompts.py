@@ -13,7 +13,7 @@ from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
 from tests.conftest import write_encoder
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, traced_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, trace_ops
 
 PROMPTS = {"query": "the bird ", "document": "a cat ", "other": "the old Über "}
 TEXT = "the dog ran"
@@ -47,11 +47,11 @@ def _serve(encoder, **fields):
     return answer.json()["data"][0]["embedding"]
 
 
-def _embedded(encoder, model, **settings):
+def _embed(encoder, model, **settings):
     return worker.Settings(str(model), **settings).encode(encoder, [TEXT])[0]
 
 
-def _asked(encoder):
+def _search(encoder):
     """Returns a vector that gives the scores that a search of unit vectors gives."""
     axes = np.eye(encoder.dimension, dtype=np.float32)
     index = Index.build(encoder, ["a"] * len(axes), vectors=axes)
@@ -63,15 +63,15 @@ _CHANNELS = {
     "class, stored": ("document", lambda e, m: e.encode_document(TEXT)),
     "class, asked": ("query", lambda e, m: e.encode_query(TEXT)),
     "class": ("other", lambda e, m: e.encode(TEXT)),
-    "embed": ("document", _embedded),
-    "embed, windows": ("document", lambda e, m: _embedded(e, m, on_long="windows")),
-    "embed, by name": ("query", lambda e, m: _embedded(e, m, prompt_name="query")),
+    "embed": ("document", _embed),
+    "embed, windows": ("document", lambda e, m: _embed(e, m, on_long="windows")),
+    "embed, by name": ("query", lambda e, m: _embed(e, m, prompt_name="query")),
     "HTTP": ("other", lambda e, m: _serve(e)),
     "HTTP, stored": ("document", lambda e, m: _serve(e, input_type="document")),
     "HTTP, asked": ("query", lambda e, m: _serve(e, input_type="query")),
     "HTTP, by name": ("query", lambda e, m: _serve(e, prompt_name="query")),
     "search, stored": ("document", lambda e, m: Index.build(e, [TEXT]).vectors()[0]),
-    "search, asked": ("query", lambda e, m: _asked(e)),
+    "search, asked": ("query", lambda e, m: _search(e)),
 }
 
 
@@ -102,6 +102,6 @@ def test_the_exported_modules_have_the_default_prompt(model, encoder, tmp_path, 
     assert preprocess.tokenize(tf.constant(["cat"])).row_lengths().numpy().tolist() == [1]
     assert serving.tokenize(tf.constant(["cat"]))["input_mask"].numpy().sum() == 3
     for function in (preprocess.__call__, serving.serve):
-        assert traced_ops(function) <= CORE_OPS | TEXT_OPS
+        assert trace_ops(function) <= CORE_OPS | TEXT_OPS
     described = json.loads(module.described)
     assert described["default_prompt_name"] == "other" and described["prompts"] == PROMPTS

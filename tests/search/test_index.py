@@ -38,7 +38,7 @@ def _positions(hits):
     return [int(hit.id) for hit in hits]
 
 
-def _expected(encoder, query, texts=TEXTS):
+def _rank_by_loops(encoder, query, texts=TEXTS):
     """Computes (position, cosine) of all texts, best first, in float64 by plain loops."""
     [asked] = encoder.encode([query])
     scored = []
@@ -54,7 +54,7 @@ def test_float32_search_equals_plain_loops():
     index = Index.build(encoder, TEXTS)
     for query in ("the cat", "thing number", "und eine"):
         hits = index.search(query, k=7)
-        expected = _expected(encoder, query)[:7]
+        expected = _rank_by_loops(encoder, query)[:7]
         assert _positions(hits) == [position for _, position in expected]
         np.testing.assert_allclose([hit.score for hit in hits], [s for s, _ in expected], atol=1e-6)
         assert [hit.text for hit in hits] == [TEXTS[int(hit.id)] for hit in hits]
@@ -254,7 +254,7 @@ def test_queries_and_documents_are_encoded_in_their_own_ways(tmp_path):
     methods = SimpleNamespace(
         encode=words.encode, encode_query=before("query:"), encode_document=before("passage:")
     )
-    expected = _expected(words, "query: the cat", [f"passage: {text}" for text in TEXTS])[:3]
+    expected = _rank_by_loops(words, "query: the cat", [f"passage: {text}" for text in TEXTS])[:3]
     for encoder in (opened, methods):
         hits = Index.build(encoder, TEXTS).search("the cat", 3)
         assert _positions(hits) == [position for _, position in expected]

@@ -43,7 +43,7 @@ def _graph_ids(vocabulary, texts, build=_graph_tokenizer):
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
-def test_what_is_saved_is_read_back(small, tmp_path, add_prefix_space):
+def test_saved_vocabulary_is_read_back(small, tmp_path, add_prefix_space):
     vocabulary = dataclasses.replace(small, add_prefix_space=add_prefix_space)
     names = vocabulary.save(tmp_path)
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())

@@ -60,25 +60,25 @@ def test_beir(folder):
     """Title and text joined by a space, judged queries only, scores as they are, checksums kept."""
     _lines(folder / "queries.jsonl", [*QUERIES, {"_id": "9", "text": "Nobody judged this."}])
     data = DataFolder(folder)
-    found = beir.read(data, folder, "test")
-    assert found.documents == {
+    collection = beir.read(data, folder, "test")
+    assert collection.documents == {
         "4983": "Cats They sleep.",
         "MED-10": "Dogs bark.",
         "a b": "No title.",
     }
-    assert found.queries == {"1": "Who sleeps?", "3": "Who barks?"}
-    assert found.judgements == {"1": {"4983": 1}, "3": {"MED-10": 2, "a b": 0}}
-    assert found.notes == []
+    assert collection.queries == {"1": "Who sleeps?", "3": "Who barks?"}
+    assert collection.judgements == {"1": {"4983": 1}, "3": {"MED-10": 2, "a b": 0}}
+    assert collection.notes == []
     assert set(data.files) == {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv"}
 
 
 def test_nano_beir(tmp_path):
     """Parquet files without scores: all judged documents are relevant; `train` is the test set."""
-    found = _read(_nano(tmp_path / "NanoX"))
-    assert found.documents == {"d1": "Cats sleep.", "d2": "Dogs bark."}
-    assert found.queries == {"q1": "Who sleeps?"}
-    assert found.judgements == {"q1": {"d1": 1, "d2": 1}}
-    assert found.notes == ["judgements are those of train, the only ones, as in NanoBEIR"]
+    collection = _read(_nano(tmp_path / "NanoX"))
+    assert collection.documents == {"d1": "Cats sleep.", "d2": "Dogs bark."}
+    assert collection.queries == {"q1": "Who sleeps?"}
+    assert collection.judgements == {"q1": {"d1": 1, "d2": 1}}
+    assert collection.notes == ["judgements are those of train, the only ones, as in NanoBEIR"]
     assert _read(_nano(tmp_path / "scored", True)).judgements == {"q1": {"d1": 0, "d2": 3}}
     with pytest.raises(MissingData, match="judgements of train"):
         _read(tmp_path / "NanoX", "dev")
@@ -96,9 +96,9 @@ def test_line_ends_and_byte_order_marks(folder):
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         path = folder / name
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
-    found = _read(folder)
-    assert len(found.documents) == 3 and found.judgements["3"] == {"MED-10": 2, "a b": 0}
-    assert found.notes == []
+    collection = _read(folder)
+    assert len(collection.documents) == 3 and collection.judgements["3"] == {"MED-10": 2, "a b": 0}
+    assert collection.notes == []
 
 
 def test_malformed_lines_are_counted(folder):
@@ -110,9 +110,9 @@ def test_malformed_lines_are_counted(folder):
     with (folder / "corpus.jsonl").open("ab") as file:
         file.write(b'{"_id": "x", "text": "\xff"}\n')
     toy.write(folder / "qrels/test.tsv", [*JUDGEMENTS, "1", "1\t4983\tgood", "1\t4983\t0.5", '"'])
-    found = _read(folder)
-    assert len(found.documents) == 3 and found.judgements["1"] == {"4983": 1}
-    assert found.notes == [
+    collection = _read(folder)
+    assert len(collection.documents) == 3 and collection.judgements["1"] == {"4983": 1}
+    assert collection.notes == [
         "4 of 7 judgements are malformed; left out",
         f"{len(bad) + 1} of {len(bad) + 4} entries of corpus are malformed; left out",
     ]
@@ -121,9 +121,9 @@ def test_malformed_lines_are_counted(folder):
 def test_unknown_ids_are_counted(folder):
     """A judged document that is not there counts, as in BEIR; a query that is not, does not."""
     toy.write(folder / "qrels/test.tsv", [*JUDGEMENTS, "1\tlost\t1", "8\t4983\t1"])
-    found = _read(folder)
-    assert found.judgements == {"1": {"4983": 1, "lost": 1}, "3": {"MED-10": 2, "a b": 0}}
-    assert found.notes == [
+    collection = _read(folder)
+    assert collection.judgements == {"1": {"4983": 1, "lost": 1}, "3": {"MED-10": 2, "a b": 0}}
+    assert collection.notes == [
         "1 of 3 judged queries are not in queries; left out",
         "1 of 4 judged documents are not in the corpus; they count as not found",
     ]
@@ -133,9 +133,9 @@ def test_empty_and_repeated_documents(folder):
     """Empty ones stay candidates; of equal ids the last counts."""
     again = {"_id": "4983", "title": "Lions", "text": "They roar."}
     _lines(folder / "corpus.jsonl", [*DOCUMENTS, {"_id": "e", "title": " ", "text": ""}, again])
-    found = _read(folder)
-    assert found.documents["e"] == "" and found.documents["4983"] == "Lions They roar."
-    assert found.notes == [
+    collection = _read(folder)
+    assert collection.documents["e"] == "" and collection.documents["4983"] == "Lions They roar."
+    assert collection.notes == [
         "1 of 5 entries of corpus repeat an id; the last one counts",
         "1 of 4 documents are empty; they stay in",
     ]
@@ -204,9 +204,9 @@ def test_collections_of_a_folder(tmp_path):
     _nano(tmp_path / "nanobeir/NanoX")
     toy.write(tmp_path / "beir/README/notes", ["x"])
     root = tmp_path / "beir"
-    found = {"cqadupstack/android": root / "cqadupstack/android", "scifact": root / "scifact"}
-    assert beir.collections_in(tmp_path) == found | {"NanoX": tmp_path / "nanobeir/NanoX"}
-    assert beir.collections_in(root) == found
+    folders = {"cqadupstack/android": root / "cqadupstack/android", "scifact": root / "scifact"}
+    assert beir.collections_in(tmp_path) == folders | {"NanoX": tmp_path / "nanobeir/NanoX"}
+    assert beir.collections_in(root) == folders
     assert beir.collections_in(root / "scifact") == {"scifact": root / "scifact"}
 
 

@@ -15,7 +15,7 @@ def _write(root, **changes):
     (root / "COCO").mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test"):
         value = coco_files.part(4) | (changes if name == "train" else {})
-        (root / "COCO" / f"{name}.pkl").write_bytes(coco_files.pickled(value))
+        (root / "COCO" / f"{name}.pkl").write_bytes(coco_files.make_pickle(value))
 
 
 @pytest.mark.parametrize("as_dict", [False, True])
@@ -31,13 +31,13 @@ def test_publishers_form(tmp_path, as_dict):
         value["image_to_caption_ids"] = dict(enumerate(ids))
     _write(tmp_path, **value)
     data = DataFolder(tmp_path)
-    found = read_coco(data, tmp_path)["train"]
-    assert found.images.dtype == np.float32
-    np.testing.assert_array_equal(found.images, np.asarray(value["features"]))
-    assert len(found.captions) == 20
-    assert found.captions[0] == "two cafés ."
-    assert found.captions[15].split()[-3:] == ["0", "5", "."]
-    assert found.captions[16] == "two cafés ."
+    train = read_coco(data, tmp_path)["train"]
+    assert train.images.dtype == np.float32
+    np.testing.assert_array_equal(train.images, np.asarray(value["features"]))
+    assert len(train.captions) == 20
+    assert train.captions[0] == "two cafés ."
+    assert train.captions[15].split()[-3:] == ["0", "5", "."]
+    assert train.captions[16] == "two cafés ."
     assert set(data.files) == {f"COCO/{name}.pkl" for name in ("train", "valid", "test")}
     assert data.warnings == []
 
@@ -75,8 +75,8 @@ def test_other_contents(tmp_path):
     _write(tmp_path)
     path = tmp_path / "COCO/train.pkl"
     for content, message in (
-        (coco_files.pickled(["a"]), "found a list"),
-        (coco_files.pickled({"images": 1}), "found keys images, but not features, captions"),
+        (coco_files.make_pickle(["a"]), "found a list"),
+        (coco_files.make_pickle({"images": 1}), "found keys images, but not features, captions"),
         (b"cposix\nsystem\n(S'id'\ntR.", "the name 'posix.system', which is not admitted"),
         (b"version https://git-lfs.github.com/spec/v1\n", "damaged or truncated"),
     ):

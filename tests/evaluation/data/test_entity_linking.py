@@ -16,8 +16,8 @@ from official_cmlm.evaluation.data.entity_linking import (
 
 def test_dictionary_lines():
     """An id may stand on several lines; a line without a tab or a name is counted."""
-    names, found, skipped = parse_dictionary(["A\tone", "A\tuno", "A|B\tboth", "C", "D\t", ""], "x")
-    assert names == ["one", "uno", "both"] and found == [{"A"}, {"A"}, {"A", "B"}] and skipped == 2
+    names, ids, skipped = parse_dictionary(["A\tone", "A\tuno", "A|B\tboth", "C", "D\t", ""], "x")
+    assert names == ["one", "uno", "both"] and ids == [{"A"}, {"A"}, {"A", "B"}] and skipped == 2
     with pytest.raises(UserError, match=r"here: no names; line 1 is 'C'; .*id\|\|name") as error:
         parse_dictionary(["C"], "here")
     assert "\n" not in str(error.value)
@@ -45,9 +45,9 @@ def test_table_lines():
 def test_dictionary_of_biosyn():
     """`id||name`; a name may have several ids; a line without an id is left out."""
     lines = ["", "D1||one", "D1|D2||both", "D3+D4||two", "CUI-less||none", "D5||a||b", "D6||"]
-    names, found, skipped = parse_dictionary(lines, "x")
+    names, ids, skipped = parse_dictionary(lines, "x")
     assert names == ["one", "both", "two"]
-    assert found == [{"D1"}, {"D1", "D2"}, {"D3", "D4"}] and skipped == 2
+    assert ids == [{"D1"}, {"D1", "D2"}, {"D3", "D4"}] and skipped == 2
 
 
 def test_concept_lines():

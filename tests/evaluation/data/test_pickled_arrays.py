@@ -23,19 +23,19 @@ def test_pythons_own_pickles(protocol):
         "f": np.arange(6, dtype="f4").reshape(2, 3),
         "i": np.asfortranarray([[1, 2], [3, 4]], dtype=">i8"),
     }
-    found = _read(pickle.dumps(value, protocol))
-    assert found["a"] == value["a"] and found[7] == value[7]
+    result = _read(pickle.dumps(value, protocol))
+    assert result["a"] == value["a"] and result[7] == value[7]
     for name in ("f", "i"):
-        np.testing.assert_array_equal(found[name], value[name])
-        assert found[name].dtype == value[name].dtype.newbyteorder("=")
+        np.testing.assert_array_equal(result[name], value[name])
+        assert result[name].dtype == value[name].dtype.newbyteorder("=")
 
 
 def test_pickles_of_python_2():
     """Strings are bytes there; quotes, line ends and all 256 values survive in arrays."""
     values = np.arange(512, dtype=np.uint8).reshape(2, 256)
-    found = _read(coco_files.pickled({"x": values, "s": ["it's", 'a "b"\\\n']}))
-    np.testing.assert_array_equal(found["x"], values)
-    assert found["s"] == ["it's", 'a "b"\\\n']
+    result = _read(coco_files.make_pickle({"x": values, "s": ["it's", 'a "b"\\\n']}))
+    np.testing.assert_array_equal(result["x"], values)
+    assert result["s"] == ["it's", 'a "b"\\\n']
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_any_other_name_is_refused(content, name, tmp_path, monkeypatch):
     assert "\n" not in str(refused.value) and list(tmp_path.iterdir()) == []
 
 
-ARRAY = coco_files.pickled(np.zeros([2, 3], np.float32))
+ARRAY = coco_files.make_pickle(np.zeros([2, 3], np.float32))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_damaged_pickles(content):
 
 def test_truncated_anywhere():
     """A file that ends too early is refused at every length."""
-    whole = coco_files.pickled(coco_files.part(2))
+    whole = coco_files.make_pickle(coco_files.part(2))
     assert set(_read(whole)) == {"features", "captions", "image_to_caption_ids"}
     for size in range(len(whole)):
         with pytest.raises(Refused):

@@ -8,10 +8,10 @@ from tests.evaluation import toy
 def test_order_is_the_toolkits():
     """Examples are sorted by words of the first sentence, of the second, then by label."""
     rows = [("b  b", "x", 1), ("a", "x y", 0), ("a", "x", 1), ("a", "", 0)]
-    found = order_by_length(rows)
-    assert found.first == ["a", "a", "a", "b b"]
-    assert found.second == [".", "x", "x y", "x"]
-    assert found.labels.tolist() == [0, 1, 0, 1]
+    examples = order_by_length(rows)
+    assert examples.first == ["a", "a", "a", "b b"]
+    assert examples.second == [".", "x", "x y", "x"]
+    assert examples.labels.tolist() == [0, 1, 0, 1]
     assert order_by_length([("", "", 0)]).first == ["."]
 
 
@@ -27,11 +27,11 @@ def test_order_of_snli_is_the_toolkits(tmp_path):
     for part in ("train", "dev", "test"):
         for i, name in enumerate(("s1", "s2", "labels")):
             toy.write(tmp_path / f"SNLI/{name}.{part}", [row[i] for row in rows])
-    found = TASKS["SNLI"].read(DataFolder(tmp_path), tmp_path, [])["train"]
-    assert found.first == ["a b", "a b", "a b", "a b c", "a"]
-    assert found.second == ["x", "x", "x", "x", "x y"]
+    examples = TASKS["SNLI"].read(DataFolder(tmp_path), tmp_path, [])["train"]
+    assert examples.first == ["a b", "a b", "a b", "a b c", "a"]
+    assert examples.second == ["x", "x", "x", "x", "x y"]
     # The toolkit's classes: entailment, neutral, contradiction.
-    assert found.labels.tolist() == [2, 0, 1, 0, 0]
+    assert examples.labels.tolist() == [2, 0, 1, 0, 0]
 
 
 def test_files_as_they_are(senteval_data):

@@ -77,8 +77,8 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_an_unknown_form_is_one_line(tmp_path, name):
     """It says what was found and what is known."""
-    parse, lines, found = UNKNOWN[name]
+    parse, lines, description = UNKNOWN[name]
     with pytest.raises(UserError, match="known: ") as error:
         parse(tmp_path / "file", lines)
     message = str(error.value)
-    assert found in message and "\n" not in message and str(tmp_path / "file") in message
+    assert description in message and "\n" not in message and str(tmp_path / "file") in message

@@ -19,8 +19,8 @@ def test_rows_without_names():
 def test_columns_by_name():
     """In any order and case; an average goes before annotators."""
     header = "Annotator 1,WORD_2,Word 1,average"
-    found = parse_pairs(['1,b,"a, or so",5', "1,,a,5", "1,b,a,", "1,b,a,nan", "b,a"], "s", header)
-    assert found.rows == [("1", "a, or so", "b", 5.0)] and found.skipped == 4
+    pairs = parse_pairs(['1,b,"a, or so",5', "1,,a,5", "1,b,a,", "1,b,a,nan", "b,a"], "s", header)
+    assert pairs.rows == [("1", "a, or so", "b", 5.0)] and pairs.skipped == 4
 
 
 def test_crossed_pairs_by_hand():

@@ -9,12 +9,14 @@ from official_cmlm.evaluation.suites.qnli import area_under_curve
 
 def test_statistics_are_those_computed_by_hand():
     """Differences 1, −1, 5: mean 5/3, deviation √(28/3), t of two degrees of freedom 4.302653."""
-    found = compare_pairs({1: 10.0, 2: 12.0, 3: 17.0, 4: 1.0}, {1: 9.0, 2: 13.0, 3: 12.0, 5: 2.0})
-    assert found.values == {1: 1.0, 2: -1.0, 3: 5.0}
-    assert found.mean == pytest.approx(5 / 3)
-    assert found.deviation == pytest.approx((28 / 3) ** 0.5)
+    comparison = compare_pairs(
+        {1: 10.0, 2: 12.0, 3: 17.0, 4: 1.0}, {1: 9.0, 2: 13.0, 3: 12.0, 5: 2.0}
+    )
+    assert comparison.values == {1: 1.0, 2: -1.0, 3: 5.0}
+    assert comparison.mean == pytest.approx(5 / 3)
+    assert comparison.deviation == pytest.approx((28 / 3) ** 0.5)
     half = 4.302653 * (28 / 3) ** 0.5 / 3**0.5
-    assert found.half == pytest.approx(half, rel=1e-6)
+    assert comparison.half == pytest.approx(half, rel=1e-6)
     one = estimate({7: 3.0})
     assert (one.mean, one.deviation, one.half) == (3.0, None, None)
     assert compare_pairs({1: 1.0}, {2: 1.0}) is None

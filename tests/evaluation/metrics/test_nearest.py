@@ -59,10 +59,10 @@ def test_of_equal_candidates_the_lower_index_comes_first(seed, k, more, block_by
     queries, candidates = (rng.integers(-1, 2, [n, 3]).astype(np.float32) for n in (7, k + more))
     penalties = rng.integers(0, 2, k + more).astype(np.float32)
     exclude = rng.integers(-1, k + more, 7) if excluding else None
-    found = nearest(queries, candidates, k, penalties, exclude, block_bytes)
+    neighbours = nearest(queries, candidates, k, penalties, exclude, block_bytes)
     expected = _by_sorting(queries, candidates, k, penalties, exclude)
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(neighbours[0], expected[0])
+    np.testing.assert_array_equal(neighbours[1], expected[1])
 
 
 @pytest.mark.parametrize(("k", "exclude"), [(0, None), (5, None), (-1, None), (4, np.arange(4))])
@@ -101,8 +101,8 @@ def test_next_sentence_recall():
         return table[a] @ table[b] / np.linalg.norm(table[a]) / np.linalg.norm(table[b])
 
     hits = [max(second, key=lambda b, a=a: cosine(a, b)) == a.upper() for a in first]
-    found = next_sentence_recall(toy.lookup(table), first, second)
-    assert 0 < found < 1 and found == pytest.approx(np.mean(hits))
+    recall = next_sentence_recall(toy.lookup(table), first, second)
+    assert 0 < recall < 1 and recall == pytest.approx(np.mean(hits))
     for value in (0.0, 1.0):
         same = dict.fromkeys(table, [value] * 4)
         assert next_sentence_recall(toy.lookup(same), first, second) == pytest.approx(0.1)

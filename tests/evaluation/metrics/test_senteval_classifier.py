@@ -57,7 +57,7 @@ def test_against_a_loop_over_examples(optimizer):
     rows, labels = _blobs(1, count=23, classes=3)
     config = ClassifierConfig(optimizer, batch_size=8, epoch_size=1, max_epoch=1)
     decay, seed = 0.02, 5
-    (found,) = fit((rows, labels), (rows, labels), 3, config, [decay], seed)
+    (classifier,) = fit((rows, labels), (rows, labels), 3, config, [decay], seed)
     bound = 1 / np.sqrt(3)
     weights = np.random.default_rng(seed).uniform(-bound, bound, [4, 3])
     first, second = np.zeros([4, 3]), np.zeros([4, 3])
@@ -77,8 +77,8 @@ def test_against_a_loop_over_examples(optimizer):
         right = np.mean(np.argmax(rows @ weights[:3] + weights[3], axis=1) == labels)
         if right > best[0]:
             best = (right, weights.copy())
-    assert found.dev_score == pytest.approx(best[0])
-    np.testing.assert_allclose(found.weights, best[1], atol=1e-5)
+    assert classifier.dev_score == pytest.approx(best[0])
+    np.testing.assert_allclose(classifier.weights, best[1], atol=1e-5)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
@@ -96,10 +96,10 @@ def test_folds_in_step_are_as_alone(optimizer):
     ticks = []
     together = fit_folds(rows, labels, folds, 2, config, 7, ticks.append)
     assert sum(ticks) == len(together) == len(folds)
-    for fold, found in zip(folds, together):
+    for fold, classifiers in zip(folds, together):
         train = rows[fold.train], labels[fold.train]
         dev = None if fold.dev is None else (rows[fold.dev], labels[fold.dev])
-        for decay, one in zip(fold.weight_decays, found):
+        for decay, one in zip(fold.weight_decays, classifiers):
             (alone,) = fit(train, dev, 2, config, [decay], 7)
             assert one.dev_score == alone.dev_score
             np.testing.assert_allclose(one.weights, alone.weights, atol=1e-5)
@@ -151,8 +151,8 @@ def test_stops_after_the_forgiven_evaluations():
     dev = RecordingRows(np.zeros([4, 3], np.float32))
     config = ClassifierConfig(tenacity=3, epoch_size=2, batch_size=40)
     # All or none of the development set is right, so later evaluations may only equal the first.
-    (found,) = fit((rows, labels), (dev, np.full(4, 2)), 3, config, [0.0], 1)
-    assert found.dev_score == 0.0
+    (classifier,) = fit((rows, labels), (dev, np.full(4, 2)), 3, config, [0.0], 1)
+    assert classifier.dev_score == 0.0
     assert len(dev.asked) == 1 + 3 + 1
 
 

@@ -52,9 +52,9 @@ def test_loss_and_gradients():
     """Equal to loops over pairs, and to finite differences of these."""
     sides, rng = _projections(), np.random.default_rng(0)
     rows = rng.normal(size=[4 + 12, 6]), rng.normal(size=[4 + 12, 5])
-    loss, found = gradients(*sides, *rows, 4, 0.25)
+    loss, by_side = gradients(*sides, *rows, 4, 0.25)
     assert loss == pytest.approx(_loss(*sides, *rows, 4, 0.25), rel=1e-9)
-    for side, (by_weights, by_bias) in zip(sides, found):
+    for side, (by_weights, by_bias) in zip(sides, by_side):
         for parameter, gradient in ((side.weights, by_weights), (side.bias, by_bias)):
             for index in np.ndindex(parameter.shape):
                 kept, values = parameter[index], []
@@ -73,8 +73,8 @@ def test_drawing_is_the_toolkits():
     for start, count in ((0, 10), (20, 10), (45, 5)):
         others = list(mixed[:start]) + list(mixed[start + 10 :])
         expected = theirs.choice(others, 4 * count)
-        found = senteval_ranking._others(ours, mixed, start, count, SMALL)
-        assert found.tolist() == expected.tolist()
+        drawing = senteval_ranking._others(ours, mixed, start, count, SMALL)
+        assert drawing.tolist() == expected.tolist()
 
 
 def _toolkit_ranks(similarities):
@@ -120,9 +120,9 @@ def test_recalls_are_means_over_folds():
     images = np.tile(fold, (6, 1))
     captions = np.repeat(images, 5, axis=0)
     captions[5 * 4000 :] *= -1
-    found = senteval_ranking.recalls(*sides, (images, captions))
-    assert list(found) == [f"{of}_recall@{k}" for of in ("caption", "image") for k in (1, 5, 10)]
-    assert all(value == pytest.approx(0.8, abs=0.02) for value in found.values())
+    recalls = senteval_ranking.recalls(*sides, (images, captions))
+    assert list(recalls) == [f"{of}_recall@{k}" for of in ("caption", "image") for k in (1, 5, 10)]
+    assert all(value == pytest.approx(0.8, abs=0.02) for value in recalls.values())
 
 
 def test_learns_and_repeats():

@@ -41,8 +41,8 @@ def test_cosines_that_differ_by_rounding_alone_are_ties():
     vectors |= {f"{name}'": np.nextafter(row, 9) for name, row in vectors.items()}
     names = list(vectors)[:9]
     pairs = _pairs(*((n, n, 1) for n in names), *((n, f"{n}'", 1) for n in names), ("0", "1", 0))
-    found = cosines(lambda texts: np.stack([vectors[text] for text in texts]), pairs)
-    assert set(found[:-1]) == {1.0} and -1 < found[-1] < 1
+    values = cosines(lambda texts: np.stack([vectors[text] for text in texts]), pairs)
+    assert set(values[:-1]) == {1.0} and -1 < values[-1] < 1
 
 
 def test_a_zero_vector_has_cosine_zero():
@@ -54,13 +54,13 @@ def test_conventions_by_hand():
     """Subset a is ranked rightly (4 pairs), b wrongly (2): mean 0, weighted 100/3, all by ranks."""
     a = _pairs(("x", "x", 9), ("x", "xy", 8), ("x", "y", 7), ("x", "-x", 1))
     b = _pairs(("x", "y", 3), ("x", "-x", 4))
-    found = subset_correlations(_encode, {"a": a, "b": b})
-    assert found["spearman_mean"] == pytest.approx(0.0)
-    assert found["spearman_wmean"] == pytest.approx(100 * (4 - 2) / 6)
+    correlations = subset_correlations(_encode, {"a": a, "b": b})
+    assert correlations["spearman_mean"] == pytest.approx(0.0)
+    assert correlations["spearman_wmean"] == pytest.approx(100 * (4 - 2) / 6)
     # Cosines 1, .71, 0, -1, 0, -1 have ranks 6 5 3.5 1.5 3.5 1.5; gold 6 5 4 1 2 3.
     ranks, gold = np.array([6, 5, 3.5, 1.5, 3.5, 1.5]), np.array([6, 5, 4, 1, 2, 3])
     expected = np.cov(ranks, gold)[0, 1] / (ranks.std(ddof=1) * gold.std(ddof=1))
-    assert found["spearman_all"] == pytest.approx(100 * expected)
+    assert correlations["spearman_all"] == pytest.approx(100 * expected)
     linear = _pairs(("x", "x", 2), ("x", "y", 1), ("x", "-x", 0))
     assert subset_correlations(_encode, {"c": linear})["pearson_all"] == pytest.approx(100.0)
 

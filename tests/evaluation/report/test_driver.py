@@ -278,15 +278,15 @@ def test_scores_depend_on_the_code_but_not_on_the_report(tmp_path):
     """A change of a measure repeats the suites, a change of tables or figures does not."""
     shutil.copytree(Path(driver.__file__).parents[1], tmp_path / "code")
 
-    def changed(name):
+    def digest_change(name):
         with (tmp_path / "code" / name).open("a") as file:
             file.write("# changed\n")
         return driver._digest_code.__wrapped__(tmp_path / "code")
 
     before = driver._digest_code.__wrapped__(tmp_path / "code")
-    assert changed("report/tables.py") == before
-    after = changed("metrics/similarity.py")
-    assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
+    assert digest_change("report/tables.py") == before
+    after = digest_change("metrics/similarity.py")
+    assert len({before, after, digest_change("encoding.py"), digest_change("suites/sts.py")}) == 4
 
 
 def _refuse(texts):

@@ -33,7 +33,7 @@ def _write_everything(root):
     for name in ("train", "valid", "test"):
         path = root / f"senteval/downstream/COCO/{name}.pkl"
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(coco_files.pickled(coco_files.part(30)))
+        path.write_bytes(coco_files.make_pickle(coco_files.part(30)))
     for year in SUBSETS:
         folder = root / f"senteval/downstream/STS/{year}-en-test"
         toy.write_year(folder, ["5", "4", "1", "2"])

@@ -73,19 +73,19 @@ def test_values_are_in_range(table):
                 assert math.isclose(shown, round(shown, table.decimals), abs_tol=1e-9)
 
 
-def averaged() -> list:
-    found = []
+def list_averages() -> list:
+    rows = []
     for table in TABLES:
         labels = [label for label, _ in table.columns]
         average = [i for i, label in enumerate(labels) if label.lower() in ("avg.", "mean")]
         # DeCLUTR's average is over two tables; a column alone is an average of another table's.
         if average and len(labels) > 1 and (table.paper, table.suite) != ("DeCLUTR", "senteval"):
             for model, values in table.rows:
-                found.append(pytest.param(table, average[0], model, values, id=model))
-    return found
+                rows.append(pytest.param(table, average[0], model, values, id=model))
+    return rows
 
 
-@pytest.mark.parametrize(("table", "average", "model", "values"), averaged())
+@pytest.mark.parametrize(("table", "average", "model", "values"), list_averages())
 def test_printed_averages_are_those_of_the_values(table, average, model, values):
     """The mean of a row's values is its printed average, or the row is known to differ."""
     # Rounding of the values and of the average.
@@ -140,7 +140,7 @@ def test_rows_that_papers_share_agree():
     assert ablations[0]["CMLM-CSE-BERT-base without MLM loss"] == ablations[3]["λ = 0"]
 
 
-def test_what_the_text_says_of_the_tables():
+def test_tables_have_the_differences_of_the_text():
     """Differences that CMLM-CSE's text names: in Table 1, whose scan lost digits, and others."""
     ours, rerun = (dict(find("CMLM-CSE", "Table 1").rows)[model] for model in (BEST, RERUN))
     for column, difference in ((0, 2.09), (3, 1.02), (4, 0.39), (7, 0.22)):

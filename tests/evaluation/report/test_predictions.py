@@ -53,9 +53,9 @@ def _predictions(root, name):
 def test_the_score_follows_from_the_file(runs):
     """Spearman's correlation of its columns, by SciPy, is the score; texts are as they were."""
     root, results = runs
-    for name, found in zip("ab", results):
+    for name, result in zip("ab", results):
         rows, gold, predicted = _predictions(root, name)
-        score = found["suites"]["sts"]["scores"][0]
+        score = result["suites"]["sts"]["scores"][0]
         assert score["value"] == pytest.approx(100 * spearmanr(predicted, gold).statistic)
         low, high = score["interval"]
         assert low < score["value"] < high
@@ -67,17 +67,19 @@ def test_the_interval_of_a_difference_is_paired(runs):
     root, results = runs
     (_, gold, first), (_, _, second) = (_predictions(root, name) for name in "ba")
     rows = np.random.default_rng(5).integers(len(gold), size=(1000, len(gold)))
-    found = [
+    differences = [
         100 * (spearmanr(first[i], gold[i]).statistic - spearmanr(second[i], gold[i]).statistic)
         for i in rows
     ]
     low, high = results[1]["suites"]["sts"]["scores"][0]["differences"]["a" * 16]
-    assert np.percentile(found, [2.5, 97.5]) == pytest.approx([low, high], abs=0.15 * (high - low))
+    assert np.percentile(differences, [2.5, 97.5]) == pytest.approx(
+        [low, high], abs=0.15 * (high - low)
+    )
     text = (root / "b/results.md").read_text()
     assert rf"\[{low:.2f}, {high:.2f}\]" in text and "1000 bootstrap samples" in text
 
 
-def _compared(runs, tmp_path, change, more=0.0):
+def _compare_again(runs, tmp_path, change, more=0.0):
     """Compares again after `change` of the first encoder's file, and with `more` in its score."""
     root, _ = runs
     shutil.copytree(root / "a", tmp_path / "a")
@@ -99,23 +101,23 @@ def test_an_interval_of_an_earlier_comparison_is_removed(runs, tmp_path, more):
     def change(text):
         return text if more else b"\n".join([*text.splitlines()[:20], b""])
 
-    mine = _compared(runs, tmp_path, change, more)
+    mine = _compare_again(runs, tmp_path, change, more)
     assert not mine["scores"][0]["differences"] and "cannot be read" not in str(mine["notes"])
 
 
 @pytest.mark.parametrize("damage", [b"STS-B,one,two\n", b"STS-B,a,b,c,d\n", b"\xff\n"])
 def test_a_damaged_file_is_noted_once(runs, tmp_path, damage):
     """It leaves no interval."""
-    mine = _compared(runs, tmp_path, lambda text: text + damage)
+    mine = _compare_again(runs, tmp_path, lambda text: text + damage)
     assert not mine["scores"][0]["differences"]
     assert sum("cannot be read" in note for note in mine["notes"]) == 1
 
 
 def test_long_texts_are_read(tmp_path):
     """A text may be longer than a field is by default in Python's CSV."""
-    found = {"STS-B": [("long " * 40_000, "short", 1.0, 0.5)]}
-    driver.predictions.write(tmp_path, "sts", found)
-    assert driver.predictions.read(tmp_path, "sts") == found
+    predictions = {"STS-B": [("long " * 40_000, "short", 1.0, 0.5)]}
+    driver.predictions.write(tmp_path, "sts", predictions)
+    assert driver.predictions.read(tmp_path, "sts") == predictions
 
 
 def test_a_run_without_predictions_keeps_the_intervals(runs, tmp_path):
@@ -127,8 +129,8 @@ def test_a_run_without_predictions_keeps_the_intervals(runs, tmp_path):
         options = driver.parse_options(["sts"], ["sts.tasks=STS-B"])
         encoder = OpenedEncoder("a", "python", "a" * 16, lambda texts: toy.encode(texts, 64))
         with mock.patch.object(driver, "_write_reports"):
-            found = driver.run(encoder, "", "a", root / "data", tmp_path / "a", options, **kwargs)
-        return found["suites"]["sts"]["scores"][0].get("interval")
+            result = driver.run(encoder, "", "a", root / "data", tmp_path / "a", options, **kwargs)
+        return result["suites"]["sts"]["scores"][0].get("interval")
 
     interval = list(results[0]["suites"]["sts"]["scores"][0]["interval"])
     assert run() == interval

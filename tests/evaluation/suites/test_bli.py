@@ -47,14 +47,14 @@ def csls_by_loops(queries, candidates, vocabulary, most, k):
 def test_csls_is_the_formula(k):
     """2 cos − r(x) − r(y), with r(y) among the whole source vocabulary, not the queries alone."""
     vocabulary, candidates = random_vectors(40), random_vectors(25, seed=1)
-    found = translations(vocabulary[:8], candidates, vocabulary, Options(csls_k=k))
+    places = translations(vocabulary[:8], candidates, vocabulary, Options(csls_k=k))
     np.testing.assert_array_equal(
-        found, csls_by_loops(vocabulary[:8], candidates, vocabulary, 5, k)
+        places, csls_by_loops(vocabulary[:8], candidates, vocabulary, 5, k)
     )
     plain = translations(vocabulary[:8], candidates, vocabulary, Options(retrieval="cosine"))
     expected = np.argsort(-(vocabulary[:8] @ candidates.T), axis=1, kind="stable")[:, :5]
     np.testing.assert_array_equal(plain, expected)
-    assert (plain != found).any()
+    assert (plain != places).any()
 
 
 def test_few_candidates_and_equal_ones():
@@ -69,11 +69,11 @@ def test_few_candidates_and_equal_ones():
 
 def test_precision_counts_a_word_once_for_any_translation():
     """Three queries by hand: hit at 1, hit at 2 by the second translation, no hit."""
-    found = np.array([[4, 1, 0], [3, 2, 0], [1, 2, 3]])
+    places = np.array([[4, 1, 0], [3, 2, 0], [1, 2, 3]])
     gold = [{4, 1}, {9, 2}, {7}]
-    assert precision_at(found, gold, 1) == pytest.approx(100 / 3)
-    assert precision_at(found, gold, 2) == pytest.approx(200 / 3)
-    assert precision_at(found, gold, 50) == pytest.approx(200 / 3)
+    assert precision_at(places, gold, 1) == pytest.approx(100 / 3)
+    assert precision_at(places, gold, 2) == pytest.approx(200 / 3)
+    assert precision_at(places, gold, 50) == pytest.approx(200 / 3)
 
 
 class _Toy:
@@ -149,9 +149,9 @@ def test_scores_are_the_formulas_on_the_files(tmp_path):
     left, _, right = np.linalg.svd(source[:20].T.astype(float) @ target[:20])
     mapped = source @ (left @ right)
     for metric, queries in (("p@{}", mapped), ("p@{}_unmapped", source)):
-        found = csls_by_loops(queries[40:], target, queries, 5, 10)
+        places = csls_by_loops(queries[40:], target, queries, 5, 10)
         for k in (1, 5):
-            hits = [i in row[:k] for i, row in zip(range(40, 50), found.tolist())]
+            hits = [i in row[:k] for i, row in zip(range(40, 50), places.tolist())]
             assert report.get("xx-yy.500", metric.format(k)) == pytest.approx(100 * np.mean(hits))
         nearest_one = (queries[40:] @ target.T).argmax(axis=1)
         right = 100 * np.mean(nearest_one == np.arange(40, 50))

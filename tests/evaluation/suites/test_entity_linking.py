@@ -70,7 +70,7 @@ def test_composite_mention_and_types(tmp_path):
     """Both parts must hit; types are scored apart, against the same dictionary."""
     text = "1\t0\t1\ta/b\tT1\tA|B\ta|b\n1\t0\t1\ta/c\tT1\tA|C\ta|f\n1\t0\t1\tc\tT2\tC\n"
     _folder(tmp_path, "entity_linking/set", text, file="test_corpus.txt")
-    assert _scored(_run(tmp_path)) == {
+    assert _get_scores(_run(tmp_path)) == {
         "set.pubtator": pytest.approx(200 / 3),
         "set.pubtator.T1": 50.0,
         "set.pubtator.T2": 100.0,
@@ -109,7 +109,7 @@ def test_a_folder_without_mentions_does_not_stop_others(tmp_path):
     assert len(report.failures) == 1 and "line 1 is 'a\\t-1'" in report.failures[0]
 
 
-def _scored(report, metric="accuracy@1"):
+def _get_scores(report, metric="accuracy@1"):
     return {score.task: score.value for score in report.scores if score.metric == metric}
 
 
@@ -134,7 +134,7 @@ def test_bc5cdr_as_published(tmp_path, place):
     for part, relation in (("Test", CDR), ("Development", CDR.replace("f\tDisease", "x\tDisease"))):
         _write(folder / f"{place}CDR_{part}Set.PubTator.txt", relation)
     report = _run(tmp_path)
-    assert _scored(report) == {
+    assert _get_scores(report) == {
         "bc5cdr.pubtator": pytest.approx(200 / 3),
         "bc5cdr.pubtator.Chemical": 50,
         "bc5cdr.pubtator.Disease": 100,
@@ -142,7 +142,7 @@ def test_bc5cdr_as_published(tmp_path, place):
     assert "BioSyn's processed mentions" in report.notes[1]
     assert "1 unlinked mentions skipped" in report.notes[0]
     assert report.notes[0].endswith("dictionary of 3 names, test_dictionary.txt")
-    assert set(_scored(_run(tmp_path, split="dev"))) == {
+    assert set(_get_scores(_run(tmp_path, split="dev"))) == {
         f"bc5cdr-dev.pubtator{kind}" for kind in ("", ".Chemical", ".Disease")
     }
 
@@ -155,7 +155,7 @@ def test_another_part_is_never_taken(tmp_path):
     report = _run(tmp_path)
     assert report.scores == [] and [one.task for one in report.missing] == ["bc5cdr"]
     assert "CDR_DevelopmentSet.PubTator.txt (--set=entity_linking.split=dev)" in report.unscored[0]
-    assert "bc5cdr-train.pubtator" in _scored(_run(tmp_path, split="train"))
+    assert "bc5cdr-train.pubtator" in _get_scores(_run(tmp_path, split="train"))
     (tmp_path / "bc5cdr/entities.txt").unlink()
     assert [one.task for one in _run(tmp_path, split="dev").missing] == ["bc5cdr-dev"]
 
@@ -167,9 +167,9 @@ def test_raw_mentions_are_in_no_column_of_the_paper(tmp_path):
         _write(tmp_path / name / "test_corpus.txt", CDR)
     (table,) = (t for t in paper_tables() if (t.paper, t.table) == ("Mirror-BERT", "Table 2"))
     report = _run(tmp_path)
-    found = {f"{score.task}/{score.metric}": score.value for score in report.scores}
+    scores = {f"{score.task}/{score.metric}": score.value for score in report.scores}
     for (label, _), value, *printed in zip(
-        table.columns, own_values(table, found), *(values for _, values in table.rows)
+        table.columns, own_values(table, scores), *(values for _, values in table.rows)
     ):
         assert (value is None) == (set(printed) != {None}), label
 
@@ -184,7 +184,7 @@ def test_biosyn(tmp_path):
     _write(folder / "processed_test/9294109.concept", second)
     _write(folder / "processed_dev/1.concept", "1||0|1||Modifier||a||D1\n")
     report = _run(tmp_path)
-    assert _scored(report) == {
+    assert _get_scores(report) == {
         "ncbi-disease": pytest.approx(200 / 3),
         "ncbi-disease.CompositeMention": 100,
         "ncbi-disease.Modifier": 50,
@@ -208,12 +208,12 @@ def test_xl_bel(tmp_path, version):
     for language in ("de", "th", "all"):
         _write(folder / version / f"{language}_1k_test_query{context}.txt", lines)
     report = _run(tmp_path)
-    assert _scored(report) == {"xl_bel.de": 50, "xl_bel.th": 50} and report.unscored == []
+    assert _get_scores(report) == {"xl_bel.de": 50, "xl_bel.th": 50} and report.unscored == []
     assert {score.count for score in report.scores} == {3, 4}
     # The version of the published figures comes first.
     if context:
         _write(folder / "xlbel_v0.0/tr_1k_test_query.txt", QUERIES)
-        assert set(_scored(_run(tmp_path))) == {"xl_bel.tr"}
+        assert set(_get_scores(_run(tmp_path))) == {"xl_bel.tr"}
 
 
 HEADER = (
@@ -234,16 +234,16 @@ def test_cometa(tmp_path):
         _write(tmp_path / f"cometa/splits/{split}/test.csv", HEADER + rows)
         _write(tmp_path / f"cometa/splits/{split}/dev.csv", HEADER + rows)
     report = _run(tmp_path)
-    assert _scored(report) == {
+    assert _get_scores(report) == {
         "cometa.stratified_general": 100,
         "cometa.stratified_specific": 50,
         "cometa.zeroshot_general": 100,
     }
     assert "1 malformed and 0 unlinked" in report.notes[0]
-    assert "cometa-dev.zeroshot_general" in _scored(_run(tmp_path, split="dev"))
+    assert "cometa-dev.zeroshot_general" in _get_scores(_run(tmp_path, split="dev"))
     _write(tmp_path / "cometa/splits/zeroshot_general/test.csv", "Term,General SNOMED ID\na,11\n")
     report = _run(tmp_path)
-    assert set(_scored(report)) == {"cometa.stratified_general", "cometa.stratified_specific"}
+    assert set(_get_scores(report)) == {"cometa.stratified_general", "cometa.stratified_specific"}
     assert "the header is Term,General SNOMED ID; COMETA's has Term and" in report.failures[0]
 
 
@@ -254,7 +254,7 @@ def test_askapatient_is_the_mean_of_its_folds(tmp_path):
     for fold, text in enumerate(("1||a\n", "1||a\n2||z\n2||f\n3||c\n")):
         _write(folder / f"AskAPatient.fold-{fold}.test.preprocessed_query.txt", text)
     report = _run(tmp_path)
-    assert _scored(report) == {"askapatient": (100 + 25) / 2}
+    assert _get_scores(report) == {"askapatient": (100 + 25) / 2}
     assert {score.count for score in report.scores} == {5}
 
 

@@ -58,9 +58,9 @@ def test_copies_in_all_languages_find_each_other():
 def test_zeros_find_the_first_that_is_not_themselves():
     """All are equally far: the first sentence's neighbour is the second, all others' the first."""
     zeros = {"en": np.zeros([2, 3]), "de": np.zeros([2, 3])}
-    found = bias(zeros, zeros)
-    assert [found[code]["share_en"] for code in zeros] == [100.0, 100.0]
-    assert [found[code]["accuracy"] for code in zeros] == [0.0, 50.0]
+    results = bias(zeros, zeros)
+    assert [results[code]["share_en"] for code in zeros] == [100.0, 100.0]
+    assert [results[code]["accuracy"] for code in zeros] == [0.0, 50.0]
 
 
 def _write(folder, name, sentences):
@@ -114,8 +114,8 @@ def test_sides_reach_the_retrieval(tmp_path):
         ):
             assert len({scores["share_own"] for scores in expected.values()}) > 1
             for language, scores in expected.items():
-                found = {name: report.get(language, name + suffix) for name in scores}
-                assert found == pytest.approx(scores)
+                values = {name: report.get(language, name + suffix) for name in scores}
+                assert values == pytest.approx(scores)
 
 
 def test_split_is_test_then_dev_unless_named(tmp_path):

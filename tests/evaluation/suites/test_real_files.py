@@ -89,6 +89,6 @@ def test_files_are_read_and_scored_as_ever(data_dir, name):
     assert hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16] == digest
     score_tasks(tasks, report, lambda task: task.score(toy.encode, report))
     assert not report.failures and not data.warnings
-    found = {f"{s.task}/{s.metric}": (s.value, s.count) for s in report.scores}
+    scores = {f"{s.task}/{s.metric}": (s.value, s.count) for s in report.scores}
     for score, (value, count) in expected.items():
-        assert found[score] == (pytest.approx(value, abs=0.1), count), score
+        assert scores[score] == (pytest.approx(value, abs=0.1), count), score

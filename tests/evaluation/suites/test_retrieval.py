@@ -69,8 +69,8 @@ def _run(root, encode=toy.encode, **options):
 def test_numbers_of_trec_eval(monkeypatch, part):
     """Graded gains, ties by falling id, documents without judgement, however the corpus is cut."""
     monkeypatch.setattr(retrieval, "_PART", part)
-    found = score(_by_table, _collection(), Options(score="dot"))
-    assert found == pytest.approx(TREC_EVAL, abs=1e-9)
+    scores = score(_by_table, _collection(), Options(score="dot"))
+    assert scores == pytest.approx(TREC_EVAL, abs=1e-9)
 
 
 def test_own_document_is_left_out():
@@ -84,10 +84,10 @@ def test_own_document_is_left_out():
     def encode(texts):
         return np.array([[-float(text.partition(" ")[2] or -1)] for text in texts], np.float32)
 
-    found = score(encode, collection, Options(score="dot", k=100))
-    assert (found["recall_at_100"], found["mrr"]) == (100, pytest.approx(1))
-    found = score(encode, collection, Options(score="dot", k=100, ignore_identical_ids=False))
-    assert (found["recall_at_100"], found["mrr"]) == (0, 0)
+    scores = score(encode, collection, Options(score="dot", k=100))
+    assert (scores["recall_at_100"], scores["mrr"]) == (100, pytest.approx(1))
+    scores = score(encode, collection, Options(score="dot", k=100, ignore_identical_ids=False))
+    assert (scores["recall_at_100"], scores["mrr"]) == (0, 0)
 
 
 def test_cosine_or_dot():
@@ -182,7 +182,7 @@ def test_nano_beir_has_a_mean_when_all_are_there(tmp_path):
     assert "NanoBEIR" not in {s.task for s in _run(tmp_path, tasks=list(NANO_BEIR[:12])).scores}
 
 
-def test_what_is_not_chosen_is_no_failure(tmp_path):
+def test_data_sets_that_are_not_chosen_do_not_fail(tmp_path):
     """Only named data sets are read; one that is not there is missing, with those that are."""
     for name in ("scifact", "broken"):
         _write(tmp_path / "beir" / name)

@@ -26,18 +26,18 @@ def report(senteval_data):
 def test_every_task_is_scored(report):
     """All twelve, with the metrics of the toolkit; what a word decides is learnt."""
     assert report.failures == []
-    found = {(score.task, score.metric): score for score in report.scores}
+    scores = {(score.task, score.metric): score for score in report.scores}
     accuracies = ["accuracy", "dev_accuracy"]
     correlations = ["pearson", "spearman", "dev_pearson"]
     metrics = {"MRPC": [*accuracies, "f1"], "SICK-R": correlations, "STS-B": correlations}
     wanted = {(name, metric) for name in TASKS for metric in metrics.get(name, accuracies)}
-    assert set(found) == wanted | {("average", "cmlm")}
-    assert all(found[key].value > 80 for key in found if key[0] != "SST5"), found
-    assert found["MR", "accuracy"].count == found["MR", "dev_accuracy"].count == 120
-    assert found["TREC", "accuracy"].count == 20
-    assert found["TREC", "dev_accuracy"].count == 240
-    assert found["SST2", "accuracy"].count == 60
-    assert found["SNLI", "accuracy"].count == 59
+    assert set(scores) == wanted | {("average", "cmlm")}
+    assert all(scores[key].value > 80 for key in scores if key[0] != "SST5"), scores
+    assert scores["MR", "accuracy"].count == scores["MR", "dev_accuracy"].count == 120
+    assert scores["TREC", "accuracy"].count == 20
+    assert scores["TREC", "dev_accuracy"].count == 240
+    assert scores["SST2", "accuracy"].count == 60
+    assert scores["SNLI", "accuracy"].count == 59
 
 
 def test_development_scores_are_of_their_own_set(tmp_path):
@@ -112,14 +112,14 @@ def test_coco(tmp_path, monkeypatch):
     options = Options(tasks=["COCO"], seeds=2)
     toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.unscored == []
-    found = {score.metric: score for score in report.scores}
+    scores = {score.metric: score for score in report.scores}
     six = [f"{of}_recall@{k}" for of in ("caption", "image") for k in (1, 5, 10)]
-    assert list(found) == ["mean_recall", "dev_mean_recall", *six]
+    assert list(scores) == ["mean_recall", "dev_mean_recall", *six]
     assert all(score.task == "COCO" and score.count == 200 for score in report.scores)
-    mean = np.mean([found[name].value for name in six])
-    assert found["mean_recall"].value == pytest.approx(mean)
-    assert found["image_recall@10"].value > 50
-    assert found["mean_recall"].deviation is not None
+    mean = np.mean([scores[name].value for name in six])
+    assert scores["mean_recall"].value == pytest.approx(mean)
+    assert scores["image_recall@10"].value > 50
+    assert scores["mean_recall"].deviation is not None
     assert ticks[0] == ("COCO", 42)
     assert sum(ticks[1:]) == 42
 
@@ -156,8 +156,8 @@ def test_declutr_averages(senteval_data, tmp_path):
         for (task, metric), value in values.items():
             report.add(task, metric, value, 1)
         data, options = DataFolder(tmp_path), Options(tasks=list(tasks))
-        found = senteval_suite.tasks(data, options, report)
-        untrained = (task for task in found if not task.trained_by)
+        suite_tasks = senteval_suite.tasks(data, options, report)
+        untrained = (task for task in suite_tasks if not task.trained_by)
         score_tasks(read_tasks(untrained, {}), report, lambda task: task.score(toy.encode, report))
         return {s.metric: s.value for s in report.scores if s.task == "average"}
 
@@ -166,9 +166,9 @@ def test_declutr_averages(senteval_data, tmp_path):
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ranks = np.argsort(np.argsort(vectors @ vectors[0]))
     years = 5 * 100 * np.corrcoef(ranks, np.argsort(np.argsort(gold)))[0, 1]
-    found = averages(senteval_suite.TASKS)
+    means = averages(senteval_suite.TASKS)
     test, dev = 8 * 50 + 70 + 10 + 20 + years, 8 * 40 + 61 + 11 + 21 + years
-    assert found.pop("cmlm") == pytest.approx((7 * 50 + 60 + 99) / 9)
+    assert means.pop("cmlm") == pytest.approx((7 * 50 + 60 + 99) / 9)
     expected = {
         "declutr_without_coco": test / 16,
         "declutr": (test + 30) / 17,
@@ -176,7 +176,7 @@ def test_declutr_averages(senteval_data, tmp_path):
         "declutr_dev": (dev + 31) / 17,
         "declutr_dev_with_snli": (dev + 31 + 70) / 18,
     }
-    assert found == pytest.approx(expected)
+    assert means == pytest.approx(expected)
     assert set(averages(TASKS)) == {"cmlm", "declutr_without_coco", "declutr_dev_without_coco"}
     assert set(averages(senteval_suite.CMLM_TASKS)) == {"cmlm"}
 

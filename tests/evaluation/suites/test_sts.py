@@ -101,11 +101,11 @@ def test_other_parts_of_sts_b_have_names_of_their_own(tmp_path):
             is not None
         )
         assert not any("STS-B" in task and task.startswith("average") for task in tasks)
-        found = {f"{s.task}/{s.metric}" for s in report.scores}
+        names = {f"{s.task}/{s.metric}" for s in report.scores}
         for table in paper_tables():
             columns = {column for _, column in table.columns if table.suite == "sts" and column}
-            assert split == "train" or "STS-B-dev/spearman" in found
-            assert not {c for c in columns & found if "STS-B" in c and "-dev" not in c}
+            assert split == "train" or "STS-B-dev/spearman" in names
+            assert not {c for c in columns & names if "STS-B" in c and "-dev" not in c}
     both = _run(tmp_path, split="both")
     tasks = {score.task for score in both.scores}
     assert tasks >= {"STS-B", "STS-B-dev", "STS-B.pt-br", "STS-B-dev.pt-br"}
@@ -158,8 +158,8 @@ YEARS_MISSING = "STS12 STS13 STS15 STS16"
 def test_tasks_and_languages_are_chosen(files, tasks, languages, scored, missing):
     """Other tasks and languages are neither scored nor missing."""
     report = _run(files, tasks=tasks.split(), languages=languages.split(), subsets=False)
-    found = {score.task for score in report.scores if not score.task.startswith("average")}
-    assert found == set(scored.split()) and report.failures == []
+    names = {score.task for score in report.scores if not score.task.startswith("average")}
+    assert names == set(scored.split()) and report.failures == []
     assert [one.task for one in report.missing] == missing.split()
 
 
@@ -300,9 +300,9 @@ def test_monolingual_encoders_fill_a_row_of_a_paper(tmp_path):
         alone = toy.run(sts_suite, encoders[language], tmp_path)
         expected.append(alone.get(task, "spearman"))
     (table,) = (t for t in paper_tables() if (t.paper, t.table) == ("Mirror-BERT", "Table 17"))
-    found = {f"{score.task}/{score.metric}": score.value for score in report.scores}
-    assert own_values(table, found) == pytest.approx([*expected, np.mean(expected)])
-    assert not any("es-en" in task or "en-en" in task for task in found)
+    scores = {f"{score.task}/{score.metric}": score.value for score in report.scores}
+    assert own_values(table, scores) == pytest.approx([*expected, np.mean(expected)])
+    assert not any("es-en" in task or "en-en" in task for task in scores)
 
 
 @pytest.mark.parametrize(

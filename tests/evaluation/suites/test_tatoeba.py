@@ -56,20 +56,20 @@ def test_accuracies_are_those_of_plain_loops(sides, number, center):
     """Both directions differ, each is right, and their mean is the mean; so after removal."""
     plain = _languages()
 
-    def expected(queries, candidates, suffix):
+    def compute_expected(queries, candidates, suffix):
         there, back = (_share_by_loops(queries[i], candidates[1 - i]) for i in (0, 1))
         names = ("accuracy_from_english", "accuracy_to_english", "accuracy_mean")
         return dict(zip([name + suffix for name in names], (there, back, (there + back) / 2)))
 
-    before = expected(plain, plain, "")
+    before = compute_expected(plain, plain, "")
     assert accuracies(plain, plain) == pytest.approx(before)
     assert before["accuracy_from_english"] != before["accuracy_to_english"]
     fit = functools.partial(PrincipalComponentRemoval.fit, num_components=number, center=center)
-    wanted = [fit({"one": side})(side, "one") for side in plain]
-    found = without_components(plain, Options(True, number, center))
+    by_hand = [fit({"one": side})(side, "one") for side in plain]
+    vectors = without_components(plain, Options(True, number, center))
     both = sides == "both"
-    assert accuracies(found, found if both else plain, "_pcr") == pytest.approx(
-        expected(wanted, wanted if both else plain, "_pcr")
+    assert accuracies(vectors, vectors if both else plain, "_pcr") == pytest.approx(
+        compute_expected(by_hand, by_hand if both else plain, "_pcr")
     )
 
 

@@ -112,8 +112,8 @@ def test_texts_belong_to_their_tasks(tmp_path):
     """Also those of built pairs, so that texts that were cut are told by task."""
     _multilingual(tmp_path, ["en", "es", "fi"])
     report = SuiteReport()
-    found = read_tasks(word_similarity.tasks(DataFolder(tmp_path), Options(), report), {})
-    texts = {task.name: set(task.texts()[""]) for task in found if task.name}
+    tasks = read_tasks(word_similarity.tasks(DataFolder(tmp_path), Options(), report), {})
+    texts = {task.name: set(task.texts()[""]) for task in tasks if task.name}
     assert len(texts) == 6 and report.unscored == []
     assert texts["multi_simlex.en"] == {f"{w}{i}" for w in ("en", "x") for i in range(1, 9)}
     assert texts["cross_lingual_simlex.en-fi"] >= {"en1", "fi1"}
@@ -136,8 +136,8 @@ def test_pairs_of_languages_fill_the_papers_columns(tmp_path, reverse):
         text = f"ID,{pair.replace('-', ',')},POS,Score\n1,x,x,N,6\n2,x,y,N,0\n3,x,-x,N,1\n"
         _write(tmp_path / f"multi_simlex/{pair}.csv", text)
     report = _run(tmp_path)
-    found = {f"{score.task}/{score.metric}": score.value for score in report.scores}
-    assert None not in own_values(table, found)
+    scores = {f"{score.task}/{score.metric}": score.value for score in report.scores}
+    assert None not in own_values(table, scores)
     assert {s.count for s in report.scores if s.task.endswith("he-zh")} == {3}
 
 
