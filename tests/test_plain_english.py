@@ -52,37 +52,6 @@ NO_PARTICIPLE = re.compile(
 )
 # Tests are sentences: a relative pronoun leaves out their subject.
 RIDDLE = re.compile(r"test_(?:that|those|what|which|whose)_")
-# Folders and files whose names are still to be mended.
-NAMES_TO_MEND = (
-    "benchmarks/",
-    "data_prep/",
-    "examples/",
-    "experiments/",
-    "export/",
-    "official_cmlm/checkpoints/",
-    "official_cmlm/cli.py",
-    "official_cmlm/command.py",
-    "official_cmlm/encoding/",
-    "official_cmlm/evaluation/",
-    "official_cmlm/search/",
-    "official_cmlm/tokenization/",
-    "official_cmlm/vectors/",
-    "tests/benchmarks/",
-    "tests/checkpoints/",
-    "tests/data_prep/",
-    "tests/docs/",
-    "tests/encoding/",
-    "tests/evaluation/",
-    "tests/experiments/",
-    "tests/export/",
-    "tests/hostile/",
-    "tests/search/",
-    "tests/test_architecture.py",
-    "tests/test_command.py",
-    "tests/test_installed.py",
-    "tests/tokenization/",
-    "tests/vectors/",
-)
 # Decorators of functions that are read like attributes, whose docstrings may begin with a noun.
 ATTRIBUTES = {"property", "cached_property", "functools.cached_property", "pytest.fixture"}
 
@@ -128,12 +97,11 @@ def _name_faults(node: ast.AST) -> Iterator[tuple[int, str]]:
         yield node.lineno, "name found"
 
 
-def python_faults(source: str, names: bool = True) -> Iterator[tuple[int, str]]:
-    """Yields (line, fault) of the docstrings, comments and, with `names`, names of a file."""
+def python_faults(source: str) -> Iterator[tuple[int, str]]:
+    """Yields (line, fault) of the docstrings, comments and names of a file."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(source)):
-        if names:
-            yield from _name_faults(node)
+        yield from _name_faults(node)
         if isinstance(node, documented) and (text := ast.get_docstring(node)):
             faults = list(_sentence_faults(text))
             if "no subject" not in faults:
@@ -176,10 +144,7 @@ def test_everything_is_in_plain_english():
     report = []
     for path in _list_files():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
-        if path.suffix == ".py":
-            faults = python_faults(text, names=not name.startswith(NAMES_TO_MEND))
-        else:
-            faults = document_faults(text)
+        faults = python_faults(text) if path.suffix == ".py" else document_faults(text)
         report += [f"{name}:{line}: {fault}" for line, fault in faults]
     assert not report, "\n".join([f"{len(report)} faults", *report[:200]])
 
