@@ -74,21 +74,22 @@ class CachedEncoder:
         self.fine_tune = fine_tune
         self._chunk = _CHUNK * workers
         self._folder = folder
-        # Hash of a text -> its row; rows are counted over all chunks.
+        # Hash of a text -> its row; rows are counted over all chunks, which may share texts.
         self._rows: dict[bytes, int] = {}
         self._chunks: list[np.ndarray] = []
+        self._next_number = 0
         self.seconds = 0.0
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             remove_unfinished(folder)
-            while (path := self._path(len(self._chunks))).exists():
+            # A damaged file that the user has deleted leaves a gap.
+            paths = [path for path in folder.glob("*.npy") if path.stem.isdecimal()]
+            for path in sorted(paths, key=lambda path: int(path.stem)):
                 chunk = read_array(path, _ADVICE, mapped=True)
                 if chunk.dtype.names != ("key", "vector") or chunk.ndim != 1:
                     raise UserError(f"{path}: not an array of embeddings; {_ADVICE}")
                 self._extend(chunk)
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:06d}.npy"
+                self._next_number = int(path.stem) + 1
 
     @property
     def constant(self) -> bool:
@@ -154,14 +155,16 @@ class CachedEncoder:
         chunk = np.empty(len(keys), kind)
         chunk["key"], chunk["vector"] = np.array(keys, f"V{_KEY_BYTES}"), vectors
         if self._folder is not None:
-            path = self._path(len(self._chunks))
+            path = self._folder / f"{self._next_number:06d}.npy"
             with atomic_write(path) as file:
                 write_array(file, chunk)
             chunk = read_array(path, _ADVICE, mapped=True)
+            self._next_number += 1
         self._extend(chunk)
 
     def _extend(self, chunk: np.ndarray) -> None:
-        self._rows.update(zip(chunk["key"].tolist(), range(len(self._rows), 1 << 62)))
+        start = sum(map(len, self._chunks))
+        self._rows.update(zip(chunk["key"].tolist(), range(start, start + len(chunk))))
         self._chunks.append(chunk)
 
 

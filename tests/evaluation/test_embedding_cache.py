@@ -70,6 +70,25 @@ def test_a_killed_run_loses_at_most_a_chunk(tmp_path, monkeypatch):
     assert _encode_in(tmp_path, texts) == ["cc", "d"]
 
 
+def test_a_deleted_file_costs_only_its_own_texts(tmp_path, monkeypatch):
+    """Texts of the files after it stay, also when some of its texts are embedded before others."""
+    monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
+    texts = ["ffffff", "eeeee", "dddd", "ccc", "bb", "a"]
+    _encode_in(tmp_path, texts)
+    (tmp_path / "000001.npy").unlink()
+    assert _encode_in(tmp_path, ["bb", "ccc"]) == ["ccc"]
+    assert _encode_in(tmp_path, texts) == ["dddd"]
+    assert _encode_in(tmp_path, texts) == []
+
+
+def test_files_may_share_texts(tmp_path):
+    """The rows of later files are right."""
+    _encode_in(tmp_path, ["a", "bb"])
+    (tmp_path / "000001.npy").write_bytes((tmp_path / "000000.npy").read_bytes())
+    assert _encode_in(tmp_path, ["ccc", "a", "dddd"]) == ["dddd", "ccc"]
+    assert _encode_in(tmp_path, ["a", "bb", "ccc", "dddd"]) == []
+
+
 def test_the_longest_texts_are_encoded_first(monkeypatch):
     """Texts of a length meet, chunk by chunk; progress counts texts."""
     monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
