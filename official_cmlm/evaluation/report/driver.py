@@ -286,7 +286,9 @@ class SuiteRun:
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._code = f"{_digest_code()} {self._suite.digest[:16]} strict={strict}"
+        # The file of a suite of one's own is not part of the package's code.
+        self._task_code = f"{_digest_code()} {self._suite.digest[:16]}"
+        self._code = f"{self._task_code} strict={strict}"
         self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 
@@ -383,7 +385,7 @@ class SuiteRun:
     def _make_task_key(self, task: Task) -> dict[str, Any]:
         """Returns all that the scores of a trained task depend on."""
         options = {name: getattr(self._options, name) for name in task.trained_by}
-        key = {"encoder": self._fingerprint, "code": _digest_code()}
+        key = {"encoder": self._fingerprint, "code": self._task_code}
         return key | {"options": options, "files": task.files}
 
 

@@ -15,6 +15,9 @@ _ENCODER = {"name": str, "path": str, "kind": str, "fingerprint": str, "dimensio
 _SUITE = {"scores": list, "notes": list, "failures": list, "options": dict}
 _SUITE |= {"protocol": str, "seconds": float, "seeds": list}
 _SCORE = {"task": str, "metric": str, "value": float, "count": int}
+_MISSING = {"task": str, "what": str, "hint": str}
+# Type of the items of a suite's lists.
+_ITEMS = {"notes": str, "failures": str, "seeds": int}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -30,8 +33,13 @@ def read_results(path: Path) -> dict[str, Any]:
         _check(results["encoder"], _ENCODER, "encoder")
         for name, suite in results["suites"].items():
             _check(suite, _SUITE, name)
+            for field, kind in _ITEMS.items():
+                if not all(isinstance(item, kind) for item in suite[field]):
+                    raise ValueError(f"{name}: an item of {field} is not of the right type")
+            for missing in _read_list(suite, "missing", name):
+                _check(missing, _MISSING, f"missing data of {name}")
             for score in suite["scores"]:
-                _check(score, _SCORE, f"a score of {name}")
+                _check_score(score, f"a score of {name}")
     except ValueError as error:
         raise UserError(f"{path}: not a results.json ({error!s:.80}); {advice}") from None
     return results | {"folder": str(path.parent)}
@@ -47,6 +55,27 @@ def _check(values: Any, kinds: dict[str, type], where: str) -> None:
             raise ValueError(f"{where}: no {name}, or not of the right type")
         if kind is float and not math.isfinite(value):
             raise ValueError(f"{where}: {name} is not a number")
+
+
+def _check_score(score: Any, where: str) -> None:
+    """Raises `ValueError` unless a score has its fields, and those that it may lack are right."""
+    _check(score, _SCORE, where)
+    if score.get("deviation") is not None:
+        _check(score, {"deviation": float}, where)
+    interval = _read_list(score, "interval", where)
+    if len(interval) not in (0, 2):
+        raise ValueError(f"{where}: interval does not have two ends")
+    for number in (*interval, *_read_list(score, "by_seed", where)):
+        if not isinstance(number, float | int) or not math.isfinite(number):
+            raise ValueError(f"{where}: interval and by_seed need numbers")
+
+
+def _read_list(values: dict[str, Any], name: str, where: str) -> list[Any]:
+    """Returns a list that may be missing or null; raises `ValueError` for another type."""
+    value = values.get(name)
+    if not isinstance(value, list | None):
+        raise ValueError(f"{where}: {name} is not a list")
+    return value or []
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoder import OpenedEncoder, add_prompt
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.results import read_compared
+from official_cmlm.evaluation.suite import Suite
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
 from tests.evaluation.report.test_tables import results, score, suite
@@ -221,6 +222,9 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
     assert counts == {"SST2": 30, "MR": 120}
     assert run("SST2", "senteval.seeds=2")[0] == ["SST2", "SST2"]
     assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
+    assert run("SST2", "senteval.configuration=hub")[0] == []
+    monkeypatch.setattr(Suite, "digest", "of the suite's file after an edit")
+    assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
 
 
 @pytest.mark.parametrize(
@@ -233,6 +237,17 @@ def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, m
         results(sts=1),
         results(sts={"scores": [], "notes": [], "missing": [], "failures": []}),
         results(sts=suite(score("STS12", "spearman", float("nan")))),
+        results(sts=suite(score("STS12", "spearman", 1.0, deviation="x"))),
+        results(sts=suite(score("STS12", "spearman", 1.0, deviation=float("nan")))),
+        results(sts=suite(score("STS12", "spearman", 1.0) | {"interval": "ab"})),
+        results(sts=suite(score("STS12", "spearman", 1.0) | {"interval": [1.0]})),
+        results(sts=suite(score("STS12", "spearman", 1.0) | {"interval": ["a", "b"]})),
+        results(sts=suite(score("STS12", "spearman", 1.0) | {"by_seed": [None]})),
+        results(sts=suite(failures=[{}])),
+        results(sts=suite(notes=[1])),
+        results(sts=suite(seeds=["x"])),
+        results(sts=suite(missing=[{"task": "STS12"}])),
+        results(sts=suite(missing={})),
     ],
 )
 def test_damaged_results_are_not_compared(tmp_path, content):
@@ -243,6 +258,19 @@ def test_damaged_results_are_not_compared(tmp_path, content):
         UserError, match=r"results\.json: (must hold an object|not a results\.json)"
     ):
         read_compared([str(path)])
+
+
+def test_whole_results_are_compared(tmp_path):
+    """Fields that only some scores have are read as they are."""
+    rows = [
+        score("STS12", "spearman", 1.0, deviation=0.5) | {"by_seed": [1, 2.0], "interval": None},
+        score("STS13", "spearman", 1) | {"by_seed": [], "interval": [0, 2.5]},
+    ]
+    missing = [{"task": "", "what": "sts", "hint": "see the page"}]
+    content = results(sts=suite(*rows, missing=missing, notes=["x"], failures=["y"], seeds=[1]))
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(content))
+    assert read_compared([str(path)]) == [content | {"folder": str(tmp_path)}]
 
 
 def test_results_of_another_origin_stay(data, tmp_path):
