@@ -328,7 +328,9 @@ class StudyRunner(Runner):
                 set=tuple(scoring.set),
                 sentence_vector=trial.arm.sentence_vector or None,
             )
-            suites = read_object(path)["suites"] if path.is_file() else {}
+            scored = read_object(path)["suites"] if path.is_file() else {}
+            # An earlier version of the study may have scored other suites too.
+            suites = {name: suite for name, suite in scored.items() if name in scoring.suites}
             if set(suites) != set(scoring.suites):
                 raise UserError("its evaluation did not end; see above")
             # The embeddings of so many texts take much space.

@@ -221,6 +221,20 @@ def test_results_of_another_version_are_refused(finished, tmp_path, change, part
         write_report(study, work, "tiny")
 
 
+def test_an_arm_is_scored_again_with_fewer_suites(finished, tmp_path, records_dir):
+    """Suites that an earlier scoring has left in the evaluation's folder are left out."""
+    study, data_folder, work, *_ = finished
+    shutil.copytree(work, tmp_path / "work")
+    (tmp_path / "work/parts/mlm.1.scores.json").unlink()
+    parts = tmp_path / "work/evaluation/mlm.1/parts"
+    shutil.copy(parts / "sts.json", parts / "tatoeba.json")
+    call = InProcess(records_dir)
+    StudyRunner(study, tmp_path / "work", data_folder, call=call).run()
+    assert call.scored == ["mlm.1"] and not call.trained
+    again, before = (_read_results(folder)["mlm.1"] for folder in (tmp_path / "work", work))
+    assert again["scores"] == before["scores"] and again["protocols"] == before["protocols"]
+
+
 def test_settings_follow_contents_not_places(finished, tmp_path):
     """Moved folders, titles, columns and further arms change nothing; records and starts do."""
     study, data_folder, work, *_ = finished
