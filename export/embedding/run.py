@@ -18,6 +18,7 @@ from official_cmlm.common.files import (
     read_object,
     report_write_errors,
     sha256,
+    write_json,
 )
 from official_cmlm.common.input_files import is_remote
 from official_cmlm.common.job import PLAN, Job, Part
@@ -31,9 +32,9 @@ from .worker import EIGHT_BITS, Embedder, Settings, shard_name
 
 # A folder whose plan lacks this mark was not written by this program; nothing in it is replaced.
 FORMAT = "official_cmlm/embeddings"
-_OWN = rf"{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet)|ids-\d{{5,}}\.jsonl"
-# The part that holds the extent of the input.
-_EXTENT = "extent"
+# File with the extent of the input, until the output is complete.
+_EXTENT = "extent.json"
+_OWN = rf"{_EXTENT}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet)|ids-\d{{5,}}\.jsonl"
 _REMEDY = "make room, then give the same command again"
 
 
@@ -183,7 +184,7 @@ def _open_manifest(job: Job) -> dict[str, Any] | None:
         shards = list(manifest["shards"])
     except (KeyError, TypeError):
         path = job.folder / "manifest.json"
-        raise UserError(f"{path}: damaged; delete it, and it is written again") from None
+        raise UserError(f"{path}: damaged; delete {job.folder} to start again") from None
     results = {f"{number:05d}": {"shard": shard, **form} for number, shard in enumerate(shards)}
     whole = {name: result for name, result in results.items() if _is_whole(job.folder, result)}
     if len(whole) == len(results):
@@ -196,14 +197,22 @@ def _open_manifest(job: Job) -> dict[str, Any] | None:
     return None
 
 
-def _is_whole(folder: Path, result: dict[str, Any]) -> bool:
-    """Returns whether the files of a shard have the sizes that were noted."""
+def _is_whole(folder: Path, result: dict[str, Any], hashed: bool = False) -> bool:
+    """Returns whether the files of a shard have the sizes, and the ranges the bytes, of its making.
+
+    If `hashed`, the bytes of all files are compared.
+    """
     try:
         shard = result["shard"]
-        sizes = {shard["file"]: shard["bytes"]}
+        files = {shard["file"]: (shard["bytes"], shard["sha256"])}
         if "ids" in shard:
-            sizes[shard["ids"]] = shard["ids_bytes"]
-        return all((folder / name).stat().st_size == size for name, size in sizes.items())
+            files[shard["ids"]] = shard["ids_bytes"], shard["ids_sha256"]
+        ranges = shard.get("ranges_sha256")
+        return (ranges is None or sha256(folder / RANGES_NAME) == ranges) and all(
+            (folder / name).stat().st_size == size
+            and (not hashed or sha256(folder / name) == digest)
+            for name, (size, digest) in files.items()
+        )
     except (KeyError, TypeError, OSError):
         return False
 
@@ -216,11 +225,12 @@ def _compute(
     beam: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """Embeds the parts that are left; returns the results of all, see `Embedder.embed`."""
-    if (size := job.result(_EXTENT)) is None:
-        size = dataclasses.asdict(extent or measure(request.paths, request.reading))
-        job.store(_EXTENT, size)
+    path = job.folder / _EXTENT
+    if not path.exists():
+        write_json(path, dataclasses.asdict(extent or measure(request.paths, request.reading)))
+    size = read_object(path, "delete it, and it is written again")
     kinds = size["kinds"]
-    is_whole = functools.partial(_is_whole, job.folder)
+    is_whole = functools.partial(_is_whole, job.folder, hashed=True)
     with (
         request.start_processes(workers, job.folder) as processes,
         progress.bar(size["rows"], "text", "embedding") as bar,
@@ -282,6 +292,7 @@ def _finish(request: Request, job: Job, results: list[dict[str, Any]]) -> dict[s
         "shards": shards,
     }
     job.finish(manifest)
+    (job.folder / _EXTENT).unlink(missing_ok=True)
     return manifest
 
 

@@ -15,6 +15,7 @@ import functools
 import json
 import re
 import shutil
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +32,6 @@ from official_cmlm.common.files import (
 from official_cmlm.common.worker_processes import Processes
 
 LOCK, PLAN, PARTS, MANIFEST = "lock", "plan.json", "parts", "manifest.json"
-_DAMAGED = "delete it, and the same command writes it again"
 _REMEDY = "make room, then give the same command again: it goes on with what is left"
 # The process id and random digits that `atomic_write` puts after a name until the file is whole.
 _UNFINISHED = r"(\.\d+-[0-9a-f]{8}\.tmp)?"
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     """A unit of work.
 
     Attributes:
-      name: its name among all parts of the job; letters, digits, `-`, `_` and `.`.
+      name: its name among all parts of the job.
       work: the argument of the function that computes it.
       size: its length in the progress bar, in the bar's unit.
     """
@@ -111,6 +111,7 @@ class Job:
         self._lock = lock or folder / LOCK
         self._plan_path, self._manifest_path = folder / plan_name, folder / manifest_name
         self._stack = contextlib.ExitStack()
+        self._made_folder = False
 
     def __enter__(self) -> "Job":
         """Locks the folder, and begins the job there or resumes it.
@@ -120,6 +121,7 @@ class Job:
         """
         with contextlib.ExitStack() as stack:
             with report_write_errors(self.folder, _REMEDY):
+                self._made_folder = not self.folder.exists() or self._plan_path.exists()
                 stack.callback(self._remove_empty)
                 self._lock.parent.mkdir(parents=True, exist_ok=True)
                 refusal = f"{self.folder}: another run writes there"
@@ -143,9 +145,22 @@ class Job:
 
     @property
     def manifest(self) -> dict[str, Any] | None:
-        """The manifest of a job that is complete, otherwise None."""
+        """The manifest of a job that is complete, otherwise None.
+
+        Raises:
+          UserError: if it is damaged and may not be overwritten.
+        """
         path = self._manifest_path
-        return read_object(path, _DAMAGED) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return read_object(path, self._remedy)
+        except UserError:
+            if not self._overwrite:
+                raise
+        self.discard()
+        write_json(self._plan_path, self.plan)
+        return None
 
     def result(self, name: str, key: Any = None) -> dict[str, Any] | None:
         """Returns the result of a part that is done and was made with this key, otherwise None."""
@@ -250,17 +265,18 @@ class Job:
         self._manifest_path.unlink()
 
     def discard(self) -> None:
-        """Removes all that the job has written, but for the lock.
+        """Removes all that the job has written, but for the lock; in a shared folder nothing else.
 
         The manifest goes first, as it says that the output is complete, and the plan last, as a
         folder without one counts as somebody else's.
 
         Raises:
-          UserError: if the folder holds anything else; nothing is removed then.
+          UserError: if a folder that is not shared holds anything else; nothing is removed then.
         """
-        paths = [path for path in sorted(self.folder.iterdir()) if path != self._lock]
-        foreign = [path.name for path in paths if not self._is_own(path)]
-        if foreign:
+        others = [path for path in sorted(self.folder.iterdir()) if path != self._lock]
+        paths = [path for path in others if self._is_own(path)]
+        foreign = [path.name for path in others if path not in paths]
+        if foreign and not self._shares:
             raise UserError(
                 f"{self.folder}: holds {list_names(foreign, 5)}, which this program has not written"
                 "; move that away, or name another output"
@@ -270,8 +286,9 @@ class Job:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _remove_empty(self) -> None:
-        with contextlib.suppress(OSError):
-            self.folder.rmdir()
+        if self._made_folder:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
 
     def _is_own(self, path: Path) -> bool:
         return not path.is_symlink() and self._own.fullmatch(path.name) is not None
@@ -292,7 +309,8 @@ class Job:
             raise UserError(
                 f"{self.folder}: holds other files ({list_names(others, 5)}); name another output"
             )
-        advice = f"name another output, or delete {self.folder} to start again"
+        place = f"its {self._plan_path.name} and {PARTS}" if self._shares else self.folder
+        advice = f"name another output, or delete {place} to start again"
         before = read_object(self._plan_path, advice) if has_plan else self.plan
         if before.get("format") != self.plan.get("format"):
             raise UserError(
@@ -312,8 +330,10 @@ class Job:
                 )
             self.discard()
         self.resumed = has_plan and not changes
-        for folder in (self.folder, self.folder / PARTS):
-            remove_unfinished(folder)
+        for path in self.folder.glob("*.tmp"):
+            if self._is_own(path):
+                path.unlink()
+        remove_unfinished(self.folder / PARTS)
         if self._manifest_path.exists():
             # A process was killed after it had written the manifest.
             shutil.rmtree(self.folder / PARTS, ignore_errors=True)
@@ -322,8 +342,8 @@ class Job:
 
 
 def part_path(folder: Path, name: str) -> Path:
-    """Returns the file of a part's result in the folder of a job."""
-    return folder / PARTS / f"{name}.json"
+    """Returns the file of a part's result in the folder of a job; any name gives a file's name."""
+    return folder / PARTS / f"{urllib.parse.quote(name, safe='')}.json"
 
 
 def store(folder: Path, name: str, result: dict[str, Any] | None, key: Any = None) -> None:

@@ -168,6 +168,50 @@ def test_a_shared_folder_may_hold_files_of_others_but_none_of_the_jobs_names(tmp
         Job(tmp_path, {}, own="results.json", shares=True).__enter__()
 
 
+def test_unfinished_files_of_others_stay(tmp_path):
+    """A killed job leaves files under names of its own with a suffix; only these are removed."""
+    names = ["thesis.tex.tmp", "plan.json.12-0123abcd.tmp", "rows-1.npy.12-0123abcd.tmp"]
+    with Job(tmp_path, {}, own=r"rows-\d+\.npy", shares=True) as job:
+        job.store("1", {})
+    for name in names:
+        (tmp_path / name).write_text("half")
+    with Job(tmp_path, {}, own=r"rows-\d+\.npy", shares=True):
+        assert [name for name in names if (tmp_path / name).exists()] == names[:1]
+
+
+def test_a_shared_folder_is_left_as_it_was_by_a_job_that_begins_nothing(tmp_path):
+    (tmp_path / "train.log").write_text("mine")
+    with pytest.raises(ZeroDivisionError), Job(tmp_path, {}, shares=True):
+        raise ZeroDivisionError
+    assert names_in(tmp_path) == ["train.log"]
+
+
+def test_an_empty_folder_of_the_user_stays(tmp_path):
+    for folder in (tmp_path / "mine", tmp_path / "new"):
+        if folder.name == "mine":
+            folder.mkdir()
+        with pytest.raises(ZeroDivisionError), Job(folder, {}):
+            raise ZeroDivisionError
+    assert names_in(tmp_path) == ["mine"]
+
+
+def test_a_damaged_manifest_is_refused_or_overwritten(tmp_path):
+    run(tmp_path / "out")
+    (tmp_path / "out" / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="manifest.json: .*pass --overwrite"):
+        run(tmp_path / "out")
+    with Job(tmp_path / "out", {"input": "a"}, overwrite=True) as job:
+        assert job.manifest is None
+    assert run(tmp_path / "out")[1] == [0, 1, 2, 3, 4]
+
+
+def test_any_name_of_a_part_is_a_name_of_a_file(tmp_path):
+    with Job(tmp_path, {}) as job:
+        job.store("en/de ../x", {"score": 1})
+        assert job.result("en/de ../x") == {"score": 1}
+        assert len(list((tmp_path / "parts").iterdir())) == 1
+
+
 @pytest.mark.parametrize("plan", ['{"terraform": 1}', "{"])
 def test_a_folder_of_another_program_is_not_overwritten(tmp_path, plan):
     (tmp_path / "plan.json").write_text(plan)

@@ -230,8 +230,36 @@ def test_a_stopped_run_goes_on_with_the_shards_that_are_left(tmp_path, embed, mo
         with pytest.raises(UserError, match="rows 15 to 19: stop"):
             embed([file], out)
     (out / "embeddings-00001.npy").unlink()
-    assert embed([file], out).computed == 13
+    damaged = out / "embeddings-00000.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    assert embed([file], out).computed == 18
     assert files_of(out) == files_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("content", [None, "other"])
+def test_codes_without_their_ranges_are_computed_again(tmp_path, embed, content):
+    file, out = write_lines(tmp_path / "a.txt"), tmp_path / "out"
+    embed([file], out, precision="int8")
+    before, ranges = files_of(out), out / "embedding_ranges.json"
+    text = ranges.read_text()
+    ranges.unlink()
+    if content:
+        values = json.loads(text)
+        ranges.write_text(json.dumps(values | {"high": [high + 1 for high in values["high"]]}))
+    assert embed([file], out, precision="int8").computed == 23
+    digests = {
+        shard["ranges_sha256"]
+        for shard in json.loads((out / "manifest.json").read_text())["shards"]
+    }
+    assert digests == {hashlib.sha256(ranges.read_bytes()).hexdigest()}
+    assert (files_of(out) == before) == (content is None)
+
+
+def test_a_mistake_met_before_the_first_shard_is_no_reason_to_refuse_the_next_try(tmp_path, embed):
+    file, out = write_lines(tmp_path / "a.txt"), tmp_path / "out"
+    with pytest.raises(UserError, match="typo"):
+        embed([file], out, prompt_name="typo")
+    assert embed([file], out, prompt_name="query").computed == 23
 
 
 def test_an_input_or_encoder_that_changes_during_a_run_is_an_error(
@@ -425,9 +453,9 @@ def test_a_damaged_manifest_is_refused(finished_run, embed, change):
     manifest = json.loads((out / "manifest.json").read_text()) | change
     manifest = {name: value for name, value in manifest.items() if value is not None}
     (out / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(UserError, match="manifest.json: damaged; delete it"):
+    with pytest.raises(UserError, match="manifest.json: damaged; delete .*out to start again"):
         embed([file], out)
-    (out / "manifest.json").unlink()
+    shutil.rmtree(out)
     assert embed([file], out).computed == 23
 
 
