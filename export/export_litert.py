@@ -37,7 +37,8 @@ class LitertOptions(exporting.ExportOptions):
     Attributes:
       lengths: lengths in tokens, special ones and padding included, a model for each; a text is
         padded to the shortest that is enough.
-      weights: float32; or int8, a quarter of the size, with embeddings that differ a little.
+      weights: forms of the weights: float32; or int8, a quarter of the size, with embeddings
+        that differ a little.
     """
 
     lengths: tuple[int, ...] = (64, 128)

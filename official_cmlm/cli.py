@@ -158,6 +158,8 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             # A part of a unit may be a whole number of the field's.
             limit = validation.between(0, limit.high / flag.unit, above_low=True)
             hint, default = float, default if is_required else default / flag.unit
+        if isinstance(limit, validation.Range) and limit != validation.ANY:
+            words = f"{words} Must be {limit}."
         arguments = (flag.name, None if is_required else default, words)
         if isinstance(limit, validation.OneOf) and hint is str:
             flags.DEFINE_enum(flag.name, arguments[1], limit.words, words)
@@ -202,17 +204,24 @@ class _NumbersParser(flags.ListParser):
 
 
 def _define_numbers(name: str, default: list[int] | None, words: str) -> None:
-    flags.DEFINE(_NumbersParser(), name, default, words, serializer=flags.ListSerializer(","))
+    serializer = flags.ListSerializer(",")
+    flags.DEFINE(_NumbersParser(), name, default, words, serializer=serializer, **_ONCE)
 
 
+def _define_list(name: str, default: list[str] | None, words: str) -> None:
+    flags.DEFINE_list(name, default, words, **_ONCE)
+
+
+# A flag of a list that is given twice is refused, as only the last value would count.
+_ONCE = {"allow_overwrite": False}
 # Type of a field -> the function that defines its flag.
 _DEFINITIONS: dict[type, Callable] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
-    list: flags.DEFINE_list,
-    tuple: flags.DEFINE_list,
+    list: _define_list,
+    tuple: _define_list,
 }
 
 

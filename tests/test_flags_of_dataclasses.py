@@ -127,6 +127,12 @@ def test_a_flag_may_have_another_name_and_unit_than_its_field(parse):
     )
 
 
+def test_a_list_that_is_given_twice_is_refused(parse):
+    """Only the last value would count, in silence."""
+    with pytest.raises(flags.Error, match="test_columns.* already defined as .'a'"):
+        parse("--test_input=a", "--test_columns=a", "--test_columns=b")
+
+
 def test_a_flag_without_a_default_is_required(parse):
     with pytest.raises(flags.Error, match="test_input"):
         parse()
@@ -139,6 +145,6 @@ def test_a_dataclass_checks_its_fields_together(parse):
 
 def test_help_is_the_text_of_the_attributes(parse):
     """An entry may name several fields and run over several lines."""
-    assert flags.FLAGS["test_most"].help == "Bounds of the rank of a text."
+    assert flags.FLAGS["test_most"].help == "Bounds of the rank of a text. Must be in [0, 9]."
     assert flags.FLAGS["test_columns"].help == "Columns that are read, in order."
     assert flags.FLAGS["test_input"].help == "The file. Required."

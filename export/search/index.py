@@ -77,7 +77,7 @@ def main(argv: list[str]) -> None:
     cli.quiet_tensorflow()
     cli.announce(f"reading {len(files)} files …")
     earlier = before.get("files", {})
-    roots = [os.path.abspath(root) for root in options.input]
+    roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
     # Files that are not below this call's inputs stay.
     states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
     states |= {file: _state(file, earlier.get(file)) for file in files}

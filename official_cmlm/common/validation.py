@@ -136,7 +136,8 @@ SEED = between(0, 2**32 - 1)
 _WHOLE = between(-(2**63), 2**63 - 1)
 # Larger whole numbers cannot become floats.
 _LARGEST_FLOAT = 1 << 1023
-_ANY = Range()
+# Any finite number.
+ANY = Range()
 # Model Garden's classes declare no ranges; these are the ranges of their fields.
 _MODEL_GARDEN: dict[str, dict[str, Range]] = {
     "TrainerConfig": {
@@ -344,7 +345,7 @@ def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
             _check(item, f"{path}[{index}]", limit, recursive)
     elif isinstance(value, dict):
         # Overrides may hold anything; the values of other mappings have a limit that is declared.
-        for key, item in value.items() if limit is not _ANY else ():
+        for key, item in value.items() if limit is not ANY else ():
             _check(item, f"{path}.{key}", limit, recursive)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         if isinstance(value, int) and value not in _WHOLE:
@@ -440,7 +441,7 @@ def limit_of(kind: type, name: str) -> _Limit:
         if name in _CLIPPED:
             return Range(0, infinite=True)
         return above(0) if name in _POSITIVE else at_least(0)
-    return _ANY
+    return ANY
 
 
 @functools.cache
