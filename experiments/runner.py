@@ -100,11 +100,8 @@ class Runner(Job):
         if result and is_whole(result):
             print(f"{title}: as before", flush=True)
             return result
-        if is_there and record is None:
-            raise UserError(
-                f"{output}: exists, and no part of this job has made it; move it away, or name "
-                "another folder for the work"
-            )
+        if output is not None:
+            self.check_output(name, output)
         if is_there and not (is_same and resumes):
             shutil.rmtree(output) if output.is_dir() else output.unlink()
         print(f"{title}: {start}", flush=True)
@@ -115,6 +112,14 @@ class Runner(Job):
         self.store(name, result, key)
         print(f"{title}: {result['wall_seconds']:.0f} s", flush=True)
         return result
+
+    def check_output(self, name: str, output: Path) -> None:
+        """Raises `UserError` if a part's output is there, and this job has not begun the part."""
+        if os.path.lexists(output) and self.record(name) is None:
+            raise UserError(
+                f"{output}: exists, and no part of this job has made it; move it away, or name "
+                "another folder for the work"
+            )
 
 
 class Stages:

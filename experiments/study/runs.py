@@ -237,7 +237,8 @@ class StudyRunner(Runner):
         """Makes a trial's folder an encoder directory without weights, for arms that start there.
 
         Raises:
-          UserError: if another version of the study has begun the trial.
+          UserError: if another version of the study has begun the trial; if its folder is there and
+            no run has begun it.
         """
         from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
         from official_cmlm.training.run import describe_run
@@ -247,6 +248,7 @@ class StudyRunner(Runner):
         self._check_same(training, trial.settings["training"])
         self._check_same(scores, trial.settings["scoring"], only_done=True)
         if self.record(training) is None:
+            self.check_output(training, trial.folder)
             self.begin(training, trial.settings["training"])
         if not EncoderDirectory.is_at(trial.folder):
             task = SentenceEncoderTask(trial.config.task)

@@ -235,6 +235,17 @@ def test_an_arm_is_scored_again_with_fewer_suites(finished, tmp_path, records_di
     assert again["scores"] == before["scores"] and again["protocols"] == before["protocols"]
 
 
+def test_a_training_without_a_record_is_refused(finished, tmp_path):
+    """A training under unknown settings is not resumed under those of the study."""
+    _, data_folder, work, *_ = finished
+    copied = tmp_path / "work"
+    shutil.copytree(work, copied, ignore=shutil.ignore_patterns("results.json", "mlm.1.*.json"))
+    study = write_study(tmp_path, change_at("common", "trainer", "train_steps", 4))
+    with pytest.raises(UserError, match="models/mlm.1: exists, and no part of this job has made"):
+        plan_trials(study, data_folder, copied)
+    assert not (copied / "parts" / "mlm.1.training.json").exists()
+
+
 def test_settings_follow_contents_not_places(finished, tmp_path):
     """Moved folders, titles, columns and further arms change nothing; records and starts do."""
     study, data_folder, work, *_ = finished
