@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,11 +151,25 @@ def check_training(
 
 
 def is_finished(folder: Path, length: str, result: dict[str, Any]) -> bool:
-    """Returns whether a stage was trained to this length, and its last checkpoint is undamaged."""
-    from official_cmlm.checkpoints.integrity import checkpoints_of, damage
+    """Returns whether a stage was trained to this length, and its last checkpoint is whole.
 
-    newest = next(iter(checkpoints_of(folder)), None)
-    return result["length"] == length and newest is not None and damage(newest) is None
+    Args:
+      folder: the stage's folder.
+      length: see `describe_length`.
+      result: the `length` that the stage was trained to, and its last `checkpoint`.
+    """
+    from official_cmlm.checkpoints.integrity import damage
+
+    name = _name_last_checkpoint(folder)
+    is_last = name is not None and result.get("checkpoint") == name
+    return result["length"] == length and is_last and damage(str(folder / name)) is None
+
+
+def _name_last_checkpoint(folder: Path) -> str | None:
+    """Returns the name of a folder's newest checkpoint, such as `ckpt-200`; None without any."""
+    from official_cmlm.checkpoints.integrity import checkpoints_of
+
+    return next((os.path.basename(prefix) for prefix in checkpoints_of(folder)), None)
 
 
 def describe_length(trainer: Any) -> str:
@@ -183,7 +198,8 @@ def run_stages(
       The folder of the last stage.
 
     Raises:
-      UserError: if a stage fails, after the stage's own message.
+      UserError: if a stage fails, after the stage's own message; if a stage's folder is there
+        and no run of the chain has begun it.
       Stopped: if a stage was stopped before its last step.
     """
     start = init_checkpoint
@@ -199,7 +215,7 @@ def run_stages(
             with within(f"stage {stage.name}"):
                 runner.run_part(
                     folder.name,
-                    lambda act=act, length=length: act() or {"length": length},
+                    lambda act=act, length=length: {"length": length, "checkpoint": act()},
                     *(title, about),
                     output=folder,
                     is_whole=is_whole,
@@ -214,8 +230,12 @@ def train(
     folder: Path,
     start: str | None,
     import_modules: Sequence[str] = (),
-) -> None:
-    """Trains one stage in a process of its own; see `run_stages`."""
+) -> str | None:
+    """Trains one stage in a process of its own; see `run_stages`.
+
+    Returns:
+      The name of its last checkpoint, such as `ckpt-200`; None without any.
+    """
     runner.start(
         "experiments.train",
         experiment=stage.experiment,
@@ -227,6 +247,7 @@ def train(
         init_checkpoint=start,
     )
     check_completed(folder)
+    return _name_last_checkpoint(folder)
 
 
 def select_overrides(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:

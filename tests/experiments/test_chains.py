@@ -95,6 +95,9 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     chains.run_stages(loaded, tmp_path / "model", None, again)
     assert not again.commands
     load_encoder(EncoderDirectory.open(last))
+    (tmp_path / "model" / "parts" / "02_second.json").unlink()
+    with pytest.raises(UserError, match="stage second: .*02_second: exists, and no part of this"):
+        chains.run_stages(loaded, tmp_path / "model", None, again)
 
 
 def test_an_interrupted_chain_goes_on(tmp_path, monkeypatch):

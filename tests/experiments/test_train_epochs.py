@@ -121,12 +121,17 @@ def test_a_training_counts_with_its_own_replicas(folder, tmp_path, monkeypatch):
 def test_a_chain_trains_a_stage_again_for_another_length_or_damage(folder, tmp_path):
     config = _load(folder, "trainer.train_epochs=2")
     length = chains.describe_length(config.trainer)
-    assert length == "2 epochs" and not chains.is_finished(tmp_path, length, {"length": length})
-    path = tf.train.Checkpoint(step=tf.Variable(1)).save(str(tmp_path / "ckpt"))
-    assert chains.is_finished(tmp_path, length, {"length": length})
-    assert not chains.is_finished(tmp_path, length, {"length": "1 epoch"})
+    result = {"length": "2 epochs", "checkpoint": "ckpt-2"}
+    assert length == "2 epochs" and not chains.is_finished(tmp_path, length, result)
+    checkpoint = tf.train.Checkpoint(step=tf.Variable(1))
+    checkpoint.save(str(tmp_path / "ckpt"))
+    # The newest of two checkpoints is missing.
+    assert not chains.is_finished(tmp_path, length, result)
+    path = checkpoint.save(str(tmp_path / "ckpt"))
+    assert chains.is_finished(tmp_path, length, result)
+    assert not chains.is_finished(tmp_path, length, {**result, "length": "1 epoch"})
     Path(f"{path}.data-00000-of-00001").write_bytes(b"")
-    assert not chains.is_finished(tmp_path, length, {"length": length})
+    assert not chains.is_finished(tmp_path, length, result)
 
 
 def test_overrides_of_a_chain_are_checked_without_its_start(folder):
