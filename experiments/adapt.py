@@ -182,9 +182,13 @@ def fit_to_few(folder: Path, config: Any) -> Path:
 
 def average(start: Path, trained: Path, share: float, output: Path) -> None:
     """Writes an encoder directory of mean weights, in which `start` has a share."""
-    from official_cmlm.checkpoints.encoder_directory import OWN_FILES, EncoderDirectory, describe
+    from official_cmlm.checkpoints.encoder_directory import (
+        EncoderDirectory,
+        describe,
+        output_directory,
+    )
     from official_cmlm.checkpoints.encoder_weights import read_weights, write_weights
-    from official_cmlm.common.files import output_folder, stage_folder
+    from official_cmlm.common.files import stage_folder
 
     directory = EncoderDirectory.open(trained)
     before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
@@ -192,8 +196,7 @@ def average(start: Path, trained: Path, share: float, output: Path) -> None:
         name: share * before.encoder[name] + (1 - share) * array
         for name, array in after.encoder.items()
     }
-    kind = (EncoderDirectory.is_at, OWN_FILES, "encoder", "output_dir")
-    with stage_folder(output_folder(output, True, *kind)) as partial:
+    with stage_folder(output_directory(output, overwrite=True)) as partial:
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, after.config, directory.vocabulary, length, encoding=settings)
         write_weights(partial, weights, None)
@@ -272,11 +275,14 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--output_dir={options.output_dir}: has no name of its own; name a folder")
     folder = output.with_name(f"{output.name}.work")
     check_writable(folder, is_folder=True)
+    from official_cmlm.checkpoints.encoder_directory import output_directory
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 
     start = encoder_directory_of(find_encoder(flags.FLAGS.model)).path
     if output.exists() and (options.label_column or not (folder / PLAN).exists()):
         raise UserError(f"{options.output_dir}: exists; name another --output_dir")
+    # A classifier of an earlier run with labels is refused before the stages.
+    output_directory(output, overwrite=True)
     with Runner(folder, "adapt") as runner:
         if options.label_column:
             train_classifier(start, options, folder, output)

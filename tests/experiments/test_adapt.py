@@ -90,6 +90,18 @@ def test_an_encoder_that_no_run_has_made_stays(tmp_path, vocabulary, capsys):
     assert not (tmp_path / "out.work").exists()
 
 
+def test_a_classifier_of_an_earlier_run_stays(tmp_path, vocabulary, capsys):
+    """A run on pairs refuses the folder of a run with labels before its stages."""
+    other = write_encoder(tmp_path / "out", vocabulary)
+    (other / "classifier.npy").write_bytes(b"")
+    (tmp_path / "out.work").mkdir()
+    (tmp_path / "out.work" / "plan.json").write_text('{"format": "adapt 1"}')
+    (tmp_path / "text.txt").write_text("Some text.")
+    assert _run(model="mini-en", input=tmp_path / "text.txt", output_dir=other) == 1
+    assert "out: holds classifier.npy, which this program has not" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out.work").iterdir()] == ["plan.json"]
+
+
 def test_a_table_needs_its_columns_named(tmp_path, capsys):
     table = _write_table(tmp_path / "pairs.csv", ["a", "b"], [["x", "y"]])
     assert _run(model="mini-en", input=table, output_dir=tmp_path / "out") == 1
