@@ -70,7 +70,8 @@ class PairsInput:
         is a table of two texts and, if there is one, a label (entailment, neutral or
         contradiction), without quotes; table: a .csv or .tsv with the names of its columns in
         front, a .jsonl, .json or .parquet, and --columns; nli: tables with a first line that names
-        columns, or JSON lines, with sentence1, sentence2 and gold_label; triples: tables of an
+        columns, or JSON lines, with sentence1, sentence2 and gold_label, which
+        data_prep.mine_negatives refuses, as it does all pairs with labels; triples: tables of an
         anchor, its positive and, where there is one, a hard negative, or JSON lines with anchor,
         positive and negative, as data_prep.mine_negatives writes them. Any may be gzip or zstd.
       header: whether the first line of tsv or triples names columns.
@@ -93,7 +94,7 @@ class RecordsOutput:
     """The folder of records, and the vocabulary that they are made with.
 
     Attributes:
-      vocab_file: vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its
+      vocab_file: the vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its
         vocab.json, or a folder that holds one, e.g. an imported encoder.
       output_dir: folder to write; it appears when complete.
       overwrite: whether to replace existing records.

@@ -34,7 +34,7 @@ class PartReading(Reading):
 
     Attributes:
       test_parts: numbers of the parts.
-      test_forms: `text`, `table`, or both.
+      test_forms: text: lines; table: rows.
     """
 
     test_parts: tuple[Annotated[int, between(0, 9)], ...] = (1, 2)
@@ -148,3 +148,6 @@ def test_help_is_the_text_of_the_attributes(parse):
     assert flags.FLAGS["test_most"].help == "Bounds of the rank of a text. Must be in [0, 9]."
     assert flags.FLAGS["test_columns"].help == "Columns that are read, in order."
     assert flags.FLAGS["test_input"].help == "The file. Required."
+    # A value that the flag takes stays as it is written.
+    assert flags.FLAGS["test_forms"].help == "text: lines; table: rows."
+    assert flags.FLAGS["test_sampling"].help.endswith(": `top` or `random`.")

@@ -47,8 +47,8 @@ class ReadOptions:
 
     Attributes:
       documents_by: where a document of plain text ends: at a blank_line, at the end of the file, or
-        of each line, as in lists of words or single sentences, whose duplicates --deduplicate
-        removes.
+        of each line, as in lists of words or single sentences, whose duplicates data_prep.prepare
+        --deduplicate removes.
       lines: meaning of a line of text: a part of a paragraph that ends at a blank line (wrapped), a
         whole paragraph (paragraphs), or exactly one sentence (sentences).
       language: language code of the documents that do not name their own.

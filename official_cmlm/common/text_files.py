@@ -96,8 +96,8 @@ class Reading:
         the only column of a table.
       id_column: column or field with an id of each text. Default: none, ids are the numbers of the
         rows.
-      keep: whether the other columns are kept beside the text, but binary and nested ones of a
-        Parquet file.
+      keep: whether the text and the other columns, but not binary and nested ones of a Parquet
+        file, are written beside the vectors; needs Parquet output.
     """
 
     form: Annotated[str, OneOf(FORMATS), Flag("format")] = "auto"

@@ -417,6 +417,8 @@ def attributes_in_words(kind: type) -> dict[str, str]:
     """Returns field -> its sentence in the section "Attributes" of a dataclass's docstring.
 
     An entry may describe several fields, as in `min_score, max_score: least and largest cosine`.
+    A sentence begins with a capital letter, unless its first word is a value that the field takes:
+    one in backticks, or before a colon, as in `form: lines: every two files belong together`.
     Fields of a base class are described there.
     """
     sentences = {}
@@ -424,7 +426,8 @@ def attributes_in_words(kind: type) -> dict[str, str]:
         text = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")[2]
         for entry in re.split(r"^  (?! )", text.partition("\n\n")[0], flags=re.MULTILINE)[1:]:
             names, _, words = " ".join(entry.split()).partition(": ")
-            sentence = f"{words[:1].upper()}{words[1:].rstrip('.')}."
+            first = words[:1] if re.match(r"\S+:", words) else words[:1].upper()
+            sentence = f"{first}{words[1:].rstrip('.')}."
             sentences |= dict.fromkeys(names.split(", "), sentence)
     return sentences
 
