@@ -52,7 +52,8 @@ def test_inputs(parse, tmp_path):
     parse(f"--input={tmp_path}", "--tfds=wikipedia/20230601.en,lm1b")
     paths = [f"{tmp_path}/{name}" for name in ("a.py", "b.so", "c.txt")]
     assert _paths() == [*paths, "tfds:wikipedia/20230601.en", "tfds:lm1b"]
-    parse("--reader=docstrings", "--tfds=")
+    flags.FLAGS.tfds = []
+    parse("--reader=docstrings")
     assert _paths() == paths[:1]
 
 
