@@ -48,6 +48,8 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    # Until the server sets its handler, SIGHUP would end the process.
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
     check_extra("serve", "prometheus_client", "pydantic", "starlette", "uvicorn")
     settings, keys = cli.read(Settings), read_keys(os.environ)
     listening = bind(settings.host, settings.port)

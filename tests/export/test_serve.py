@@ -524,7 +524,12 @@ def test_the_key_is_asked_for():
 
 
 _MODULE = """
+import os
+import signal
+
 import numpy as np
+
+os.kill(os.getpid(), signal.SIGHUP)
 
 def encode(texts):
     return np.ones([len(texts), 3]) * [[len(text) + 1] for text in texts] + [1, 2, 3]
@@ -533,7 +538,10 @@ def encode(texts):
 
 @pytest.mark.long
 def test_the_binary_serves_and_ends_in_order(tmp_path):
-    """It serves on a free port; SIGTERM ends it with status 0, a body that never ends gets 503."""
+    """It serves on a free port; SIGTERM ends it with status 0, a body that never ends gets 503.
+
+    SIGHUP while the encoder is opened does nothing.
+    """
     (tmp_path / "mine.py").write_text(_MODULE)
     environment = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "CMLM_API_KEY": "key"}
     flags = ("--model=mine:encode", "--name=m", "--shutdown_seconds=1")
