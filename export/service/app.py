@@ -15,7 +15,7 @@ from typing import Any
 import pydantic
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -124,6 +124,8 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
                 size = max(size, len(body))
     except TimeoutError:
         raise Refusal(408, f"the body took more than {_BODY_SECONDS} s") from None
+    except ClientDisconnect:
+        raise Refusal(499, "the client went away") from None
     if size > most:
         message = f"the body is larger than {limits.max_body_mb} MiB; send fewer texts"
         # The connection may hold the rest of the body.

@@ -6,6 +6,7 @@ import dataclasses
 import html
 import json
 import os
+import queue
 import re
 import shutil
 import signal
@@ -441,6 +442,14 @@ def test_a_client_that_leaves_is_not_computed_for():
                 wait_for_queue(port, 3)
             wait_for_queue(port, 0)
         assert encoder.texts == [["hold"]]
+
+
+def test_client_that_leaves_within_its_body_is_499_in_the_log():
+    lines = queue.Queue()
+    with serve(log=lines.put) as (port, *_):
+        with connect(port) as sender:
+            sender.sendall(request_bytes(["gone"])[:-9])
+        assert json.loads(lines.get(timeout=60))["status"] == 499
 
 
 def test_a_full_queue_is_429_and_clients_try_again():
