@@ -16,7 +16,8 @@ class Limits:
       max_characters: characters that are read of a text; see --on_long.
       max_batch_tokens: most tokens that are encoded in one call; requests of more are encoded in
         pieces.
-      max_queue_tokens: most tokens that wait; requests beyond get 429 with Retry-After.
+      max_queue_tokens: most tokens that wait; requests beyond get 429 with Retry-After. While none
+        wait, a request of any size is taken.
       max_connections: most connections at once; requests on others get 503.
       shutdown_seconds: how long requests may take to end after SIGTERM.
     """
