@@ -29,6 +29,8 @@ from .service import Call, Refusal, Service
 _BODY_SECONDS = 60
 # An id that a client gives its request is kept in the log if it matches this.
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+# The escape of half a surrogate pair in JSON.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # pydantic's name of a fault -> the words for it.
 _FAULTS = {
     "string_type": "must be a string",
@@ -130,10 +132,21 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
         message = f"the body is larger than {limits.max_body_mb} MiB; send fewer texts"
         # The connection may hold the rest of the body.
         raise Refusal(413, message, Connection="close")
+    return parse_body(call.service, kind, bytes(body))
+
+
+def parse_body(service: Service, kind: type[Body], body: bytes) -> Body:
+    """Parses and checks a body of a type; half a surrogate pair without the other becomes `?`."""
+    if _SURROGATE.search(body):
+        # pydantic takes half a pair for invalid JSON. It also reports what else is invalid.
+        with contextlib.suppress(ValueError, RecursionError):
+            body = json.dumps(json.loads(body.decode()), ensure_ascii=False).encode(
+                errors="replace"
+            )
     try:
-        return kind.model_validate_json(body, context=limits.max_inputs)
+        return kind.model_validate_json(body, context=service.settings.limits.max_inputs)
     except pydantic.ValidationError as error:
-        raise explain(error, kind, call.service.name) from None
+        raise explain(error, kind, service.name) from None
 
 
 def explain(error: pydantic.ValidationError, kind: type[Body], model: str) -> Refusal:

@@ -95,6 +95,13 @@ def test_vectors_come_in_order_and_are_the_encoders(port, form):
     assert answer.model == "toy" and answer.usage.prompt_tokens == count_tokens(texts).sum()
 
 
+def test_half_a_surrogate_pair_counts_as_a_question_mark(port):
+    body = b'{"model": "toy", "input": ["a \\ud800 b", "\\uDE00", "\\ud83d\\ude00", "a"]}'
+    data = ask_json(port, body)[1]["data"]
+    vectors = expect(["a ? b", "?", "\U0001f600", "a"])
+    np.testing.assert_allclose([item["embedding"] for item in data], vectors, atol=1e-6)
+
+
 def test_2048_texts_are_taken_and_2049_are_not(port):
     texts = [f"text {i % 7} of {i}" for i in range(2048)]
     answer = client(port).embeddings.create(model="toy", input=texts)
@@ -195,6 +202,7 @@ def test_wrong_requests_say_what_is_wrong(port, change, message):
     [
         (b'{"input": "a', "/v1/embeddings", 400, "the body is not valid JSON"),
         (b'{"model": "toy", "input": "\xff"}', "/v1/embeddings", 400, "not valid JSON"),
+        (b'{"input": "\\ud800', "/v1/embeddings", 400, "the body is not valid JSON"),
         (b"[" * 100_000, "/v1/embeddings", 400, "not valid JSON"),
         (b"[1]", "/v1/embeddings", 400, "the body must be a JSON object"),
         ({"inputs": "a"}, "/similarity", 400, "inputs must be an object"),
