@@ -82,7 +82,8 @@ async def answer(service: Service, operation: Operation, request: Request) -> Re
         return result
     cut = call.counts["cut_texts"]
     headers = {"X-Truncated-Inputs": str(cut)} if cut else None
-    return Response(operation.answer.dump_json(result), 200, headers, "application/json")
+    content = await call.run(operation.answer.dump_json, result)
+    return Response(content, 200, headers, "application/json")
 
 
 def check_caller(service: Service, request: Request) -> None:
@@ -132,7 +133,8 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
         message = f"the body is larger than {limits.max_body_mb} MiB; send fewer texts"
         # The connection may hold the rest of the body.
         raise Refusal(413, message, Connection="close")
-    return parse_body(call.service, kind, bytes(body))
+    call.size += len(body)
+    return await call.run(parse_body, call.service, kind, bytes(body))
 
 
 def parse_body(service: Service, kind: type[Body], body: bytes) -> Body:

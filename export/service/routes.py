@@ -20,6 +20,8 @@ from .service import Call, Refusal, Service
 
 # The values of a request's `input_type`, and the role of retrieval that each names.
 INPUT_TYPES = {"query": "query", "document": "document", "passage": "document"}
+# Approximate number of bytes of a number in an answer.
+_NUMBER_BYTES = 20
 # Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
 _READY_SECONDS = 30
 _PAGE = Path(__file__).with_name("search.html")
@@ -42,18 +44,23 @@ async def embed(call: Call, body: models.EmbeddingsBody) -> models.Answer[models
     name = None if body.input_type else get_prompt(call, body.prompt_name)
     role = INPUT_TYPES.get(body.input_type)
     vectors = await call.embed(body.input, body.truncate, role=role, prompt_name=name)
+    call.size += vectors.size * _NUMBER_BYTES
+    return make_answer(call, await call.run(list_vectors, call, body, vectors))
+
+
+def list_vectors(call: Call, body: models.EmbeddingsBody, vectors: np.ndarray) -> list[Any]:
+    """Returns vectors in the length and form that a request asks for."""
     if call.service.settings.normalize:
         vectors = unit(vectors, in_place=True)
-    if width is not None:
+    if body.dimensions is not None:
         # The former length is 1 unless the service was told otherwise.
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors = unit(vectors[:, :width]) * lengths
+        vectors = unit(vectors[:, : body.dimensions]) * lengths
     if body.encoding_format == "base64":
         rows = [base64.b64encode(row.tobytes()).decode() for row in vectors.astype("<f4")]
     else:
         rows = vectors.tolist()
-    data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
-    return make_answer(call, data)
+    return [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
 
 
 async def classify(call: Call, body: models.ClassifyBody) -> models.Answer[models.Label]:
@@ -61,12 +68,17 @@ async def classify(call: Call, body: models.ClassifyBody) -> models.Answer[model
     check_model(call, body.model)
     vectors = await call.embed(body.input, body.truncate)
     probabilities = call.service.classifier.probabilities(vectors)
+    call.size += probabilities.size * _NUMBER_BYTES
+    return make_answer(call, await call.run(list_labels, call, probabilities))
+
+
+def list_labels(call: Call, probabilities: np.ndarray) -> list[Any]:
+    """Returns the best label of each text with the probabilities of all."""
     best, names = probabilities.argmax(axis=1).tolist(), call.service.classifier.label_names
-    data = [
+    return [
         {"index": i, "label": names[k] if names else k, "probs": row, "num_classes": len(row)}
         for i, (k, row) in enumerate(zip(best, probabilities.tolist()))
     ]
-    return make_answer(call, data)
 
 
 async def search(call: Call, body: models.SearchBody) -> dict[str, list[models.Passage]]:

@@ -5,7 +5,8 @@ import dataclasses
 import functools
 import itertools
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from starlette.exceptions import HTTPException
@@ -24,11 +25,15 @@ if TYPE_CHECKING:
 
 # Requests of more characters are tokenised on another thread, about so many characters at a time.
 _LARGE_TEXTS, _TURN_CHARACTERS = 2048, 1 << 16
+# Larger bodies are parsed, and larger answers made, on another thread.
+_LARGE_BYTES = 1 << 16
 # Seconds between two checks whether the client of a waiting request is still there.
 _GONE_SECONDS = 0.25
 _NO_IDS = (
     "this encoder takes no token ids; send texts (LangChain: check_embedding_ctx_length=False)"
 )
+
+T = TypeVar("T")
 
 
 class Refusal(HTTPException):
@@ -77,11 +82,19 @@ class Call:
       service: the service that answers it.
       request: its headers.
       counts: its texts, their tokens that were read, and how many of them were cut.
+      size: bytes of its body, and about as many as its answer has.
     """
 
     def __init__(self, service: Service, request: Request) -> None:
         self.service, self.request = service, request
         self.counts = {"texts": 0, "tokens": 0, "cut_texts": 0}
+        self.size = 0
+
+    async def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function, on another thread if the body or the answer is large."""
+        if self.size <= _LARGE_BYTES:
+            return function(*args)
+        return await asyncio.to_thread(function, *args)
 
     async def embed(
         self, inputs: list[Any], truncate: bool | None = None, **prompt: str | None

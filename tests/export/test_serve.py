@@ -6,6 +6,7 @@ import dataclasses
 import html
 import json
 import os
+import pkgutil
 import queue
 import re
 import shutil
@@ -93,6 +94,35 @@ def test_vectors_come_in_order_and_are_the_encoders(port, form):
     ]
     np.testing.assert_allclose(rows, expect(texts), atol=1e-6)
     assert answer.model == "toy" and answer.usage.prompt_tokens == count_tokens(texts).sum()
+
+
+@pytest.mark.parametrize(
+    ("step", "texts"),
+    [
+        ("export.service.app.parse_body", "a" * 70_000),
+        ("export.service.routes.list_vectors", ["a b"] * 200),
+        ("pydantic.TypeAdapter.dump_json", ["a b"] * 200),
+    ],
+)
+def test_health_is_told_while_a_large_body_is_parsed_or_answered(monkeypatch, port, step, texts):
+    module, _, name = step.rpartition(".")
+    owner = pkgutil.resolve_name(module)
+    make, held, go_on, waits = getattr(owner, name), threading.Event(), threading.Event(), []
+
+    def hold_first_call(*args):
+        if not held.is_set():
+            held.set()
+            waits.append(go_on.wait(5))
+        return make(*args)
+
+    monkeypatch.setattr(owner, name, hold_first_call)
+    asking = threading.Thread(target=embed, args=(port, texts))
+    asking.start()
+    assert held.wait(60)
+    assert ask(port, path="/live")[0] == 200
+    go_on.set()
+    asking.join(60)
+    assert waits == [True]
 
 
 def test_half_a_surrogate_pair_counts_as_a_question_mark(port):
