@@ -12,16 +12,19 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import TypeAdapter
 from starlette.responses import JSONResponse, Response
 
+from official_cmlm.tokenization import Vocabulary
 from official_cmlm.vectors.nearest import unit
 
 from . import models
-from .embedder import TokenEmbedder
+from .embedder import Rows, TokenEmbedder
 from .service import Call, Refusal, Service
 
 # The values of a request's `input_type`, and the role of retrieval that each names.
 INPUT_TYPES = {"query": "query", "document": "document", "passage": "document"}
 # Approximate number of bytes of a number in an answer.
 _NUMBER_BYTES = 20
+# Most tokens of an answer of `/tokenize`, and the approximate number of bytes of each.
+_MOST_TOKENS, _TOKEN_BYTES = 65_536, 40
 # Seconds that the oldest request may wait for its first batch; with more, `/ready` is 503.
 _READY_SECONDS = 30
 _PAGE = Path(__file__).with_name("search.html")
@@ -91,15 +94,25 @@ async def search(call: Call, body: models.SearchBody) -> dict[str, list[models.P
 
 
 async def tokenize(call: Call, body: models.TokenizeBody) -> list[list[models.Token]]:
-    """Returns the tokens of each text, whatever its length, as text-embeddings-inference does."""
+    """Returns the tokens of each whole text, as text-embeddings-inference does; 65,536 at most."""
     if not isinstance(call.service.embedder, TokenEmbedder):
         raise Refusal(400, "this encoder does not show its tokens")
     name = get_prompt(call, body.prompt_name)
     rows = await call.tokenize(body.inputs, prompt_name=name, whole=True)
-    vocabulary = call.service.embedder.encoder.vocabulary
+    around = 0 if body.add_special_tokens is False else 2
+    total = sum(around + len(ids) for ids in rows.items)
+    if total > _MOST_TOKENS:
+        message = f"inputs have {total} tokens, at most {_MOST_TOKENS} are shown; send fewer texts"
+        raise Refusal(400, message, "inputs")
+    call.size += total * _TOKEN_BYTES
+    return await call.run(list_tokens, call.service.embedder.encoder.vocabulary, rows, around > 0)
+
+
+def list_tokens(vocabulary: Vocabulary, rows: Rows, add_special: bool) -> list[list[models.Token]]:
+    """Returns the tokens of rows of ids, with the first and last special token if asked for."""
     special = set(vocabulary.special_ids.values())
     around = [[vocabulary.special_ids[name]] for name in ("cls", "sep")]
-    first, last = ([], []) if body.add_special_tokens is False else around
+    first, last = around if add_special else ([], [])
     return [
         [
             {"id": token, "text": vocabulary.tokens[token], "special": token in special}

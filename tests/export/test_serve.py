@@ -353,6 +353,29 @@ def test_tokens_are_shown_and_taken(exported):
         assert "/tokenize" in ask_error(port, {"model": "toy", "input": [5, 6]})[1]
 
 
+def test_tokens_are_shown_up_to_a_number_and_many_on_another_thread(exported, monkeypatch):
+    from export.service import routes
+    from export.service.embedder import TokenEmbedder
+
+    threads, list_tokens = [], routes.list_tokens
+
+    def note_thread(*args):
+        threads.append(threading.current_thread())
+        return list_tokens(*args)
+
+    monkeypatch.setattr(routes, "list_tokens", note_thread)
+    with serve() as (port, _, service):
+        service.embedder = TokenEmbedder(SentenceEncoder.load(exported[0], backend="onnx"), "toy")
+        most = {"inputs": ["!" * 65_534]}
+        assert ask_json(port, {"inputs": "!"}, "/tokenize")[0] == 200
+        assert len(ask_json(port, most, "/tokenize")[1][0]) == 65_536
+        assert threads[0] is not threads[1]
+        status, message = ask_error(port, {"inputs": ["!" * 65_535]}, "/tokenize")
+        assert status == 400 and "65537 tokens, at most 65536" in message
+        plain = {"inputs": ["!" * 65_536], "add_special_tokens": False}
+        assert ask(port, plain, "/tokenize")[0] == 200
+
+
 @pytest.fixture
 def searched():
     """Serves an index of three passages of two files."""
