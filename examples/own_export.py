@@ -48,8 +48,12 @@ def main(argv: list[str]) -> None:
 
     # The folder appears when it is complete; after an error nothing is left of it.
     with exporting.stage_export(options, is_export, OWN_FILES) as (folder, source):
-        weights = weights_of(source.encoder).encoder
-        arrays = {name: array.astype(options.number_type) for name, array in weights.items()}
+        weights = weights_of(source.encoder)
+        arrays = dict(weights.encoder)
+        # The vector `projected_mean` also needs the layers of its projection.
+        for number, (kernel, bias) in enumerate(weights.projection):
+            arrays |= {f"projection/kernel_{number}": kernel, f"projection/bias_{number}": bias}
+        arrays = {name: array.astype(options.number_type) for name, array in arrays.items()}
         np.savez(folder / WEIGHTS, vocabulary=source.directory.vocabulary.tokens, **arrays)
         config = json.dumps(source.encoder.config.as_dict(), indent=2)
         (folder / CONFIG_NAME).write_text(config)

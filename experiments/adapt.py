@@ -196,10 +196,14 @@ def average(start: Path, trained: Path, share: float, output: Path) -> None:
         name: share * before.encoder[name] + (1 - share) * array
         for name, array in after.encoder.items()
     }
+    layers = [
+        tuple(share * old + (1 - share) * new for old, new in zip(*pairs, strict=True))
+        for pairs in zip(before.projection, after.projection, strict=True)
+    ]
     with stage_folder(output_directory(output, overwrite=True)) as partial:
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, after.config, directory.vocabulary, length, encoding=settings)
-        write_weights(partial, weights, None)
+        write_weights(partial, weights, None, projections={None: layers})
 
 
 def train_classifier(start: Path, options: Adaptation, folder: Path, output: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.encoding.exporting import without_folders
 from tests.conftest import write_encoder
 from tests.docs.pages import ROOT
@@ -48,6 +49,19 @@ def test_archive_holds_vocabulary_and_weights(folder):
     assert len(table) == len(vocabulary) and table.dtype == np.float16
     published = (folder / "model_own_export" / "params.yaml").read_text()
     assert published.endswith("a: {b: news}\n") and "/home" not in published
+
+
+def test_archive_holds_the_projection_of_a_projected_mean(tmp_path, vocabulary):
+    settings = {"sentence_vector": "projected_mean", "num_projections": 3}
+    write_encoder(tmp_path / "model", vocabulary, **settings)
+    target = f"{tmp_path}/model_own_export"
+    assert run_export(tmp_path) == (target, 0)
+    layers = read_weights(EncoderDirectory.open(tmp_path / "model")).projection
+    with np.load(f"{target}/encoder.npz") as archive:
+        assert sum(name.startswith("projection/") for name in archive) == 2 * len(layers) > 0
+        for number, pair in enumerate(layers):
+            for kind, array in zip(("kernel", "bias"), pair, strict=True):
+                np.testing.assert_array_equal(archive[f"projection/{kind}_{number}"], array)
 
 
 def test_folder_with_files_of_others_is_kept(folder):

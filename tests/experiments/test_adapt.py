@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import tf_keras
 
-from experiments.adapt import draw, hold_out
+from experiments.adapt import average, draw, hold_out
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.encoding.classifier import Classifier
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
@@ -30,6 +32,20 @@ def _write_table(path, header, rows):
 
 def _run(**values):
     return call("experiments.adapt", *(f"--{name}={value}" for name, value in values.items()))
+
+
+def test_mean_of_two_encoders_has_the_mean_projection(tmp_path, vocabulary):
+    settings = {"sentence_vector": "projected_mean", "num_projections": 3}
+    folders = [write_encoder(tmp_path / name, vocabulary, **settings) for name in ("a", "b")]
+    average(*folders, 0.25, tmp_path / "mean")
+    start, trained, mean = (
+        read_weights(EncoderDirectory.open(path)).projection
+        for path in (*folders, tmp_path / "mean")
+    )
+    assert len(mean) == len(start) > 0
+    for triple in zip(start, trained, mean, strict=True):
+        for old, new, array in zip(*triple, strict=True):
+            np.testing.assert_allclose(array, 0.25 * old + 0.75 * new, rtol=1e-6)
 
 
 @pytest.mark.long
