@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
@@ -17,9 +16,6 @@ from official_cmlm.common.files import (
     note_cached,
     stage_folder,
 )
-
-if TYPE_CHECKING:
-    pass
 
 # Encoder directories that come with this package, each with a README.md that says what it is.
 SHIPPED = Path(__file__).parents[1] / "weights"
