@@ -15,11 +15,11 @@ The model directory of a training is an encoder directory from its first checkpo
 but the weights is read here; `encoder_weights` reads the weights. Neither module needs TensorFlow.
 
 A training writes `weights.safetensors` after each checkpoint, by one rename, with the name and a
-digest of that checkpoint in it. Readers take the file as it is: while a checkpoint is being saved,
-or if the training was killed then, they get the encoder of the checkpoint before, and the next
-start of the training writes the file again. If the file is missing, as in folders of earlier
-versions, or if somebody went back to an earlier checkpoint, the weights are read from the newest
-checkpoint.
+digest of that checkpoint in it. While a training holds `training.lock`, readers take the file as it
+is: during a save they get the encoder of the checkpoint before. If the file is missing, as in
+folders of earlier versions, is not of the newest checkpoint after a training was killed, or if
+somebody went back to an earlier checkpoint, the weights are read from the newest checkpoint. The
+next start of the training writes the file again.
 """
 
 import dataclasses
@@ -47,6 +47,8 @@ CONFIG_NAME = "encoder_config.json"
 WEIGHTS = "weights.safetensors"
 # The entry of the metadata of `weights.safetensors` that names the checkpoint of these weights.
 CHECKPOINT_ENTRY = "checkpoint"
+# The file that a training locks in its model directory, see `files.hold_lock`.
+TRAINING_LOCK = "training.lock"
 DEFAULT_SEQ_LENGTH = 128
 # Regular expression of the files of an encoder directory that was imported or fine-tuned.
 OWN_FILES = "|".join(
@@ -258,13 +260,28 @@ class EncoderDirectory:
         # A training writes the checkpoint first, so the newest one is looked for last.
         origin = read_metadata(path).get(CHECKPOINT_ENTRY, "")
         newest = self.checkpoint
-        return path if newest is None or _is_of_checkpoint(origin, newest) else None
+        if newest is None or origin == checkpoint_id(newest):
+            return path
+        if not _is_before(origin, newest):
+            return None
+        if self._is_being_trained:
+            return path
+        # A training that ended meanwhile has written the file again.
+        is_new = read_metadata(path).get(CHECKPOINT_ENTRY) == checkpoint_id(newest)
+        return path if is_new else None
+
+    @property
+    def _is_being_trained(self) -> bool:
+        """Whether a training saves here, or saves its best checkpoint here."""
+        folder = self.path.resolve()
+        places = (folder, folder.parent)
+        return any(files.is_locked(place / TRAINING_LOCK) for place in places)
 
     def remove_older_weights(self) -> None:
-        """Removes `weights.safetensors` if it is not of the newest checkpoint."""
-        newest, path = self.checkpoint, self.weights_file
-        if newest is not None and path is not None:
-            if read_metadata(path)[CHECKPOINT_ENTRY] != checkpoint_id(newest):
+        """Removes `weights.safetensors` if it is of a checkpoint before the newest one."""
+        newest, path = self.checkpoint, self.path / WEIGHTS
+        if newest is not None and path.exists():
+            if _is_before(read_metadata(path).get(CHECKPOINT_ENTRY, ""), newest):
                 path.unlink()
 
     @property
@@ -319,7 +336,13 @@ class EncoderDirectory:
         if self.checkpoint is not None:
             # A resumed training must keep the same sentence vector.
             check_same(f"{self.path} holds", self, config, vocabulary, free=_FREE_TO_RESUME)
-        elif self._weight_files:
+        elif self.weights_file is not None:
+            origin = read_metadata(self.path / WEIGHTS).get(CHECKPOINT_ENTRY)
+            if origin is not None:
+                raise UserError(
+                    f"{self.path}: holds {WEIGHTS} of a training without its checkpoint "
+                    f"{origin.partition(' ')[0]}; to train anew here, delete {WEIGHTS} too"
+                )
             raise UserError(
                 f"{self.path}: holds an imported encoder; train in another --model_dir and start "
                 "from this one by task.init_checkpoint"
@@ -344,11 +367,9 @@ def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) 
     return files.digest(sorted(path for path in folder.rglob("*") if path.is_file()), settings)
 
 
-def _is_of_checkpoint(origin: str, newest: Path) -> bool:
-    """Returns whether weights are of the newest checkpoint, or of one before it."""
+def _is_before(origin: str, newest: Path) -> bool:
+    """Returns whether weights are of a checkpoint before the newest one."""
     name = origin.partition(" ")[0]
-    if name == newest.name:
-        return origin == checkpoint_id(newest)
     steps = [prefix.rpartition("-")[2] for prefix in (name, newest.name)]
     return all(step.isdecimal() for step in steps) and int(steps[0]) < int(steps[1])
 

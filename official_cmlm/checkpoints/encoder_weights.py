@@ -15,8 +15,9 @@ has the factor of each row.
 import dataclasses
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -53,6 +54,9 @@ WEIGHT_FORMS = ("float32", "int8")
 _SCALE = "/scale"
 _FIRST_KERNEL = re.compile(r"objectives/([^/]+)/projection/kernel_0")
 _NO_WEIGHTS = "no checkpoint there; train first, or name another folder"
+# How often weights are read that a training replaces meanwhile.
+_TRIES = 5
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +90,41 @@ def read_weights(
       UserError: if the directory has no such vector, or its weights are missing, damaged, not
         finite or of another encoder.
     """
+    return read_unchanged(directory, lambda: _read_once(directory, override, max_seq_length))
+
+
+def read_unchanged(directory: EncoderDirectory, read: Callable[[], Result]) -> Result:
+    """Calls a function that reads a directory's weights in several steps.
+
+    The function is called again if a training has saved meanwhile: its results would mix the
+    weights of two checkpoints.
+
+    Raises:
+      UserError: if the weights changed at each call.
+    """
+    for _ in range(_TRIES):
+        before = _identify(directory)
+        result = read()
+        if _identify(directory) == before:
+            return result
+    raise UserError(
+        f"{directory.path}: a training replaced the weights during each of {_TRIES} attempts to "
+        "read them; try again when it has ended, or raise trainer.checkpoint_interval"
+    )
+
+
+def _identify(directory: EncoderDirectory) -> tuple[Path | int | None, ...]:
+    """Returns facts of which one changes when the directory's weights are replaced."""
+    path = directory.weights_file
+    if path is None:
+        return (directory.checkpoint,)
+    status = path.stat()
+    return path, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read_once(
+    directory: EncoderDirectory, override: VectorOverride, max_seq_length: int | None
+) -> EncoderWeights:
     stored = _open(directory)
     config, owner = _overridden(directory, override, stored, max_seq_length)
     encoder = stored.read("", encoder_shapes(config))

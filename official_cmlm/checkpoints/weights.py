@@ -14,6 +14,7 @@ from official_cmlm.checkpoints.encoder_weights import (
     check_finite,
     has_head,
     read_head,
+    read_unchanged,
     read_weights,
     write_weights,
 )
@@ -181,7 +182,7 @@ def restore_pretrained(
     prefix = os.fspath(path)
     inside = os.path.exists(f"{prefix}.index")
     directory = EncoderDirectory.open(os.path.dirname(prefix) if inside else prefix)
-    check_same(f"init_checkpoint {path} holds", directory, encoder.config, vocabulary)
+    check_same(f"init_checkpoint {directory.path} holds", directory, encoder.config, vocabulary)
     if inside:
         weights, tensors, projections = read_checkpoint(directory.config, prefix)
         check_finite(prefix, weights | (tensors or {}))
@@ -189,8 +190,10 @@ def restore_pretrained(
             encoder, EncoderWeights(directory.config, weights, projections.get(None, []))
         )
     else:
-        _assign_encoder(encoder, read_weights(directory))
-        tensors = read_head(directory)
+        arrays, tensors = read_unchanged(
+            directory, lambda: (read_weights(directory), read_head(directory))
+        )
+        _assign_encoder(encoder, arrays)
     if head is None or tensors is None:
         return False
     _assign(head_variables(head), tensors)

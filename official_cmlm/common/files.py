@@ -584,6 +584,21 @@ def hold_lock(path: str | os.PathLike, refusal: str) -> Iterator[None]:
         lock.release()
 
 
+def is_locked(path: str | os.PathLike) -> bool:
+    """Returns whether a process holds a lock file, see `hold_lock`; False without locks."""
+    import fcntl
+
+    try:
+        with open(path, "rb") as file:
+            # The shared lock ends with the file; it lets other processes ask at the same time.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
 def replace_folder(partial: Path, final: Path) -> None:
     """Renames `partial` to `final`; an existing folder of that name is removed after that.
 

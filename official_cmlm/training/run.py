@@ -18,7 +18,11 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import (
+    TRAINING_LOCK,
+    EncoderDirectory,
+    describe,
+)
 from official_cmlm.checkpoints.integrity import (
     checkpoints_of,
     clean_up,
@@ -354,7 +358,7 @@ def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
         return contextlib.nullcontext()
     os.makedirs(model_dir, exist_ok=True)
     return hold_lock(
-        os.path.join(model_dir, "training.lock"),
+        os.path.join(model_dir, TRAINING_LOCK),
         f"{model_dir}: another training is running in this folder; wait for it, stop it, or name "
         "another --model_dir",
     )

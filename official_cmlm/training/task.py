@@ -10,7 +10,12 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.weights import restore_objectives, restore_pretrained
+from official_cmlm.checkpoints.integrity import checkpoints_of
+from official_cmlm.checkpoints.weights import (
+    checkpoint_of,
+    restore_objectives,
+    restore_pretrained,
+)
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -292,14 +297,16 @@ class SentenceEncoderTask(base_task.Task):
         """Loads `init_checkpoint` into a new model."""
         restored, start = set(), self.task_config.init_checkpoint
         if start:
-            with_head = restore_pretrained(start, model.encoder, model.head, self.vocabulary)
+            # One checkpoint gives everything, even if the training there saves another meanwhile.
+            source = checkpoint_of(start) if checkpoints_of(start) else start
+            with_head = restore_pretrained(source, model.encoder, model.head, self.vocabulary)
             for name, config in self.chosen.items():
                 if config.needs_trained_head() and not with_head:
                     raise UserError(
                         f"{start} has no language-model head, which {name} takes its generator "
                         "from; start from a language model, e.g. one that mlm trained"
                     )
-            restored = restore_objectives(start, model.objectives)
+            restored = restore_objectives(source, model.objectives)
         for name, objective in model.objectives.items():
             if name not in restored:
                 objective.initialize(model.encoder)

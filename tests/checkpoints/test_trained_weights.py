@@ -6,12 +6,21 @@ import numpy as np
 import pytest
 
 from official_cmlm.checkpoints import encoder_weights
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
-from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
+from official_cmlm.checkpoints import weights as weights_module
+from official_cmlm.checkpoints.encoder_directory import (
+    TRAINING_LOCK,
+    EncoderDirectory,
+    encoder_digest,
+)
+from official_cmlm.checkpoints.encoder_weights import read_head, read_unchanged, read_weights
 from official_cmlm.checkpoints.integrity import checkpoints_of
-from official_cmlm.checkpoints.training_checkpoint import read_checkpoint
+from official_cmlm.checkpoints.training_checkpoint import layers_of, read_checkpoint
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import hold_lock
+from official_cmlm.configs.encoder import VectorOverride
+from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.training.run import run
+from official_cmlm.training.task import SentenceEncoderTask
 from official_cmlm.training.trainer import Controller
 from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run
@@ -86,11 +95,128 @@ def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, 
     (model_dir / FILE).write_bytes(trained[1])
     config = EncoderDirectory.open(model_dir).config
     before, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
-    np.testing.assert_array_equal(table_of(model_dir), before["word_embeddings/embeddings"])
-    assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
-    digests = [EncoderDirectory.open(folder).weights_digest for folder in (model_dir, trained[0])]
-    assert len(set(digests)) == 2
-    assert encoder_digest(model_dir) != encoder_digest(trained[0])
+    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
+        np.testing.assert_array_equal(table_of(model_dir), before["word_embeddings/embeddings"])
+        assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
+        digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained[0])]
+        assert len(set(digests)) == 2
+        assert encoder_digest(model_dir) != encoder_digest(trained[0])
+
+
+def test_weights_that_a_killed_training_left_behind_are_not_read(trained, model_dir, capsys):
+    (model_dir / FILE).write_bytes(trained[1])
+    # The system released the lock of the killed process; its file stays.
+    (model_dir / TRAINING_LOCK).write_text("process 1 on a host")
+    np.testing.assert_array_equal(table_of(model_dir), table_of(trained[0]))
+    assert f"no {FILE} of ckpt-2; the weights are read" in capsys.readouterr().err
+    digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained[0])]
+    assert len(set(digests)) == 1 and (model_dir / FILE).read_bytes() == trained[1]
+
+
+def test_best_checkpoint_that_is_being_saved_is_the_one_before(trained, model_dir):
+    for name in ("index", "data-00000-of-00001"):
+        (model_dir / "best" / f"ckpt-2.{name}").write_bytes(
+            (model_dir / f"ckpt-2.{name}").read_bytes()
+        )
+    (model_dir / "best" / "checkpoint").unlink()
+    (model_dir / "best" / FILE).write_bytes(trained[1])
+    directory = EncoderDirectory.open(model_dir / "best")
+    assert directory.weights_file is None
+    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
+        assert directory.weights_file == model_dir / "best" / FILE
+
+
+@pytest.fixture
+def saving_meanwhile(trained, model_dir, monkeypatch):
+    """Lets a training replace the weights after the encoder, before the projection is read."""
+    (model_dir / FILE).write_bytes(trained[1])
+    read, saves = encoder_weights.read_tensors, []
+
+    def read_and_save(paths, is_read, *others):
+        result = read(paths, is_read, *others)
+        if "word_embeddings/embeddings" in result[0] and not saves:
+            saves.append(shutil.copy(trained[0] / FILE, model_dir / "new"))
+            (model_dir / "new").replace(model_dir / FILE)
+        return result
+
+    monkeypatch.setattr(encoder_weights, "read_tensors", read_and_save)
+    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
+        yield saves
+
+
+def test_weights_of_two_checkpoints_are_not_mixed(trained, model_dir, saving_meanwhile):
+    override = VectorOverride(sentence_vector="projected_mean")
+    weights = read_weights(EncoderDirectory.open(model_dir), override)
+    assert saving_meanwhile
+    whole = read_weights(EncoderDirectory.open(trained[0]), override)
+    for name, array in whole.encoder.items():
+        np.testing.assert_array_equal(weights.encoder[name], array, err_msg=name)
+    for pairs in zip(weights.projection, whole.projection, strict=True):
+        for ours, theirs in zip(*pairs, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_encoder_and_head_of_two_checkpoints_are_not_mixed(
+    trained, model_dir, records_dir, monkeypatch
+):
+    """A start takes them from the file where it cannot take both from one checkpoint."""
+    (model_dir / FILE).write_bytes(trained[1])
+
+    def save_and_read(directory):
+        if (model_dir / FILE).read_bytes() == trained[1]:
+            shutil.copy(trained[0] / FILE, model_dir / "new")
+            (model_dir / "new").replace(model_dir / FILE)
+        return read_head(directory)
+
+    monkeypatch.setattr(weights_module, "read_head", save_and_read)
+    task = SentenceEncoderTask(tiny_run(records_dir, 2, "cmlm").task)
+    model = task.build_model()
+    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
+        assert weights_module.restore_pretrained(
+            model_dir, model.encoder, model.head, task.vocabulary
+        )
+    table = encoder_variables(model.encoder)["word_embeddings/embeddings"].numpy()
+    np.testing.assert_array_equal(table, table_of(trained[0]))
+
+
+def test_weights_that_change_at_each_read_are_one_line(model_dir):
+    directory = EncoderDirectory.open(model_dir)
+
+    def read():
+        shutil.copy(model_dir / FILE, model_dir / "new")
+        (model_dir / "new").replace(model_dir / FILE)
+
+    with pytest.raises(UserError, match="replaced the weights during each of 5 attempts"):
+        read_unchanged(directory, read)
+
+
+def test_start_from_a_folder_takes_everything_from_one_checkpoint(trained, model_dir, records_dir):
+    """Between a checkpoint and its weights, encoder, head and projection are of the checkpoint."""
+    (model_dir / FILE).write_bytes(trained[1])
+    params = tiny_run(records_dir, 2, "cmlm")
+    task = SentenceEncoderTask(params.task.replace(init_checkpoint=str(model_dir)))
+    model = task.build_model()
+    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
+        task.initialize(model)
+    directory = EncoderDirectory.open(model_dir)
+    encoder, _, projections = read_checkpoint(directory.config, str(model_dir / "ckpt-2"))
+    for name, variable in encoder_variables(model.encoder).items():
+        np.testing.assert_array_equal(variable.numpy(), encoder[name], err_msg=name)
+    for pairs in zip(layers_of(model.projections["cmlm"]), projections["cmlm"], strict=True):
+        for ours, theirs in zip(*pairs, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def test_training_anew_beside_leftover_weights_is_told_to_delete_them(model_dir, records_dir):
+    for path in [model_dir / "checkpoint", *model_dir.glob("ckpt-*")]:
+        path.unlink()
+    message = f"holds {FILE} of a training without its checkpoint ckpt-2; .* delete {FILE} too"
+    with quick_runs(), pytest.raises(UserError, match=message):
+        run(tiny_run(records_dir, 1, "cmlm", **EVERY_STEP), "train", str(model_dir))
+    (model_dir / FILE).unlink()
+    with quick_runs():
+        run(tiny_run(records_dir, 1, "cmlm", **EVERY_STEP), "train", str(model_dir))
+    assert b"ckpt-1 " in (model_dir / FILE).read_bytes()
 
 
 def test_directory_that_is_open_while_a_training_saves_has_the_new_weights(trained, model_dir):
