@@ -375,28 +375,29 @@ def test_a_disk_that_takes_no_more(here, call, command, most):
 def test_the_same_command_again(here, call, capsys):
     """Says that all is there, where that is known, and else that it will not overwrite."""
     for binary, more in (("create_documents", []), ("prepare", ["--deduplicate=exact"])):
-        arguments = [TEXT, "--vocab_file=vocab.txt", f"--output_dir={binary}", *more]
+        common = ["--vocab_file=vocab.txt", f"--output_dir={binary}", *more]
+        arguments = [TEXT, *common]
         assert call(binary, *arguments)[0] == 0
         written = Path(binary, "dataset.json").stat().st_mtime_ns
         assert call(binary, *arguments)[0] == 0
         assert "complete already, made from the same input" in capsys.readouterr().out
         assert Path(binary, "dataset.json").stat().st_mtime_ns == written
 
-        def check_refused(*others: str) -> None:
-            status, (line,) = call(binary, *arguments, *others)  # noqa: B023
+        def check_refused(*arguments: str) -> None:
+            status, (line,) = call(binary, *arguments)  # noqa: B023
             assert status == 1 and "holds records already; pass --overwrite" in line
 
-        check_refused("--max_sentences=9")
-        check_refused("--input=folder")
+        check_refused(*arguments, "--max_sentences=9")
+        check_refused("--input=folder", *common)
         shard = next(Path(binary).glob("*.tfrecord"))
         content = shard.read_bytes()
         shard.unlink()
-        check_refused()
+        check_refused(*arguments)
         shard.write_bytes(content)
         assert call(binary, *arguments) == (0, [])
         # The same size and perhaps another content.
         os.utime("text.txt")
-        check_refused()
+        check_refused(*arguments)
 
 
 def test_an_error_after_a_bar(capsys):
