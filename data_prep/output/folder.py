@@ -110,7 +110,7 @@ def discard_partial(partial: Path) -> None:
     if not os.path.lexists(partial):
         return
     if partial.is_symlink() or not partial.is_dir():
-        raise UserError(f"{partial}: in the way, and no folder; move it or change --output_dir")
+        raise UserError(f"{partial}: exists and is not a folder; move it or change --output_dir")
     for path in partial.iterdir():
         if not re.fullmatch(OWN_FILES, path.name):
             raise UserError(

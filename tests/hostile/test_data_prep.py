@@ -339,7 +339,7 @@ def test_somebodys_folder_with_the_unfinished_name(here, call):
         assert status == 1 and "out.partial/thesis.txt: in the way" in lines[0]
     assert Path("out.partial/thesis.txt").read_text() == "mine"
     Path("out2.partial").symlink_to("folder")
-    with pytest.raises(UserError, match="in the way, and no folder"):
+    with pytest.raises(UserError, match="exists and is not a folder"):
         discard_partial(Path("out2.partial"))
 
 
