@@ -29,19 +29,32 @@ if TYPE_CHECKING:
 
     from official_cmlm.records.manifest import Manifest
 
-FLAGS = flags.FLAGS
 # Texts that the teacher gets at a time: enough to sort them by length, and to show progress.
 _TEXTS = 4096
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The records that are read, and those that are written.
+
+    Attributes:
+      records: folder of records.
+      output_dir: folder to write; it appears when complete.
+      overwrite: whether to replace existing records.
+      keep_text: whether the new records hold the text too.
+    """
+
+    records: str
+    output_dir: str
+    overwrite: bool = False
+    keep_text: bool = True
+
+
 def define_flags() -> None:
     """Defines the flags of the records, the teacher and the output."""
-    flags.DEFINE_string("records", None, "Folder of records that hold their text. Required.")
+    cli.define(Options)
     cli.define_model()
-    flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace existing records.")
-    flags.DEFINE_bool("keep_text", True, "Whether the new records hold the text too.")
-    cli.require_flags("records", "model", "output_dir")
+    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:
@@ -53,25 +66,28 @@ def main(argv: list[str]) -> None:
 
     from .output.folder import check_place, fill_folder
 
-    manifest = load_manifest(FLAGS.records)
-    check_place(FLAGS.output_dir, [join(FLAGS.records, shard.name) for shard in manifest.shards])
+    options, model = cli.read(Options), flags.FLAGS.model
+    manifest = load_manifest(options.records)
+    check_place(
+        options.output_dir, [join(options.records, shard.name) for shard in manifest.shards]
+    )
     cli.import_tensorflow()
     from official_cmlm.encoding.encoders import load_model
 
     teacher, read = load_model("bulk"), texts_of
     encode = teacher.encode
     if not manifest.keep_text:
-        if load_records_vocabulary(FLAGS.records, manifest).hash != teacher.vocabulary.hash:
+        if load_records_vocabulary(options.records, manifest).hash != teacher.vocabulary.hash:
             raise UserError(
-                f"--records={FLAGS.records}: the records hold no text for the teacher to read, and "
-                "it has another vocabulary; make them again with --keep_text"
+                f"--records={options.records}: the records hold no text for the teacher to read, "
+                "and it has another vocabulary; make them again with --keep_text"
             )
         read, encode = token_ids_of, lambda rows: teacher.encode_rows(token_rows(rows))
-    with fill_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        taught = write_taught(FLAGS.records, folder, encode, FLAGS.model, FLAGS.keep_text, read)
+    with fill_folder(Path(options.output_dir), options.overwrite) as folder:
+        taught = write_taught(options.records, folder, encode, model, options.keep_text, read)
     print(
-        f"{FLAGS.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
-        f"components by {FLAGS.model}"
+        f"{options.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
+        f"components by {model}"
     )
 
 

@@ -28,7 +28,6 @@ from official_cmlm.common.validation import at_least, between
 from . import common_flags
 from .counts import Counts
 from .output.report import finish
-from .readers import read_documents
 from .vocabulary.mixture import sample_paragraphs, smooth_paragraphs, text_bytes
 from .vocabulary.wordpiece import format_coverage, learn_wordpiece
 
@@ -137,8 +136,7 @@ def main(argv: list[str]) -> int:
     output = Path(FLAGS.output)
     files = tuple(common_flags.text_files())
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
-    options = common_flags.reading_options()
-    read = functools.partial(read_documents, files, options, reader=FLAGS.reader)
+    read = functools.partial(common_flags.read_text, files)
     size = text_bytes(files)
     cli.announce(f"reading {len(files)} file(s) …")
     counts, samples = Counts(), defaultdict(lambda: Smallest(_CHECKED_PARAGRAPHS))

@@ -5,7 +5,7 @@ A binary calls some of the `define_…` functions once, before `cli.run`, never 
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 from absl import flags
@@ -20,7 +20,15 @@ from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from .counts import Counts
 from .output.documents import RecordOptions
 from .output.folder import check_place
-from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
+from .readers import (
+    READER_NAMES,
+    Document,
+    ReadOptions,
+    TextFile,
+    expand_inputs,
+    expand_text_files,
+    read_documents,
+)
 from .readers.pairs import FORMATS, PairInput, inputs_of
 from .readers.tfds import PREFIX
 from .stages.exclusion import Exclusion
@@ -87,6 +95,19 @@ class PairsInput:
     columns: tuple[str, ...] = ()
     label_column: str = ""
     negative_column: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputFile:
+    """The file that a binary writes.
+
+    Attributes:
+      output: file to write; it appears when complete.
+      overwrite: whether to replace a file of that name.
+    """
+
+    output: str
+    overwrite: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +221,11 @@ def text_files() -> list[TextFile]:
         return named
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
     return expand_text_files(FLAGS.input, suffix) + named
+
+
+def read_text(files: Sequence[TextFile], counts: Counts) -> Iterator[Document]:
+    """Yields the documents of the files of `text_files`; raises as `read_documents` does."""
+    return read_documents(files, reading_options(), counts, FLAGS.reader)
 
 
 def check_files(paths: Sequence[str], flag: str) -> None:

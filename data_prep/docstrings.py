@@ -3,6 +3,7 @@
 `python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
 """
 
+import dataclasses
 import itertools
 import re
 import sysconfig
@@ -10,16 +11,18 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import atomic_write, check_output
 from official_cmlm.common.hashing import ngram_hashes
+from official_cmlm.common.validation import at_least
 
+from .common_flags import LEAST_MB, OutputFile
 from .readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
 from .readers.document import Document
 from .readers.jsonl import to_line
@@ -28,6 +31,20 @@ MAX_FILE_BYTES = 2_000_000
 _SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26
 _TEST_DIRECTORIES = {"test", "tests", "testing", "_test", "_tests"}
 _TEST_FILES = re.compile(r"(test_.*|.*_test|.*_tests|.*_pb2|.*_pb2_grpc|conftest)\.py")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corpus(OutputFile):
+    """The corpus of docstrings, and its file.
+
+    Attributes:
+      output: file of JSON lines to write.
+      roots: directories of packages. Default: the installed packages.
+      max_parse_mb: source to parse at most, in megabytes (10^6 bytes); packages take turns.
+    """
+
+    roots: tuple[str, ...] = ()
+    max_parse_mb: Annotated[float, at_least(LEAST_MB)] = 250.0
 
 
 def extract(
@@ -102,25 +119,18 @@ def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
 
 def define_flags() -> None:
     """Defines the flags of the corpus and of its sources."""
-    flags.DEFINE_string("output", None, "File of JSON lines to write. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    roots_help = "Directories of packages, separated by commas; none: the installed packages."
-    flags.DEFINE_list("roots", [], roots_help)
-    size_help = "Source to parse at most, in megabytes (10^6 bytes); packages take turns."
-    flags.DEFINE_float("max_parse_mb", 250.0, size_help, lower_bound=1e-6)
-    cli.require_flags("output")
+    cli.define(Corpus)
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    values = flags.FLAGS
-    check_output(values.output, values.overwrite)
-    output = Path(values.output)
+    options = cli.read(Corpus)
+    check_output(options.output, options.overwrite)
+    output = Path(options.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     counters: Counter[str] = Counter()
-    roots = [Path(root) for root in values.roots]
-    documents = extract(roots, counters, values.max_parse_mb)
+    documents = extract([Path(root) for root in options.roots], counters, options.max_parse_mb)
     with (
         atomic_write(output) as stream,
         progress.bar(None, "B", "docstrings", unit_scale=True) as bar,

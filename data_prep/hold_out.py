@@ -4,24 +4,40 @@ A hash of its text decides which part a document belongs to. So it stays there w
 are added or removed, and identical documents are always in the same part.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-
-from absl import flags
+from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output
+from official_cmlm.common.validation import between
 
 from . import common_flags
 from .counts import Counts
 from .output.report import finish
-from .readers import Document, read_documents
+from .readers import Document
 from .readers.jsonl import to_line
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The two parts that documents are divided into.
+
+    Attributes:
+      train_output: JSONL file for the training documents.
+      held_out_output: JSONL file for the others.
+      overwrite: whether to replace files of these names.
+      share: share of the documents to hold out.
+    """
+
+    train_output: str
+    held_out_output: str
+    overwrite: bool = False
+    share: Annotated[float, between(0, 1)] = 0.05
 
 
 def is_held_out(document: Document, share: float) -> bool:
@@ -45,25 +61,19 @@ def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list
 def define_flags() -> None:
     """Defines the flags of reading, of the two outputs and of the share."""
     common_flags.define_reading()
-    flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
-    flags.DEFINE_string("held_out_output", None, "JSONL file for the others. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace files of these names.")
-    flags.DEFINE_float(
-        "share", 0.05, "Share of the documents to hold out, 0 to 1.", lower_bound=0, upper_bound=1
-    )
-    cli.require_flags("train_output", "held_out_output")
+    cli.define(Options)
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    counts = Counts()
+    options, counts = cli.read(Options), Counts()
     files = common_flags.text_files()
-    outputs = [FLAGS.train_output, FLAGS.held_out_output]
-    for number, output in enumerate(outputs):
-        check_output(output, FLAGS.overwrite, (file.path for file in files), outputs[:number])
-    outputs = [Path(output) for output in outputs]
-    documents = read_documents(files, common_flags.reading_options(), counts, FLAGS.reader)
+    names = [options.train_output, options.held_out_output]
+    for number, name in enumerate(names):
+        check_output(name, options.overwrite, (file.path for file in files), names[:number])
+    outputs = [Path(name) for name in names]
+    documents = common_flags.read_text(files, counts)
     cli.announce(f"reading {len(files)} file(s) …")
     written = [0, 0]
     with ExitStack() as stack:
@@ -72,15 +82,15 @@ def main(argv: list[str]) -> int:
         # The training part gets its name last: if it exists, both do.
         parts = [stack.enter_context(atomic_write(path)) for path in outputs]
         for first, pieces in whole_documents(documents):
-            part = int(is_held_out(first, FLAGS.share))
+            part = int(is_held_out(first, options.share))
             for piece in pieces:
                 parts[part].write(to_line(piece))
             written[part] += 1
         if not written[0] or not written[1]:
             raise UserError(
                 f"{sum(written)} document(s) are too few to train on some and hold others "
-                f"out; give more text, or change --documents_by (now {FLAGS.documents_by}; "
-                "DOCUMENTS_BY of make demo)"
+                "out; give more text, or change --documents_by (now"
+                f" {common_flags.FLAGS.documents_by}; DOCUMENTS_BY of make demo)"
             )
     summary = f"{written[0]} documents to train on, {written[1]} held out"
     return finish(summary, counts, len(files))

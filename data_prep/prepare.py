@@ -13,13 +13,16 @@ same command and writes the same bytes. With several machines input, vocabulary 
 the same paths on all of them.
 """
 
+import dataclasses
 import os
+from typing import Annotated
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common.beam_workers import BeamWorkers
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import between
 
 from . import common_flags
 from .create_documents import write_records
@@ -30,26 +33,28 @@ from .stages.quality_classifier import load_model
 FLAGS = flags.FLAGS
 
 
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """The processes or machines that the work is divided among.
+
+    Attributes:
+      workers: processes on this machine. Each takes some ten seconds to start and 1 GiB of memory.
+      runner: runner: local (--workers processes), InProcess (Apache Beam in this process), or the
+        name of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags follow after
+        --. All its workers must see input and output under the same paths.
+    """
+
+    workers: Annotated[int, between(1, 1024)] = 1
+    runner: str = "local"
+
+
 def define_flags() -> None:
     """Defines the flags of reading, stages and records, and of the work's division."""
     common_flags.define_reading()
     # The flags of the other fields are those of reading and of records.
     cli.define(Options, skip=("reader", "reading", "records", "shard_bytes"), detect="off")
     common_flags.define_records()
-    flags.DEFINE_integer(
-        "workers",
-        1,
-        "Processes on this machine. Each takes some ten seconds to start and 1 GiB of memory.",
-        lower_bound=1,
-        upper_bound=1024,
-    )
-    flags.DEFINE_string(
-        "runner",
-        "local",
-        "Runner: local (--workers processes), InProcess (Apache Beam in this process), or the name"
-        " of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags follow after"
-        " --. All its workers must see input and output under the same paths.",
-    )
+    cli.define(Division)
 
 
 def read_options() -> Options:

@@ -5,46 +5,65 @@ English letters and digits" shows how much of the gain comes from the method alo
 not give their lengths; here they are uniform too.
 """
 
+import dataclasses
 import random
 import string
 from collections.abc import Iterator
-
-from absl import flags
+from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import atomic_write_text, check_output
+from official_cmlm.common.validation import between
 
-FLAGS = flags.FLAGS
+from .common_flags import OutputFile
+
 _CHARACTERS = string.ascii_letters + string.digits
 
 
-def define_flags() -> None:
-    """Defines the flags of the strings and of their file."""
-    flags.DEFINE_string("output", None, "Text file to write, one string a line. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    flags.DEFINE_integer("count", 10000, "Strings; all differ.", 1, 100_000_000)
-    flags.DEFINE_integer("min_length", 3, "Characters of the shortest.", 1, 10_000)
-    flags.DEFINE_integer("max_length", 12, "Characters of the longest.", 1, 10_000)
-    flags.DEFINE_integer("seed", 0, "The same seed gives the same strings.")
-    cli.require_flags("output")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomStrings(OutputFile):
+    """The strings that are drawn, and their file.
 
-
-def random_strings(count: int, min_length: int, max_length: int, seed: int) -> Iterator[str]:
-    """Yields `count` different strings of letters and digits.
+    Attributes:
+      output: text file to write, one string a line.
+      count: strings; all differ.
+      min_length: characters of the shortest.
+      max_length: characters of the longest.
+      seed: the same seed gives the same strings.
 
     Raises:
       UserError: if there are too few different ones of these lengths, or no length is allowed.
     """
-    if min_length > max_length:
-        raise UserError(f"--min_length {min_length} is above --max_length {max_length}")
-    # Drawing finds half of the possible strings; more would take for ever.
-    if count > len(_CHARACTERS) ** max_length // 2:
-        raise UserError(f"--count={count} is too many for strings of {max_length} characters")
-    rng = random.Random(seed)  # noqa: S311 - data, no secret
+
+    count: Annotated[int, between(1, 100_000_000)] = 10_000
+    min_length: Annotated[int, between(1, 10_000)] = 3
+    max_length: Annotated[int, between(1, 10_000)] = 12
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.min_length > self.max_length:
+            raise UserError(
+                f"--min_length {self.min_length} is above --max_length {self.max_length}"
+            )
+        # Drawing finds half of the possible strings; more would take for ever.
+        if self.count > len(_CHARACTERS) ** self.max_length // 2:
+            raise UserError(
+                f"--count={self.count} is too many for strings of {self.max_length} characters"
+            )
+
+
+def define_flags() -> None:
+    """Defines the flags of the strings and of their file."""
+    cli.define(RandomStrings)
+
+
+def draw_strings(options: RandomStrings) -> Iterator[str]:
+    """Yields different strings of letters and digits."""
+    rng = random.Random(options.seed)  # noqa: S311 - data, no secret
     seen: set[str] = set()
-    while len(seen) < count:
-        length = rng.randint(min_length, max_length)
+    while len(seen) < options.count:
+        length = rng.randint(options.min_length, options.max_length)
         drawn = "".join(rng.choices(_CHARACTERS, k=length))
         if drawn not in seen:
             seen.add(drawn)
@@ -54,12 +73,11 @@ def random_strings(count: int, min_length: int, max_length: int, seed: int) -> I
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_output(FLAGS.output, FLAGS.overwrite)
-    cli.announce(f"drawing {FLAGS.count} strings …")
-    strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
-    lines = "".join(f"{text}\n" for text in strings)
-    atomic_write_text(FLAGS.output, lines)
-    print(f"{one_line(FLAGS.output)}: {FLAGS.count} strings")
+    options = cli.read(RandomStrings)
+    check_output(options.output, options.overwrite)
+    cli.announce(f"drawing {options.count} strings …")
+    atomic_write_text(options.output, "".join(f"{text}\n" for text in draw_strings(options)))
+    print(f"{one_line(options.output)}: {options.count} strings")
 
 
 if __name__ == "__main__":

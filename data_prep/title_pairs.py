@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from absl import flags
-
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output
@@ -21,10 +19,8 @@ from official_cmlm.common.files import atomic_write, check_output
 from . import common_flags
 from .counts import Counts
 from .output.report import finish
-from .readers import read_documents
 from .sentences import split_paragraphs
 
-FLAGS = flags.FLAGS
 # Shorter texts say too little: "See also:", "Returns a list."
 _LEAST_TITLE_WORDS, _LEAST_BODY_WORDS = 3, 6
 
@@ -55,21 +51,19 @@ def title_pairs(
 def define_flags() -> None:
     """Defines the flags of reading and of the output."""
     common_flags.define_reading()
-    flags.DEFINE_string("output", None, "JSONL file of title, body and id. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
-    cli.require_flags("output")
+    cli.define(common_flags.OutputFile)
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    counts, written = Counts(), 0
+    options, counts, written = cli.read(common_flags.OutputFile), Counts(), 0
     files = common_flags.text_files()
-    check_output(FLAGS.output, FLAGS.overwrite, (file.path for file in files))
-    documents = read_documents(files, common_flags.reading_options(), counts, FLAGS.reader)
+    check_output(options.output, options.overwrite, (file.path for file in files))
+    documents = common_flags.read_text(files, counts)
     cli.announce(f"reading {len(files)} file(s) …")
-    Path(FLAGS.output).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(Path(FLAGS.output)) as output:
+    Path(options.output).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(Path(options.output)) as output:
         for document in documents:
             for title, body in title_pairs(document.paragraphs, document.language, counts.counters):
                 line = {"title": title, "body": body, "id": document.id}
@@ -77,10 +71,10 @@ def main(argv: list[str]) -> int:
                 written += 1
         if not written:
             raise UserError(
-                f"{FLAGS.output}: the text has no paragraph of two sentences and no heading; "
+                f"{options.output}: the text has no paragraph of two sentences and no heading; "
                 "check --documents_by and --lines"
             )
-    return finish(f"{FLAGS.output}: {written} pairs", counts, len(files))
+    return finish(f"{options.output}: {written} pairs", counts, len(files))
 
 
 if __name__ == "__main__":

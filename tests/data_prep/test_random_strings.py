@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from data_prep.random_strings import random_strings
+from data_prep.random_strings import RandomStrings, draw_strings
 from official_cmlm.common.errors import UserError
 
 
 def test_strings_are_uniform_letters_and_digits():
     """All differ, lengths are in range, and every character is about as frequent as any other."""
-    strings = list(random_strings(5000, 3, 12, seed=0))
+    strings = list(draw_strings(RandomStrings(output="", count=5000)))
     assert len(set(strings)) == 5000
     assert {len(one) for one in strings} == set(range(3, 13))
     counts = Counter("".join(strings))
@@ -22,4 +22,4 @@ def test_strings_are_uniform_letters_and_digits():
 def test_impossible_strings_are_refused(count, shortest, longest):
     """Lengths in the wrong order, and more strings than there are."""
     with pytest.raises(UserError, match="--"):
-        list(random_strings(count, shortest, longest, 0))
+        RandomStrings(output="", count=count, min_length=shortest, max_length=longest)

@@ -141,7 +141,7 @@ HOSTILE = {
         ("prepare TEXT RECORDS --element_mb=nan", "--element_mb is nan; give a finite"),
         ("create_documents TEXT RECORDS --shard_mb=inf", "shard_mb"),
         ("create_pairs PAIRS RECORDS --max_length_ratio=nan", "max_length_ratio=nan: must be"),
-        ("hold_out TEXT --train_output=b --held_out_output=c --share=nan", "--share is nan"),
+        ("hold_out TEXT --train_output=b --held_out_output=c --share=nan", "share=nan: must be"),
         ("train_quality_classifier LEARN --output=m --l2=nan", "l2=nan: must be at least 0"),
         ("train_quality_classifier LEARN --output=m --seed=-1", "--seed is -1; give a seed of 0"),
         ("random_strings --output=s --seed=4294967296", "--seed is 4294967296; give a seed"),
