@@ -22,7 +22,7 @@ def define_flags() -> None:
     flags.DEFINE_string("query", None, "What is asked. Required.")
     flags.DEFINE_integer("k", 5, "Passages to print.", lower_bound=1, upper_bound=100_000)
     flags.DEFINE_string("model", None, "The encoder. Default: the one of the index.")
-    cli.define_backend()
+    cli.define(cli.Backend)
     flags.DEFINE_bool("json", False, "Whether to print a JSON object a line, for programs.")
     cli.require_flags("index", "query")
 
