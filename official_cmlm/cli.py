@@ -11,7 +11,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from absl import app, flags, logging
 
@@ -19,9 +19,6 @@ from official_cmlm.common import progress, validation
 from official_cmlm.common.errors import Stopped, UserError, one_line
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import system_error
-
-if TYPE_CHECKING:
-    from official_cmlm.configs.encoder import VectorOverride
 
 T = TypeVar("T")
 
@@ -145,7 +142,8 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
     for field in dataclasses.fields(kind):
         if field.name in skip:
             continue
-        hint, limit = validation.type_of(kind, field.name), validation.limit_of(kind, field.name)
+        hint, *elements = validation.types_of(kind, field.name)
+        limit = validation.limit_of(kind, field.name)
         if dataclasses.is_dataclass(hint):
             define(hint, skip=skip, **defaults)
             continue
@@ -160,13 +158,19 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             hint, default = float, default if is_required else default / flag.unit
         if isinstance(limit, validation.Range) and limit != validation.ANY:
             words = f"{words} Must be {limit}."
-        arguments = (flag.name, None if is_required else default, words)
+        default = None if is_required else default
         if isinstance(limit, validation.OneOf) and hint is str:
-            flags.DEFINE_enum(flag.name, arguments[1], limit.words, words)
+            flags.DEFINE_enum(flag.name, default, limit.words, words)
         else:
-            is_numbers = validation.element_of(kind, field.name) is int
-            (_define_numbers if is_numbers else _DEFINITIONS[hint])(*arguments)
+            if flag.repeats:
+                flags.DEFINE_multi_string(flag.name, default, words)
+            elif hint in (list, tuple):
+                _define_list(flag.name, default, words, elements[0])
+            else:
+                _DEFINITIONS[hint](flag.name, default, words)
             flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
+        if flag.alias:
+            flags.DEFINE_alias(flag.alias, flag.name)
         if is_required:
             require_flags(flag.name)
 
@@ -179,7 +183,7 @@ def read(kind: type[T], **values: Any) -> T:
     """
     fields = {}
     for field in dataclasses.fields(kind):
-        hint = validation.type_of(kind, field.name)
+        hint = validation.types_of(kind, field.name)[0]
         if field.name in values:
             fields[field.name] = values[field.name]
         elif dataclasses.is_dataclass(hint):
@@ -203,25 +207,19 @@ class _NumbersParser(flags.ListParser):
             raise ValueError(f"give whole numbers, such as 64,128; got {argument}") from None
 
 
-def _define_numbers(name: str, default: list[int] | None, words: str) -> None:
-    serializer = flags.ListSerializer(",")
-    flags.DEFINE(_NumbersParser(), name, default, words, serializer=serializer, **_ONCE)
+def _define_list(name: str, default: list | None, words: str, element: type) -> None:
+    # A flag of a list that is given twice is refused, as only the last value would count.
+    parser = _NumbersParser() if element is int else flags.ListParser()
+    serializer = flags.CsvListSerializer(",")
+    flags.DEFINE(parser, name, default, words, serializer=serializer, allow_overwrite=False)
 
 
-def _define_list(name: str, default: list[str] | None, words: str) -> None:
-    flags.DEFINE_list(name, default, words, **_ONCE)
-
-
-# A flag of a list that is given twice is refused, as only the last value would count.
-_ONCE = {"allow_overwrite": False}
 # Type of a field -> the function that defines its flag.
 _DEFINITIONS: dict[type, Callable] = {
     bool: flags.DEFINE_bool,
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     str: flags.DEFINE_string,
-    list: _define_list,
-    tuple: _define_list,
 }
 
 
@@ -285,28 +283,11 @@ class Computation:
 
 def define_computation() -> None:
     """Defines the flags that say how an encoder's vectors are computed."""
+    from official_cmlm.configs.encoder import VectorOverride
+
     define(Computation)
     define(Backend)
-    define_vector_override()
-
-
-def define_backend() -> None:
-    """Defines the flags of `Backend`."""
-    define(Backend)
-
-
-def define_vector_override() -> None:
-    """Defines the flags of `vector_override`."""
-    from official_cmlm.configs.encoder import VectorOverride
-
     define(VectorOverride, skip={"layer"})
-
-
-def vector_override() -> "VectorOverride":
-    """Returns the vector that the flags of `define_vector_override` choose."""
-    from official_cmlm.configs.encoder import VectorOverride
-
-    return read(VectorOverride)
 
 
 def _fail(message: object) -> int:

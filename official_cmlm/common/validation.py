@@ -97,7 +97,7 @@ class Matching:
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """The name, and perhaps the unit, of a field's flag where they are not those of the field.
+    """Properties of a field's flag that the field's name and type do not tell.
 
     >>> from typing import Annotated
     >>> @dataclasses.dataclass
@@ -105,13 +105,18 @@ class Flag:
     ...     max_line_bytes: Annotated[int, between(1, 2 << 30), Flag("max_line_mb", 1 << 20)]
 
     Attributes:
-      name: the flag's name.
+      name: the flag's name. Default: that of the field.
       unit: the field is the flag's value times this, a whole number and at least 1; None: both have
         the same value.
+      repeats: whether the flag is repeated for each element of the field; else commas separate
+        the elements.
+      alias: another name of the flag; empty for none.
     """
 
-    name: str
+    name: str = ""
     unit: int | None = None
+    repeats: bool = False
+    alias: str = ""
 
 
 def at_least(low: float, reason: str = "") -> Range:
@@ -367,43 +372,19 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def type_of(kind: type, name: str) -> type:
-    """Returns the type of a field without what `Annotated` adds, and without None or elements.
+def types_of(kind: type, name: str) -> list[type]:
+    """Returns the types in a field's hint but for None, those of elements after that of the list.
 
     >>> from typing import Annotated
     >>> @dataclasses.dataclass
     ... class Config:
     ...     dim: Annotated[int, at_least(1)] | None = None
-    ...     columns: tuple[str, ...] = ()
-    >>> type_of(Config, "dim"), type_of(Config, "columns")
-    (<class 'int'>, <class 'tuple'>)
-    """
-    hint = _hints(kind)[name]
-    while arguments := typing.get_args(hint):
-        if typing.get_origin(hint) in (list, tuple):
-            return typing.get_origin(hint)
-        hint = next(each for each in arguments if each is not type(None))
-    return hint
-
-
-def element_of(kind: type, name: str) -> type | None:
-    """Returns the type of the elements of a field that is a list or a tuple; else None.
-
-    >>> from typing import Annotated
-    >>> @dataclasses.dataclass
-    ... class Config:
     ...     lengths: tuple[Annotated[int, at_least(3)], ...] = ()
-    >>> element_of(Config, "lengths")
-    <class 'int'>
+    >>> types_of(Config, "dim"), types_of(Config, "lengths")
+    ([<class 'int'>], [<class 'tuple'>, <class 'int'>])
     """
-    hints = [_hints(kind)[name]]
-    while hints:
-        hint = hints.pop(0)
-        if typing.get_origin(hint) in (list, tuple):
-            element = typing.get_args(hint)[0]
-            return getattr(element, "__origin__", element)
-        hints += typing.get_args(hint)[:1] if hasattr(hint, "__metadata__") else _options(hint)
-    return None
+    parts = _list_parts(_hints(kind)[name])
+    return [part for part in parts if isinstance(part, type) and part is not types.NoneType]
 
 
 def default_of(field: dataclasses.Field) -> Any:
@@ -435,8 +416,9 @@ def attributes_in_words(kind: type) -> dict[str, str]:
 @functools.cache
 def limit_of(kind: type, name: str) -> _Limit:
     """Returns the limit that a field declares or that is known for it; else any finite number."""
-    if notes := [note for note in _notes_of(kind, name) if isinstance(note, _Limit)]:
-        return notes[0]
+    for part in _list_parts(_hints(kind)[name]):
+        if isinstance(part, _Limit):
+            return part
     for base in kind.__mro__:
         if known := _MODEL_GARDEN.get(base.__name__, {}).get(name):
             return known
@@ -449,19 +431,19 @@ def limit_of(kind: type, name: str) -> _Limit:
 
 @functools.cache
 def flag_of(kind: type, name: str) -> Flag:
-    """Returns the flag of a field: the one that the field declares, else one of its own name."""
-    notes = (note for note in _notes_of(kind, name) if isinstance(note, Flag))
-    return next(notes, Flag(name))
+    """Returns the flag of a field, with its name: as the field declares it, else a plain one."""
+    parts = (part for part in _list_parts(_hints(kind)[name]) if isinstance(part, Flag))
+    flag = next(parts, Flag())
+    return dataclasses.replace(flag, name=flag.name or name)
 
 
-def _notes_of(kind: type, name: str) -> list[Any]:
-    """Returns what `Annotated` adds to the type of a field, or to one of the types of a union."""
-    declared = _hints(kind).get(name)
-    hints = (declared, *_options(declared))
-    return [note for hint in hints for note in getattr(hint, "__metadata__", ())]
-
-
-def _options(hint: Any) -> tuple:
-    """Returns the types of a union, or the type of a list's elements."""
-    has_options = typing.get_origin(hint) in (typing.Union, types.UnionType, list, tuple)
-    return typing.get_args(hint) if has_options else ()
+def _list_parts(hint: Any) -> list[Any]:
+    """Returns the types in a hint, outer ones first, and what `Annotated` adds to them."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return [*hint.__metadata__, *_list_parts(arguments[0])]
+    parts = [] if origin in (typing.Union, types.UnionType) else [origin or hint]
+    # Limits are those of a mapping itself: overrides may hold anything.
+    for argument in () if origin is dict else arguments:
+        parts += _list_parts(argument)
+    return parts
