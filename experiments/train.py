@@ -6,101 +6,94 @@ directory from the first checkpoint on: `SentenceEncoder.load` and `export.expor
 `--experiment=?` lists the experiments.
 """
 
+import dataclasses
 import os
 import sys
-
-from absl import flags
+from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import check_writable, read_text
+from official_cmlm.common.validation import Flag, OneOf
 
 from . import registry
 
-FLAGS = flags.FLAGS
 _MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
 
 
+@dataclasses.dataclass(frozen=True)
+class TrainingRequest:
+    """A training by an experiment's name; names of flags are as in Model Garden's driver.
+
+    Attributes:
+      experiment: name of an experiment: the path of its YAML file below experiments/, '?' lists
+        all; or a YAML file of your own, which ends in .yaml. Required.
+      mode: whether to train, eval (the latest checkpoint), train_and_eval (in turn),
+        continuous_eval (each new checkpoint), train_and_post_eval (eval once at the end).
+      model_dir: folder for checkpoints, params.yaml and summaries. Required.
+      data: folder of records to train on; it overrides task.train_data.input_path. Default: as the
+        other values say.
+      config_file: YAML file that overrides the experiment's values; may be repeated, later ones
+        win. Default: none.
+      params_override: values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.
+      init_checkpoint: encoder directory to start from, e.g. an imported checkpoint; the encoder
+        takes its sizes, and from a sentence encoder pooling, normalisation and length.
+        Default: as task.init_checkpoint says, normally random weights.
+      tpu: name or grpc:// address of a TPU to train on. Default: none.
+    """
+
+    experiment: str | None = None
+    mode: Annotated[str, OneOf(_MODES)] = "train_and_eval"
+    model_dir: str | None = None
+    data: str | None = None
+    config_file: Annotated[tuple[str, ...], Flag(repeats=True)] = ()
+    params_override: str | None = None
+    init_checkpoint: str | None = None
+    tpu: str | None = None
+
+
 def define_flags() -> None:
-    """Defines the flags of the binary; names as in Model Garden's driver."""
-    flags.DEFINE_string(
-        "experiment",
-        None,
-        "Name of an experiment: the path of its YAML file below experiments/, '?' lists all; or a"
-        " YAML file of your own, which ends in .yaml. Required.",
-    )
-    flags.DEFINE_enum(
-        "mode",
-        "train_and_eval",
-        _MODES,
-        "What to do: train, eval (the latest checkpoint), train_and_eval (in turn),"
-        " continuous_eval (each new checkpoint), train_and_post_eval (eval once at the end).",
-    )
-    flags.DEFINE_string(
-        "model_dir", None, "Folder for checkpoints, params.yaml and summaries. Required."
-    )
-    flags.DEFINE_string(
-        "data",
-        None,
-        "Folder of records to train on; it overrides task.train_data.input_path. Default: as the"
-        " other values say.",
-    )
-    flags.DEFINE_multi_string(
-        "config_file",
-        None,
-        "YAML file that overrides the experiment's values; may be repeated, later ones win."
-        " Default: none.",
-    )
-    flags.DEFINE_string(
-        "params_override",
-        None,
-        "Values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.",
-    )
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
-        "Encoder directory to start from, e.g. an imported checkpoint; the encoder takes its sizes,"
-        " and from a sentence encoder pooling, normalisation and length."
-        " Default: as task.init_checkpoint says, normally random weights.",
-    )
+    """Defines the flags of the request."""
+    cli.define(TrainingRequest)
     cli.define_import_module()
-    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU to train on. Default: none.")
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    if FLAGS.experiment in (None, "?", "list"):
+    request = cli.read(TrainingRequest)
+    if request.experiment in (None, "?", "list"):
         print(f"experiments:\n{registry.list_files(registry.experiment_files())}")
-        if FLAGS.experiment is None:
+        if request.experiment is None:
             raise UserError("--experiment is missing; name one of these")
         return
-    if not FLAGS.model_dir:
+    if not request.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
+    model_dir = os.path.expanduser(request.model_dir)
     # With several workers only the chief writes there, and only TensorFlow knows which one it is.
     if "TF_CONFIG" not in os.environ:
-        check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
-    for file in FLAGS.config_file or []:
+        check_writable(model_dir, is_folder=True)
+    for file in request.config_file:
         read_text(file, "check --config_file")
     cli.import_tensorflow()
     cli.import_modules()
     notes: list[str] = []
     params = registry.load(
-        FLAGS.experiment,
-        FLAGS.config_file,
-        FLAGS.params_override,
-        FLAGS.init_checkpoint,
+        request.experiment,
+        request.config_file,
+        request.params_override,
+        request.init_checkpoint,
         notes,
-        FLAGS.data,
+        request.data,
     )
-    for line in notes if "train" in FLAGS.mode else ():
+    for line in notes if "train" in request.mode else ():
         print(line, file=sys.stderr)
-    if FLAGS.tpu:
-        runtime = params.runtime.replace(tpu=FLAGS.tpu, distribution_strategy="tpu")
+    if request.tpu:
+        runtime = params.runtime.replace(tpu=request.tpu, distribution_strategy="tpu")
         params = params.replace(runtime=runtime)
     from official_cmlm.training.run import run
 
-    run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir))
+    run(params, request.mode, model_dir)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,8 @@ Each stage starts from the encoder of the stage before it. After an interruption
 resumes the chain.
 """
 
-import os
+import dataclasses
 from pathlib import Path
-
-from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
@@ -15,40 +13,44 @@ from official_cmlm.common.files import check_writable
 
 from . import chains, registry
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True)
+class ChainRequest:
+    """The chain, its folder, its start and overrides for all stages.
+
+    Attributes:
+      stages: YAML file of stages, or the name of one below experiments/chains; ? lists. Required.
+      model_dir: folder; every stage gets one of its own in it. Required.
+      init_checkpoint: encoder directory that the first stage starts from. Default: random weights.
+      params_override: values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping.
+        Values of an objective apply only to the stages that have it. Default: none.
+    """
+
+    stages: str | None = None
+    model_dir: str | None = None
+    init_checkpoint: str | None = None
+    params_override: str | None = None
 
 
 def define_flags() -> None:
-    """Defines the chain, its folder, its start and overrides for all stages."""
-    flags.DEFINE_string(
-        "stages", None, "YAML file of stages, or the name of one below experiments/chains; ? lists."
-    )
-    flags.DEFINE_string("model_dir", None, "Folder; every stage gets one of its own in it.")
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
-        "Encoder directory that the first stage starts from. Default: random weights.",
-    )
-    flags.DEFINE_string(
-        "params_override",
-        None,
-        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Values of an"
-        " objective apply only to the stages that have it. Default: none.",
-    )
+    """Defines the flags of the request."""
+    cli.define(ChainRequest)
     cli.define_import_module()
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    if FLAGS.stages in (None, "?", "list"):
+    request = cli.read(ChainRequest)
+    if request.stages in (None, "?", "list"):
         print(registry.list_files(chains.stage_files()))
-        if FLAGS.stages is None:
+        if request.stages is None:
             raise UserError("--stages is missing; name a file, or one of these")
         return
-    if not FLAGS.model_dir:
+    if not request.model_dir:
         raise UserError("--model_dir is missing; name the folder for the stages")
-    check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
+    model_dir = Path(request.model_dir).expanduser()
+    check_writable(model_dir, is_folder=True)
     cli.import_tensorflow()
     import_modules = cli.import_modules()
     import tensorflow as tf
@@ -57,10 +59,9 @@ def main(argv: list[str]) -> None:
     tf.config.set_visible_devices([], "GPU")
     from official_cmlm.configs.yaml_loading import parse_override
 
-    chain, start = chains.read_stages(FLAGS.stages), FLAGS.init_checkpoint
-    common = parse_override(FLAGS.params_override) if FLAGS.params_override else {}
+    chain, start = chains.read_stages(request.stages), request.init_checkpoint
+    common = parse_override(request.params_override) if request.params_override else {}
     loaded = chains.load_stages(chain, start, common)
-    model_dir = Path(os.path.expanduser(FLAGS.model_dir))
     last = chains.run_stages(loaded, model_dir, start, import_modules=import_modules)
     print(f"the last stage's encoder: {last}")
 

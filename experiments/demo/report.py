@@ -5,40 +5,44 @@ of all held-out pairs: by the trained encoder, by the encoder that it started fr
 encoder with random weights, and by TF-IDF.
 """
 
+import dataclasses
 import itertools
 import random
 from pathlib import Path
-
-from absl import flags
+from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import write_json
+from official_cmlm.common.validation import between
 from official_cmlm.evaluation.encoder import Encode
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True)
+class ReportRequest:
+    """The model, the records to score, and the output.
+
+    Attributes:
+      model_dir: model directory of the training.
+      training_records: records trained on, with text, for TF-IDF.
+      held_out_records: records to score on, with text.
+      output_dir: folder for the figure and the results.
+      start: encoder directory that the training started from. Default: random weights.
+      pairs: most pairs to score, and so candidates of each query.
+    """
+
+    model_dir: str
+    training_records: str
+    held_out_records: str
+    output_dir: str
+    start: str = ""
+    pairs: Annotated[int, between(2, 1_000_000)] = 1000
 
 
 def define_flags() -> None:
-    """Defines the model, the records to score, and the output."""
-    flags.DEFINE_string("model_dir", None, "Model directory of the training. Required.")
-    flags.DEFINE_string(
-        "start", "", "Encoder directory that the training started from. Default: random weights."
-    )
-    flags.DEFINE_string(
-        "training_records", None, "Records trained on, with text, for TF-IDF. Required."
-    )
-    flags.DEFINE_string("held_out_records", None, "Records to score on, with text. Required.")
-    flags.DEFINE_string("output_dir", None, "Folder for the figure and the results. Required.")
-    flags.DEFINE_integer(
-        "pairs",
-        1000,
-        "Most pairs to score, and so candidates of each query.",
-        lower_bound=2,
-        upper_bound=1_000_000,
-    )
-    cli.require_flags("model_dir", "training_records", "held_out_records", "output_dir")
+    """Defines the flags of the request."""
+    cli.define(ReportRequest)
 
 
 def read_sentences(folder: Path) -> list[list[str]]:
@@ -81,10 +85,11 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
     return list(firsts), list(seconds)
 
 
-def load_encoders(sentences: list[str]) -> dict[str, Encode]:
+def load_encoders(request: ReportRequest, sentences: list[str]) -> dict[str, Encode]:
     """Returns name -> function from texts to vectors, of the encoders that are compared.
 
     Args:
+      request: the encoders.
       sentences: what was trained on, for TF-IDF.
     """
     import tf_keras
@@ -93,15 +98,15 @@ def load_encoders(sentences: list[str]) -> dict[str, Encode]:
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-    trained = SentenceEncoder.load(FLAGS.model_dir, backend="tensorflow")
+    trained = SentenceEncoder.load(request.model_dir, backend="tensorflow")
     tf_keras.utils.set_random_seed(0)
     model = SentenceEncoderModel(trained.model.config)
     untrained = SentenceEncoder(model, trained.vocabulary, trained.max_seq_length)
     tfidf = TfidfVectorizer(sublinear_tf=True).fit(sentences)
     encoders = {"this encoder": trained.encode}
-    if FLAGS.start:
-        start = SentenceEncoder.load(FLAGS.start, backend="tensorflow")
-        encoders[f"{Path(FLAGS.start).name}, its start"] = start.encode
+    if request.start:
+        start = SentenceEncoder.load(request.start, backend="tensorflow")
+        encoders[f"{Path(request.start).name}, its start"] = start.encode
     encoders["the same encoder, untrained"] = untrained.encode
     encoders["TF-IDF"] = lambda texts: tfidf.transform(texts).toarray()
     return encoders
@@ -116,19 +121,20 @@ def main(argv: list[str]) -> None:
     from official_cmlm.training.curve import write_curve
 
     check_extra("report", "matplotlib")
-    held_out = read_sentences(Path(FLAGS.held_out_records))
-    first, second = sample_pairs(held_out, FLAGS.pairs)
+    request = cli.read(ReportRequest)
+    held_out = read_sentences(Path(request.held_out_records))
+    first, second = sample_pairs(held_out, request.pairs)
     if len(first) < 2:
         raise UserError(
-            f"{FLAGS.held_out_records}: fewer than two pairs of adjacent sentences are held out; "
+            f"{request.held_out_records}: fewer than two pairs of adjacent sentences are held out; "
             "give more text"
         )
-    sentences = itertools.chain.from_iterable(read_sentences(Path(FLAGS.training_records)))
+    sentences = itertools.chain.from_iterable(read_sentences(Path(request.training_records)))
     recalls = {
         name: next_sentence_recall(encode, first, second)
-        for name, encode in load_encoders(list(sentences)).items()
+        for name, encode in load_encoders(request, list(sentences)).items()
     }
-    output = Path(FLAGS.output_dir)
+    output = Path(request.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     print(f"the sentence that really follows, found first among {len(first)} held-out candidates:")
     for name, recall in recalls.items():
@@ -139,7 +145,7 @@ def main(argv: list[str]) -> None:
     chart = figures.bars("Recall at 1", list(recalls), [series], axis)
     (output / "recall.png").write_bytes(figures.image(chart, "png", "white", 160))
     # The curve has one panel a quantity: recall in a batch cannot be compared with recall here.
-    curve = write_curve(FLAGS.model_dir)
+    curve = write_curve(request.model_dir)
     queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
     texts = {
         "held_out_sentences.txt": dict.fromkeys(itertools.chain.from_iterable(held_out)),

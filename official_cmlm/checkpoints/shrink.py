@@ -310,25 +310,37 @@ def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "")
     return counts
 
 
+@dataclasses.dataclass(frozen=True)
+class ShrinkRequest:
+    """The encoder directory to write, and the way to it.
+
+    Attributes:
+      output_dir: encoder directory to write; it appears when complete.
+      shrinking: see the class.
+      overwrite: whether to replace an encoder directory of that name.
+    """
+
+    output_dir: str
+    shrinking: Shrinking
+    overwrite: bool = False
+
+
 def define_flags() -> None:
-    """Defines the source, the output folder, and the fields of `Shrinking`."""
+    """Defines the flags of the source and of the request."""
     cli.define_model_name()
-    flags.DEFINE_string(
-        "output_dir", None, "Encoder directory to write; it appears when complete. Required."
-    )
-    cli.define(Shrinking)
-    flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
-    cli.require_flags("model", "output_dir")
+    cli.define(ShrinkRequest)
+    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
+    request = cli.read(ShrinkRequest)
+    check_writable(os.path.expanduser(request.output_dir), is_folder=True, replaced=True)
     cli.announce(f"reading {FLAGS.model} …")
-    output = output_directory(FLAGS.output_dir, FLAGS.overwrite)
+    output = output_directory(request.output_dir, request.overwrite)
     directory = encoder_directory_of(find_encoder(FLAGS.model))
-    shrinking = cli.read(Shrinking)
+    shrinking = request.shrinking
     shrinking.check(FLAGS.model, directory.config, directory.vocabulary)
     small = shrink(directory, shrinking)
     config = small.config
@@ -339,7 +351,7 @@ def main(argv: list[str]) -> None:
         write_weights(partial, small.encoder, small.head, shrinking.weights)
     size = sum(path.stat().st_size for path in output.iterdir())
     print(
-        f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
+        f"{request.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
         f"{config.vocab_size} entries, pooling {config.pooling}, vectors of "
         f"{config.embedding_size}, {'with' if small.head else 'without'} language-model head, "
         f"{size / 1e6:.1f} MB ({shrinking.weights})"
