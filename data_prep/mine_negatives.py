@@ -107,7 +107,7 @@ def main(argv: list[str]) -> int:
             pairs[pair.texts] = None
             more += [pair.negative] if pair.negative else []
     for path in FLAGS.candidates:
-        texts = (one_space(line) for _, line in iter_lines(path, counts, reading))
+        texts = (one_space(line) for *_, line in iter_lines(path, counts, reading))
         more += filter(None, guard_faults(path, texts, FLAGS.on_error, counts))
     counts.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
     if not pairs:

@@ -9,7 +9,7 @@ from official_cmlm.common.text_files import parse_object, replace_surrogates
 
 from ..counts import Counts
 from .document import Document, ReadOptions
-from .plain_text import iter_blocks, normalise_space, split_paragraphs
+from .plain_text import iter_lines, normalise_space, split_paragraphs
 
 
 def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
@@ -23,12 +23,13 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     document are left out too.
 
     Raises:
-      UserError: as `plain_text.iter_blocks` does; invalid JSON, or a value of the wrong type.
+      UserError: as `plain_text.iter_lines` does; invalid JSON, or a value of the wrong type.
     """
     left_out = False
-    for where, offset, line in _lines(path, options, counts):
+    for number, offset, line in iter_lines(path, counts, options):
         if not line.strip():
             continue
+        where = f"{path}:{number}"
         record = parse_object(line, where)
         continues = record.get("continues") is True
         if left_out and continues:
@@ -55,14 +56,6 @@ def to_line(document: Document) -> bytes:
     if document.continues:
         record["continues"] = True
     return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-
-
-def _lines(path: str, options: ReadOptions, counts: Counts) -> Iterator[tuple[str, int, str]]:
-    """Yields (place for messages, byte of the file, line)."""
-    for block in iter_blocks(path, counts, options):
-        starts = zip(block.starts.tolist(), block.lines)
-        for number, (offset, line) in enumerate(starts, block.number):
-            yield f"{path}:{number}", offset, line
 
 
 def _get(record: dict[str, object], key: str, where: str) -> object:

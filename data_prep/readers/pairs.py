@@ -84,7 +84,7 @@ class PairInput:
                     f"{short}: ends before line {number}, {self.paths[0]} and {self.paths[1]} do "
                     "not align; both need the same number of lines"
                 )
-            yield self._pair(f"{self.paths[0]}:{left[0]}", left[1], right[1])
+            yield self._pair(f"{self.paths[0]}:{left[0]}", left[2], right[2])
 
     def _read_table(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
         (path,), columns = self.paths, list(self.columns.values())
@@ -111,7 +111,7 @@ class PairInput:
         names = {"nli": _NLI, "triples": _TRIPLE}.get(self.form, ())
         is_json: bool | None = None if names else False
         columns: list[str] = []
-        for number, line in iter_lines(path, counts, options):
+        for number, _, line in iter_lines(path, counts, options):
             where = f"{path}:{number}"
             if (names == _NLI or is_json) and not line.strip():
                 continue

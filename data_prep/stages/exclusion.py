@@ -157,7 +157,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     """
     name = path.lower().removesuffix(".gz").removesuffix(".zst")
     is_csv, is_json = name.endswith(".csv"), name.endswith((".json", ".jsonl", ".ndjson"))
-    for _, line in iter_lines(path, counts, options, any_encoding=True):
+    for *_, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}
         if is_csv and "\t" not in line:
             csv_cells = _CSV_CELL.findall(line)

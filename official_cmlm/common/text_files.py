@@ -50,7 +50,7 @@ MOST_CELL_BYTES = 1 << 24
 _MOST_JSON_BYTES = 1 << 28
 # Text shrinks to a quarter, the most repetitive logs to a fiftieth; gzip can reach 1:1032.
 BOMB_RATIO, BOMB_BYTES = 100, 1 << 28
-_BUFFER_BYTES = 1 << 17
+BUFFER_BYTES = 1 << 17
 # Expanded bytes of the rows of a Parquet file that are in memory together.
 _BATCH_BYTES = 1 << 26
 # pyarrow can read columns in these encodings as dictionaries; the first two encode levels, not
@@ -259,7 +259,7 @@ def open_file(path: str) -> io.BufferedReader:
         and it is not.
     """
     expanded = ExpandedFile(path, BOMB_BYTES)
-    file = io.BufferedReader(expanded, _BUFFER_BYTES)
+    file = io.BufferedReader(expanded, BUFFER_BYTES)
     if not expanded.form and _strip_compression(path) != path and file.peek(1):
         file.close()
         raise UserError(f"{path}: its content is not compressed as its name says")
@@ -342,7 +342,7 @@ class ExpandedFile(io.RawIOBase):
         """
         again = "fetch the file again"
         try:
-            data = self._read(min(len(buffer), _BUFFER_BYTES))
+            data = self._read(min(len(buffer), BUFFER_BYTES))
         except EOFError:
             raise BrokenStreamError("the gzip stream ends early", again) from None
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -387,37 +387,93 @@ def list_columns(columns: Iterable[str]) -> str:
     return list_names([f"{name:.80}" for name in columns], _SHOWN_COLUMNS) or "none"
 
 
-def _lines(path: str, file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line with its end)."""
-    number = 0
-    while line := file.readline(MOST_CELL_BYTES + 1):
-        number += 1
-        if number == 1:
-            if line.startswith(UTF16_BOMS):
-                raise UserError(f"{path}: UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
-            line = line.removeprefix(b"\xef\xbb\xbf")
-        if len(line) > MOST_CELL_BYTES:
+class LineTooLongError(Exception):
+    """A line too long; a caller, who knows its number, makes it a `UserError`."""
+
+
+def read_whole_lines(
+    path: str, read: Callable[[int], bytes], most_bytes: int, running_text: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    r"""Yields (byte at which they begin, bytes of many whole lines) of a file.
+
+    A line ends with \n. Only the last one may lack it.
+
+    Args:
+      path: the file's name for messages.
+      read: returns at least one byte and at most so many, or none at the file's end.
+      most_bytes: length of the longest line; bounds the memory.
+      running_text: whether a NUL byte is refused.
+
+    Raises:
+      LineTooLongError: a line is longer.
+      UserError: a NUL byte.
+    """
+    rest, offset = b"", 0
+    while chunk := read(min(BUFFER_BYTES, most_bytes)):
+        if running_text and b"\0" in chunk:
             raise UserError(
-                f"{path}:{number}: a line of more than {MOST_CELL_BYTES >> 20} MiB; is it text, a "
-                "line each?"
+                f"{path}: looks like a binary or UTF-16 file (NUL byte at byte"
+                f" {offset + len(rest) + chunk.index(0)}); convert it to UTF-8 text"
             )
-        try:
-            yield number, line.decode()
-        except UnicodeDecodeError as error:
-            shown = line[max(0, error.start - 20) : error.start + 20]
-            raise UserError(
-                f"{path}:{number}: not UTF-8 at byte {error.start} of the line ({shown!r}); convert"
-                " it, e.g. iconv -f WINDOWS-1252 -t UTF-8"
-            ) from None
+        rest += chunk
+        # All lines but the first began in this chunk and are not longer.
+        line, newline, _ = rest.partition(b"\n")
+        if len(line.rstrip(b"\r")) > most_bytes:
+            raise LineTooLongError
+        if newline:
+            end = rest.rindex(b"\n") + 1
+            yield offset, rest[:end]
+            rest, offset = rest[end:], offset + end
+    if rest:
+        yield offset, rest
 
 
-def _text_lines(path: str, form: str, file: BinaryIO, *unused: Any) -> Iterator[Record]:
+def split_lines(text: str) -> list[str]:
+    r"""Returns the lines of a text in memory, which end with \n, \r\n or \r alone.
+
+    Form feeds and U+2028, at which `str.splitlines` splits too, may occur inside a sentence.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _lines(path: str, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, line with its end); raises `UserError` for what is not UTF-8."""
+    number = 0
+    try:
+        for offset, data in read_whole_lines(path, file.read1, MOST_CELL_BYTES):
+            if offset == 0:
+                if data.startswith(UTF16_BOMS):
+                    raise UserError(f"{path}: UTF-16; convert it: iconv -f UTF-16 -t UTF-8")
+                data = data.removeprefix(b"\xef\xbb\xbf")
+            for line in io.BytesIO(data):
+                number += 1
+                yield number, _decode(line, f"{path}:{number}")
+    except LineTooLongError:
+        raise UserError(
+            f"{path}:{number + 1}: a line of more than {MOST_CELL_BYTES >> 20} MiB; is it text, a"
+            " line each?"
+        ) from None
+
+
+def _decode(line: bytes, where: str) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        shown = line[max(0, error.start - 20) : error.start + 20]
+        raise UserError(
+            f"{where}: not UTF-8 at byte {error.start} of the line ({shown!r}); convert it, e.g."
+            " iconv -f WINDOWS-1252 -t UTF-8"
+        ) from None
+
+
+def _text_lines(path: str, form: str, file: io.BufferedReader, *unused: Any) -> Iterator[Record]:
     for number, line in _lines(path, file):
         yield number, f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
 
 
 def _table_rows(
-    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+    path: str, form: str, file: io.BufferedReader, choose: Choose, *unused: Any
 ) -> Iterator[Record]:
     # The limit holds for the whole module csv, whose default is lower.
     csv.field_size_limit(MOST_CELL_BYTES)
@@ -451,7 +507,7 @@ def _table_rows(
 
 
 def _json_lines(
-    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+    path: str, form: str, file: io.BufferedReader, choose: Choose, *unused: Any
 ) -> Iterator[Record]:
     for number, line in _lines(path, file):
         if line.strip():
@@ -460,7 +516,7 @@ def _json_lines(
 
 
 def _json_items(
-    path: str, form: str, file: BinaryIO, choose: Choose, *unused: Any
+    path: str, form: str, file: io.BufferedReader, choose: Choose, *unused: Any
 ) -> Iterator[Record]:
     data = file.read(_MOST_JSON_BYTES + 1)
     if len(data) > _MOST_JSON_BYTES:

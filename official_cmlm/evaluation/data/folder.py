@@ -13,6 +13,7 @@ from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import refuse_special, sha256
+from official_cmlm.common.text_files import split_lines
 from official_cmlm.evaluation.scores import MissingData
 
 
@@ -87,7 +88,7 @@ class DataFolder:
             content = path.read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingData(path, hint) from None
-        lines = _split(_decode(content, path, encodings))
+        lines = split_lines(_decode(content, path, encodings))
         header = lines.pop(0) if lines and is_header(lines[0]) else ""
         self._remember(path, hashlib.sha256(content).hexdigest(), len(lines))
         return header, lines
@@ -180,12 +181,6 @@ def _decode(content: bytes, path: Path, encodings: Sequence[str]) -> str:
         except UnicodeDecodeError as error:
             where = len(re.findall(rb"\r\n|\n|\r", content[: error.start])) + 1
     raise UserError(f"{path}: line {where} is not {' or '.join(encodings)}; download it again")
-
-
-def _split(text: str) -> list[str]:
-    """Splits at LF, CR LF and CR only: form feed and U+2028 may occur inside a sentence."""
-    lines = re.split(r"\r\n|\n|\r", text)
-    return lines[:-1] if lines[-1] == "" else lines
 
 
 # The table's names lack the folders `_ABOVE` and have those of `_ROOTS`; names of users' files may

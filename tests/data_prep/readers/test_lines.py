@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions, expand_inputs, read_documents, size_of
 from data_prep.readers.plain_text import iter_lines
+from official_cmlm.common import text_files
 from official_cmlm.common.errors import UserError
 from tests.data_prep.readers.crawl_pages import record
 
 
 def _stream(path, report=None, **options):
-    return iter_lines(str(path), report or Counts(), ReadOptions(**options))
+    lines = iter_lines(str(path), report or Counts(), ReadOptions(**options))
+    return ((number, line) for number, _, line in lines)
 
 
-def _lines(path, max_line_bytes=1 << 20, **arguments):
-    report, options = Counts(), ReadOptions(max_line_bytes=max_line_bytes)
-    return list(iter_lines(str(path), report, options, **arguments)), report
+def _lines(path, max_line_bytes=1 << 20):
+    report = Counts()
+    return list(_stream(path, report, max_line_bytes=max_line_bytes)), report
 
 
 def _reference(text: str) -> list[tuple[int, str]]:
@@ -47,7 +49,9 @@ def test_lines_of_any_text(tmp_path, text, chunk_bytes, compress, cut):
     data = text.encode()
     # In two members or frames, as tools that compress in parallel write them.
     path.write_bytes(compress(data[:cut]) + compress(data[cut:]))
-    lines, report = _lines(path, chunk_bytes=chunk_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_files, "BUFFER_BYTES", chunk_bytes)
+        lines, report = _lines(path)
     assert lines == _reference(text)
     assert (report.lines, report.bytes) == (len(lines), len(data))
     assert report.not_utf8 == {}
@@ -58,12 +62,11 @@ def test_lines_of_any_text(tmp_path, text, chunk_bytes, compress, cut):
     data=st.lists(st.sampled_from(list(b"a\r\n\xe9\xc3\xa9\xe8\xaa\x9e\xff\xef\xbf\xbd"))).map(
         bytes
     ),
-    chunk_bytes=st.integers(1, 9),
 )
-def test_lines_of_any_bytes(tmp_path, data, chunk_bytes):
+def test_lines_of_any_bytes(tmp_path, data):
     path = tmp_path / "any.txt"
     path.write_bytes(data)
-    lines, report = _lines(path, chunk_bytes=chunk_bytes)
+    lines, report = _lines(path)
     text = data.decode(errors="replace")
     assert lines == _reference(text)
     own = data.count(b"\xef\xbf\xbd")
@@ -115,20 +118,19 @@ def test_bad_files(tmp_path, name):
     if data is not None:
         (tmp_path / "x.txt").write_bytes(data)
     with pytest.raises(UserError, match=f"x.txt: .*{message}"):
-        _lines(tmp_path / "x.txt", chunk_bytes=3)
+        _lines(tmp_path / "x.txt")
     with pytest.raises(UserError, match="is a directory; name the files in it"):
         _lines(tmp_path)
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 3, 5, 100])
-def test_long_line(tmp_path, chunk_bytes):
+def test_long_line(tmp_path):
     path = tmp_path / "x.txt"
     path.write_bytes(b"12345\r\n12345\n")
-    assert len(_lines(path, max_line_bytes=5, chunk_bytes=chunk_bytes)[0]) == 2
+    assert len(_lines(path, max_line_bytes=5)[0]) == 2
     path.write_bytes(b"1\n12345\n123456")
     message = "x.txt:3: the line is longer than 5 bytes; .* raise --max_line_mb"
     with pytest.raises(UserError, match=message):
-        _lines(path, max_line_bytes=5, chunk_bytes=chunk_bytes)
+        _lines(path, max_line_bytes=5)
 
 
 def test_truncated_zstd(tmp_path):

@@ -1,6 +1,5 @@
 """Evaluation sentences: every form of file is understood, and no neighbours are made up."""
 
-import functools
 import gzip
 import json
 
@@ -9,7 +8,6 @@ import pytest
 
 from data_prep.counts import DropCounter
 from data_prep.readers import Document, ReadOptions
-from data_prep.readers.plain_text import iter_lines
 from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
 from official_cmlm.common.errors import UserError
@@ -113,10 +111,9 @@ def test_each_line_is_decoded_by_itself(tmp_path):
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16(tmp_path, monkeypatch, encoding, pack):
     """In chunks of any size, of which one may end within a character."""
+    monkeypatch.setattr("official_cmlm.common.text_files.BUFFER_BYTES", 7)
     text = "\ufeffDas Mädchen läuft 😀 nach Hause.\nWhat is this?\n"
     (tmp_path / "a").write_bytes(pack(text.encode(encoding)))
-    small = functools.partial(iter_lines, chunk_bytes=7)
-    monkeypatch.setattr("data_prep.stages.exclusion.iter_lines", small)
     exclusion = Exclusion.of([str(tmp_path / "a")])
     assert not _keep(exclusion, "das mädchen läuft nach hause")
     assert not _keep(exclusion, "What is this?") and _keep(exclusion, "nach Hause")
