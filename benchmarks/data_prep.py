@@ -62,7 +62,7 @@ def ours(paths: list[str], vocabulary_file: str, folder: Path) -> Callable[[], N
     from official_cmlm.tokenization import load_vocabulary
 
     vocabulary = load_vocabulary(vocabulary_file, lower_case=True)
-    options = Options(reading=ReadOptions(documents_by="file"), normalise=False, deduplicate="off")
+    options = Options(reading=ReadOptions(documents_by="file"))
     plan = Plan.of([TextFile(path) for path in paths], options, vocabulary.hash)
     job = make_job(plan, folder)
 

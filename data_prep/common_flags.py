@@ -6,7 +6,7 @@ A binary calls some of the `define_…` functions once, before `cli.run`, never 
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from absl import flags
 
@@ -14,7 +14,7 @@ from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import is_file, is_remote
 from official_cmlm.common.languages import check_language_tag
-from official_cmlm.common.validation import Flag, OneOf, between
+from official_cmlm.common.validation import OneOf, between
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .counts import Counts
@@ -127,8 +127,6 @@ class RecordsOutput:
         glob patterns, of text, tables or JSON. Their sentences are left out: a document is cut
         there, a row of pairs goes whole. A file that cannot be read is an error, or with
         --on_error=skip a warning.
-      shard_bytes: size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16
-        shards.
     """
 
     vocab_file: str
@@ -137,7 +135,6 @@ class RecordsOutput:
     lower_case: bool | None = None
     max_bytes_per_word: Annotated[int, between(1, MOST_WORD_BYTES)] | None = None
     exclude: tuple[str, ...] = ()
-    shard_bytes: Annotated[int, between(1, 10**12), Flag("shard_mb", 1_000_000)] = 16_000_000
 
 
 def define_reading() -> None:
@@ -161,7 +158,7 @@ def define_records() -> None:
 def define_pairs_records() -> None:
     """Defines the flags of pairs records."""
     cli.define(RecordsOutput)
-    cli.define(RecordOptions, skip=other_fields(RecordOptions, ("keep_text",)))
+    cli.define(RecordOptions, skip=other_fields(RecordOptions, ("keep_text", "shard_bytes")))
 
 
 def other_fields(kind: type, names: Sequence[str]) -> list[str]:
@@ -250,16 +247,6 @@ def check_output_dir(inputs: Iterable[str]) -> None:
 def vocabulary() -> Vocabulary:
     """Returns the vocabulary that the flags name; raises as `load_vocabulary` does."""
     return load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)
-
-
-def pipeline_options() -> dict[str, Any]:
-    """Returns the options of the document pipeline that all of its binaries have."""
-    return {
-        "reader": FLAGS.reader,
-        "reading": reading_options(),
-        "records": cli.read(RecordOptions, one_sentence_a_line=FLAGS.lines == "sentences"),
-        "shard_bytes": cli.read(RecordsOutput).shard_bytes,
-    }
 
 
 def list_excluded_paths() -> list[str]:

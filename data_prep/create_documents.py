@@ -11,12 +11,15 @@ text. `data_prep.prepare` does the same with stages that clean the text, on many
 machines; without stages it writes the same bytes.
 """
 
+from typing import Any
+
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common.beam_workers import BeamWorkers
 
 from . import common_flags
+from .output.documents import RecordOptions
 from .pipeline.plan import Options
 from .pipeline.run import write_documents
 
@@ -27,6 +30,16 @@ def define_flags() -> None:
     """Defines the flags of reading and of records."""
     common_flags.define_reading()
     common_flags.define_records()
+
+
+def read_options(**values: Any) -> Options:
+    """Returns the options that the flags ask for; `values` of fields take the place of flags.
+
+    Raises:
+      UserError: for a value out of range.
+    """
+    records = cli.read(RecordOptions, one_sentence_a_line=FLAGS.lines == "sentences")
+    return cli.read(Options, reading=common_flags.reading_options(), records=records, **values)
 
 
 def write_records(options: Options, workers: int = 1, beam: BeamWorkers | None = None) -> int:
@@ -44,7 +57,7 @@ def write_records(options: Options, workers: int = 1, beam: BeamWorkers | None =
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    return write_records(Options(**common_flags.pipeline_options()))
+    return write_records(read_options())
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from official_cmlm.common.errors import UserError
 
 from . import common_flags
 from .counts import Counts, guard_faults
+from .output.documents import RecordOptions
 from .output.folder import check_output
 from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
@@ -105,7 +106,7 @@ def main(argv: list[str]) -> int:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
     rows = (row for part in parts for row in guard_faults(*part, FLAGS.on_error, counts))
     with fill_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        writer = ShardWriter(folder, schema.KIND, cli.read(common_flags.RecordsOutput).shard_bytes)
+        writer = ShardWriter(folder, schema.KIND, cli.read(RecordOptions).shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in pair_records(
                 rows, vocabulary, counts, keep, FLAGS.keep_text, FLAGS.drop_empty

@@ -25,7 +25,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import between
 
 from . import common_flags
-from .create_documents import write_records
+from .create_documents import read_options, write_records
 from .pipeline.plan import Options
 from .stages.language_id import check_languages
 from .stages.quality_classifier import load_model
@@ -52,20 +52,10 @@ def define_flags() -> None:
     """Defines the flags of reading, stages and records, and of the work's division."""
     common_flags.define_reading()
     # The flags of the other fields are those of reading and of records.
-    cli.define(Options, skip=("reader", "reading", "records", "shard_bytes"), detect="off")
+    constants = ("rows", "shingle_words", "min_shingles", "seed")
+    cli.define(Options, skip=("reader", "reading", "records", *constants))
     common_flags.define_records()
     cli.define(Division)
-
-
-def read_options() -> Options:
-    """Returns the options that the flags ask for; raises `UserError` for a value out of range."""
-    check_languages(FLAGS.keep_languages, detected=FLAGS.detect_language == "set")
-    return cli.read(
-        Options,
-        **common_flags.pipeline_options(),
-        # A worker may start in another directory.
-        quality_model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
-    )
 
 
 def _find_beam(arguments: list[str]) -> BeamWorkers | None:
@@ -90,12 +80,11 @@ def _warn_of_level(path: str, level: str) -> None:
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     beam = _find_beam(argv[1:])
-    options = read_options()
-    # Making the stages loads the classifier, so that a mistake in its file is found before any
-    # work.
-    list(options.stages())
-    if options.quality_model:
-        _warn_of_level(options.quality_model, options.quality_level)
+    check_languages(FLAGS.keep_languages, detected=FLAGS.detect_language == "set")
+    # A worker may start in another directory.
+    options = read_options(model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model))
+    if options.quality.model:
+        _warn_of_level(options.quality.model, options.quality.level)
     return write_records(options, FLAGS.workers, beam)
 
 

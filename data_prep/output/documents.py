@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from official_cmlm.common.validation import between
+from official_cmlm.common.validation import Flag, between
 from official_cmlm.records import documents as schema
 from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
@@ -37,6 +37,8 @@ class RecordOptions:
       max_characters: a longer sentence is cut at white space.
       keep_text: whether to store the text too, for views that work on characters; about doubles the
         size.
+      shard_bytes: size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16
+        shards.
     """
 
     one_sentence_a_line: bool = False
@@ -45,6 +47,7 @@ class RecordOptions:
     min_tokens: Annotated[int, between(0, 1_000_000_000)] = 0
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False
+    shard_bytes: Annotated[int, between(1, 10**12), Flag("shard_mb", 1_000_000)] = 16_000_000
 
 
 class _Sentence(NamedTuple):

@@ -13,12 +13,15 @@ import numpy as np
 
 from official_cmlm.common.files import atomic_write, write_array
 
-from ..stages.duplicates import DuplicateOptions, Duplicates, MinHash, Units, find_near_duplicates
-
-# A member takes 24 bytes. `row` is the row of the unit's signature; -1 for exact keys.
-_MEMBER = np.dtype(
-    [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
+from ..stages.duplicates import (
+    MEMBER,
+    DuplicateOptions,
+    Duplicates,
+    Keys,
+    MinHash,
+    find_near_duplicates,
 )
+
 _DUPLICATE = np.dtype(
     [("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")]
 )
@@ -51,15 +54,16 @@ class KeyFiles:
     elements: int
     partitions: int
 
-    def save_keys(self, element: int, keys: dict[str, Units]) -> None:
+    def save_keys(self, element: int, keys: dict[str, Keys]) -> None:
         """Writes the keys of an element, by partition."""
-        compared = self.options.compared
-        for kind in compared:
+        first = next(iter(keys))
+        for kind, keys_of_kind in keys.items():
             with atomic_write(self._path("signatures", kind, element)) as file:
-                write_array(file, keys[kind].signatures)
+                write_array(file, keys_of_kind.signatures)
+            members = keys_of_kind.members
+            members["element"] = element
             # Keys of paragraphs are not final yet: a removed document takes its paragraphs with it.
-            name = "keys" if kind == compared[0] else "all-keys"
-            self._save_members(name, kind, element, _members_of(element, keys[kind]))
+            self._save_members("keys" if kind == first else "all-keys", kind, element, members)
 
     def find_duplicates(self, kind: str, partition: int) -> None:
         """Finds and writes the duplicate "documents" or "paragraphs" among a partition's keys."""
@@ -88,7 +92,7 @@ class KeyFiles:
             duplicates = all_duplicates[all_duplicates["element"] == element]
             with atomic_write(self._path("duplicates", kind, element)) as file:
                 write_array(file, duplicates)
-            if kind != self.options.compared[-1]:
+            if kind == "documents" and "paragraphs" in self.options.ways:
                 path = self._path("all-keys", "paragraphs", element)
                 members = np.load(path, allow_pickle=False)
                 stay = ~np.isin(members["document"], duplicates["document"])
@@ -97,7 +101,7 @@ class KeyFiles:
     def read_duplicates(self, element: int) -> Duplicates:
         """Returns the places that are removed from an element, each with its first reason."""
         reasons: dict[tuple[int, int], str] = {}
-        for kind in self.options.compared:
+        for kind in self.options.ways:
             duplicates = np.load(self._path("duplicates", kind, element), allow_pickle=False)
             for _, document, paragraph, reason in duplicates.tolist():
                 reasons[document, paragraph] = _REASONS[reason]
@@ -116,7 +120,7 @@ class KeyFiles:
             _load_slots(self._path("keys", kind, element), slot, slot + 1)
             for element in range(self.elements)
         ]
-        members = np.concatenate([np.zeros(0, _MEMBER), *parts])
+        members = np.concatenate([np.zeros(0, MEMBER), *parts])
         del parts
         # Elements come in order, and so do the units of each; so a stable sort keeps places in
         # order.
@@ -150,19 +154,6 @@ class KeyFiles:
     def _path(self, name: str, kind: str, number: int) -> Path:
         """Returns a file of an element, or, for "found", of a partition."""
         return self.folder / f"{name}-{kind}-{number:05d}.npy"
-
-
-def _members_of(element: int, units: Units) -> np.ndarray:
-    """Returns the members of the exact keys (0 is not a key), then of the band keys."""
-    exact = np.flatnonzero(units.exact)
-    rows = np.repeat(np.arange(len(units.signed)), units.bands.shape[1])
-    members = np.zeros(len(exact) + len(rows), _MEMBER)
-    members["key"] = np.concatenate([units.exact[exact], units.bands.reshape(-1)])
-    members["element"] = element
-    members["row"] = np.concatenate([np.full(len(exact), -1), rows])
-    chosen = np.concatenate([exact, units.signed[rows]])
-    members["document"], members["paragraph"] = units.places[chosen].T
-    return members
 
 
 def _drop_first(members: np.ndarray) -> np.ndarray:

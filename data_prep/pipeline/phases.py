@@ -152,7 +152,7 @@ def write(context: Context, element: int) -> tuple[Counts, list[Shard]]:
     options = context.plan.options
     counts = Counts()
     documents: Iterable[Document]
-    if not options.duplicates.compared:
+    if not options.duplicates.ways:
         documents = context.read_documents(element, counts)
     else:
         stored = _read_back(_documents_path(context, element))
@@ -162,7 +162,9 @@ def write(context: Context, element: int) -> tuple[Counts, list[Shard]]:
     # work folder.
     with tempfile.TemporaryDirectory(dir=context.work, ignore_cleanup_errors=True) as unfinished:
         # The shards get their final numbers when all elements are written.
-        writer = ShardWriter(Path(unfinished), f"element-{element:05d}", options.shard_bytes)
+        writer = ShardWriter(
+            Path(unfinished), f"element-{element:05d}", options.records.shard_bytes
+        )
         with contextlib.closing(writer):
             for language, record in document_records(
                 documents,

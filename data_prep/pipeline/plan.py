@@ -13,20 +13,19 @@ from typing import Annotated, Any, NamedTuple
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import sha256
 from official_cmlm.common.job import Part
-from official_cmlm.common.validation import Flag, OneOf, between
+from official_cmlm.common.validation import Flag, between
 
 from ..output.documents import RecordOptions
 from ..readers import ReadOptions, TextFile, get_stored_size
 from ..stages import Stage
-from ..stages.duplicates import DuplicateOptions, MinHash
+from ..stages.duplicates import DuplicateOptions
 from ..stages.language_id import LanguageId
 from ..stages.normalise import normalise_document
-from ..stages.quality_classifier import LEVELS, QualityClassifier, SentenceClassifier
+from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
-_DEDUPLICATE = ("off", "exact", "normalised", "near")
 # Incremented with every change of the files that phases write.
-_FORMAT = 8
+_FORMAT = 9
 # Number of elements whose duplicates are collected at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.
@@ -42,29 +41,11 @@ class Options:
       reader: name of a reader, see `readers.reader_for`.
       reading: how files are read.
       normalise: whether to bring text to Unicode's form C, without control characters.
-      language: whether languages are checked or found, and which are kept; default "off", all.
+      language: whether languages are checked or found, and which are kept; default: all.
       quality_rules: whether to drop text that is not running text by C4's and Gopher's rules.
-      quality_model: file that data_prep.train_quality_classifier wrote; texts with low scores are
-        dropped.
-      quality_threshold: least score to keep, 0 to 1; the model's file has a table.
-      quality_level: texts that the model judges: whole documents, each paragraph, or each sentence
-        (CMLM §3), at which documents are cut.
-      deduplicate: which documents to remove as duplicates of earlier ones in the whole input: none
-        (off), those of the same bytes (exact; runs of white space are one space), those of the same
-        letters, whatever their case, spaces and punctuation (normalised), or also those that share
-        most runs of five words (near).
-      deduplicate_paragraphs: the same for paragraphs of the documents that stay, which are cut
-        there; auto: as --deduplicate says, but normalised if that is near. Without either the input
-        is read in one pass.
-      near_threshold: share of all runs of five words that two texts have in common (Jaccard
-        similarity, as estimated) from which they are near duplicates; above 0, up to 1.
-      near_bands: bands of 8 hashes, of which near duplicates must share one to be compared. With 20
-        bands 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32
-        bytes of each text.
-      min_paragraph_letters: letters that a paragraph must have to be removed as a duplicate;
-        shorter ones stay.
+      quality: a trained classifier, which drops texts with low scores; default: none.
+      duplicates: the documents and paragraphs that are removed as duplicates; default: none.
       records: how documents become records.
-      shard_bytes: size after which a new shard begins, in bytes.
       element_bytes: work of a worker at a time, in megabytes (10^6 bytes) as stored; it has shards
         of its own. Files are bundled up to this size; a larger file is one piece of work, so divide
         it first (split -l, or data sets by --tfds_split).
@@ -73,20 +54,11 @@ class Options:
     reader: str = "auto"
     reading: ReadOptions = dataclasses.field(default_factory=ReadOptions)
     normalise: bool = False
-    language: LanguageId = dataclasses.field(default_factory=lambda: LanguageId("off"))
+    language: LanguageId = dataclasses.field(default_factory=LanguageId)
     quality_rules: bool = False
-    quality_model: str = ""
-    quality_threshold: Annotated[float, between(0, 1)] = 0.5
-    quality_level: Annotated[str, OneOf(LEVELS)] = "document"
-    deduplicate: Annotated[str, OneOf(_DEDUPLICATE)] = "off"
-    deduplicate_paragraphs: Annotated[str, OneOf(("auto", *_DEDUPLICATE))] = "auto"
-    near_threshold: Annotated[float, between(0, 1, above_low=True)] = MinHash.threshold
-    near_bands: Annotated[int, between(1, MinHash.MAX_BANDS)] = MinHash.bands
-    min_paragraph_letters: Annotated[int, between(0, 10**9)] = (
-        DuplicateOptions.min_paragraph_letters
-    )
+    quality: QualityClassifier = dataclasses.field(default_factory=QualityClassifier)
+    duplicates: DuplicateOptions = dataclasses.field(default_factory=DuplicateOptions)
     records: RecordOptions = dataclasses.field(default_factory=RecordOptions)
-    shard_bytes: int = 16_000_000
     element_bytes: Annotated[int, between(1, 10**12), Flag("element_mb", 10**6)] = 64_000_000
 
     def stages(self) -> Iterator[Stage]:
@@ -97,23 +69,14 @@ class Options:
             yield self.language
         if self.quality_rules:
             yield QualityRules()
-        if self.quality_model and self.quality_level != "sentence":
-            yield QualityClassifier(self.quality_model, self.quality_threshold, self.quality_level)
+        if self.quality.model and self.quality.level != "sentence":
+            yield self.quality
 
     def sentence_classifier(self) -> SentenceClassifier | None:
         """Returns the classifier of single sentences, if any; a new one for each element."""
-        if self.quality_model and self.quality_level == "sentence":
-            return SentenceClassifier(self.quality_model, self.quality_threshold)
+        if self.quality.model and self.quality.level == "sentence":
+            return SentenceClassifier(self.quality.model, self.quality.threshold)
         return None
-
-    @property
-    def duplicates(self) -> DuplicateOptions:
-        """The options of the removal of duplicates."""
-        paragraphs = self.deduplicate_paragraphs
-        if paragraphs == "auto":
-            paragraphs = "normalised" if self.deduplicate == "near" else self.deduplicate
-        near = MinHash(bands=self.near_bands, threshold=self.near_threshold)
-        return DuplicateOptions(self.deduplicate, paragraphs, near, self.min_paragraph_letters)
 
 
 class Input(NamedTuple):
@@ -162,7 +125,7 @@ class Plan:
         Raises:
           UserError: a file that the options name cannot be read, or a data set does not exist.
         """
-        named = [*exclude, *filter(None, [options.quality_model])]
+        named = [*exclude, *filter(None, [options.quality.model])]
         return cls(
             options,
             tuple(
@@ -206,9 +169,9 @@ class Plan:
     def list_phases(self) -> list[tuple[str, list[Part]]]:
         """Returns (phase, its parts) in order; a part's size is bytes of input, or 1."""
         elements = [sum(item.size for item in element) for element in self.elements]
-        compared = self.options.duplicates.compared
-        phases = [("read", elements)] if compared else []
-        for kind in compared:
+        ways = self.options.duplicates.ways
+        phases = [("read", elements)] if ways else []
+        for kind in ways:
             groups = -(-len(elements) // ELEMENTS_A_GROUP)
             phases += [
                 (f"compare_{kind}", [1] * self.partitions),

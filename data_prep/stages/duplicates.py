@@ -12,12 +12,13 @@ the order of processing nor on how the input is divided among machines.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import ClassVar
+from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.hashing import GOLDEN_GAMMA, mix
+from official_cmlm.common.validation import Flag, OneOf, between
 
 from ..counts import DropCounter
 from ..readers.document import Document, cut_id
@@ -29,6 +30,12 @@ _BATCH_CHARACTERS = 1 << 20
 WHOLE = -1
 # The places of one file that are removed: (document number, paragraph number or `WHOLE`) -> reason.
 Duplicates = Mapping[tuple[int, int], str]
+# A key of a document or a paragraph, 24 bytes: an exact one, of bytes or letters, has the row -1,
+# one of a band has the row of the unit's signature.
+MEMBER = np.dtype(
+    [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
+)
+_WAYS = ("off", "exact", "normalised", "near")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,14 +46,15 @@ class MinHash:
     happens with probability 1 − (1 − s^rows)^bands, one half near s = (1/bands)^(1/rows).
 
     Attributes:
-      bands: default 20. Lee et al. 2022, "Deduplicating Training Data Makes Language Models
-        Better", appendix A, take 450 bands of 20 rows (one half at 0.72), some 9,000 hashes a text;
-        160 hashes are nearly as good for texts well above the threshold.
+      bands: bands of 8 hashes, of which near duplicates must share one to be compared. With 20
+        bands 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32
+        bytes of each text. Lee et al. 2022, "Deduplicating Training Data Makes Language Models
+        Better", appendix A, take 450 bands of 20 hashes, one half at 0.72.
       rows: hashes of a band; default 8. With 20 bands texts of similarity 0.6, 0.7, 0.8, 0.9 are
         candidates with probability 0.29, 0.69, 0.975, 0.99999; one half at 0.66.
-      threshold: estimated Jaccard similarity from which candidates are duplicates; default 0.75,
-        so that of texts at 0.8 (Lee et al.'s definition) few are missed: the estimate's standard
-        deviation there is 0.03.
+      threshold: share of all runs of five words that two texts have in common (Jaccard similarity,
+        as estimated) from which they are near duplicates. With 0.75 few texts at 0.8, Lee et al.'s
+        definition, are missed: the estimate's standard deviation there is 0.03.
       shingle_words: words of a shingle; default 5, as Lee et al. A character of a script without
         spaces is a word.
       min_shingles: a text with fewer has no signature, as it is too short to tell an edited copy
@@ -54,14 +62,13 @@ class MinHash:
       seed: seed of the hash functions.
     """
 
-    bands: int = 20
+    # More bands would find pairs of a similarity of 0.5 too, and take gigabytes for a batch.
+    bands: Annotated[int, between(1, 256), Flag("near_bands")] = 20
     rows: int = 8
-    threshold: float = 0.75
+    threshold: Annotated[float, between(0, 1, above_low=True), Flag("near_threshold")] = 0.75
     shingle_words: int = 5
     min_shingles: int = 10
     seed: int = 1
-    # More bands would find pairs of a similarity of 0.5 too, and take gigabytes for a batch.
-    MAX_BANDS: ClassVar[int] = 256
 
     @property
     def permutations(self) -> int:
@@ -144,116 +151,126 @@ class DuplicateOptions:
     """The definition of a duplicate.
 
     Attributes:
-      documents: which documents are removed: none ("off"), documents with the same bytes as an
-        earlier one ("exact"), with the same letters ("normalised", see `letters`), or also similar
-        ones ("near", default).
-      paragraphs: the same for paragraphs that occurred anywhere before. Default "normalised": a
-        signature and its bands take 320 bytes in the first pass, as much as a short paragraph.
+      documents: which documents to remove as duplicates of earlier ones in the whole input: none
+        (off), those of the same bytes (exact; runs of white space are one space), those of the same
+        letters, whatever their case, spaces and punctuation (normalised), or also those that share
+        most runs of five words (near). Documents that equal another go however short they are.
+      paragraphs: the same for paragraphs of the documents that stay, which are cut there; auto: as
+        --deduplicate says, but normalised if that is near, as a signature and its bands take 320
+        bytes, as much as a short paragraph. Without either the input is read in one pass.
       minhash: how similar texts are found.
-      min_paragraph_letters: a paragraph with fewer letters is never a duplicate, such as "Chapter
-        1" or a short answer. Default 100, some 20 words of English (our choice). Documents that
-        equal another are removed however short they are.
+      min_paragraph_letters: letters that a paragraph must have to be removed as a duplicate;
+        shorter ones stay, such as "Chapter 1" or a short answer. Default 100, some 20 words of
+        English (our choice).
     """
 
-    documents: str = "near"
-    paragraphs: str = "normalised"
+    documents: Annotated[str, OneOf(_WAYS), Flag("deduplicate")] = "off"
+    paragraphs: Annotated[str, OneOf(("auto", *_WAYS)), Flag("deduplicate_paragraphs")] = "auto"
     minhash: MinHash = dataclasses.field(default_factory=MinHash)
-    min_paragraph_letters: int = 100
+    min_paragraph_letters: Annotated[int, between(0, 10**9)] = 100
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
-        return tuple(kind for kind in ("documents", "paragraphs") if getattr(self, kind) != "off")
+    def ways(self) -> dict[str, str]:
+        """The units whose duplicates are removed, documents first -> the way to find these."""
+        auto = "normalised" if self.documents == "near" else self.documents
+        paragraphs = auto if self.paragraphs == "auto" else self.paragraphs
+        ways = {"documents": self.documents, "paragraphs": paragraphs}
+        return {kind: way for kind, way in ways.items() if way != "off"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
-    """Keys of all documents, or of all paragraphs, of a file.
+class Keys:
+    """The keys of all documents, or of all paragraphs, of a file.
 
     Attributes:
-      places: document number and paragraph number (or `WHOLE`), [units, 2], int64.
-      exact: exact keys, [units], uint64; 0: never a duplicate.
-      signed: indices of the units that have a signature, [signed], int64.
-      bands: their band keys, [signed, bands], uint64.
-      signatures: [signed, permutations], uint8.
+      members: the keys, those of each kind in the order of the units, [keys], `MEMBER`. A unit
+        that is never a duplicate has none.
+      signatures: signatures of the units that have one, [signed, permutations], uint8.
     """
 
-    places: np.ndarray
-    exact: np.ndarray
-    signed: np.ndarray
-    bands: np.ndarray
+    members: np.ndarray
     signatures: np.ndarray
 
 
-def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[str, Units]:
-    """Finds the keys of the "documents" and "paragraphs" of a file; all else takes bounded memory.
+def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[str, Keys]:
+    """Finds the keys of the units of a file that are compared; all else takes bounded memory.
 
     Args:
       documents: all of the file, each numbered by its position from 0; a piece of a long document
         counts as a document.
       options: the definition of a duplicate.
     """
-    units: dict[str, list[Units]] = {"documents": [], "paragraphs": []}
-    near = {kind: options.minhash if getattr(options, kind) == "near" else None for kind in units}
+    ways, near = options.ways, options.minhash
+    nothing = Keys(np.zeros(0, MEMBER), np.zeros((0, near.permutations), np.uint8))
+    parts = {kind: [nothing] for kind in ways}
     first = 0
     for batch in batches(documents, lambda one: sum(map(len, one.paragraphs)), _BATCH_CHARACTERS):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
         paragraphs = [p for document in batch for p in document.paragraphs]
         analysis = letters.analyse(paragraphs)
         numbers = np.arange(len(batch)) + first
-        places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
-        if options.documents == "exact":
+        units = {}
+        if "documents" in ways:
             # No paragraph holds a line end.
-            keys = letters.byte_keys(["\n".join(document.paragraphs) for document in batch])
-        else:
-            keys = letters.letter_keys(analysis, splits)
-        units["documents"].append(_units(places, keys, analysis, splits, near["documents"]))
-        if options.paragraphs != "off":
+            texts = ["\n".join(document.paragraphs) for document in batch]
+            places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
+            units["documents"] = places, texts, splits, np.ones(len(batch), bool)
+        if "paragraphs" in ways:
             owners = np.repeat(numbers, np.diff(splits))
-            within = np.arange(len(owners)) - np.repeat(splits[:-1], np.diff(splits))
-            is_exact = options.paragraphs == "exact"
-            keys = letters.byte_keys(paragraphs) if is_exact else letters.letter_keys(analysis)
-            keys[np.diff(analysis.letter_splits) < options.min_paragraph_letters] = 0
-            places = np.stack([owners, within], 1)
-            units["paragraphs"].append(_units(places, keys, analysis, None, near["paragraphs"]))
+            places = np.stack([owners, np.arange(len(owners)) - splits[owners - first]], 1)
+            is_long = np.diff(analysis.letter_splits) >= options.min_paragraph_letters
+            units["paragraphs"] = places, paragraphs, None, is_long
+        for kind, (places, texts, groups, may_go) in units.items():
+            is_exact = ways[kind] == "exact"
+            exact = letters.byte_keys(texts) if is_exact else letters.letter_keys(analysis, groups)
+            shingles = None
+            if ways[kind] == "near":
+                shingles = letters.shingles(analysis, near.shingle_words, groups)
+            row = sum(len(part.signatures) for part in parts[kind])
+            parts[kind].append(_make_keys(places, exact * may_go, shingles, near, row))
         first += len(batch)
-    return {kind: _join_units(parts, near[kind]) for kind, parts in units.items()}
+    columns = {
+        kind: zip(*((part.members, part.signatures) for part in parts[kind])) for kind in ways
+    }
+    return {kind: Keys(*map(np.concatenate, columns[kind])) for kind in ways}
 
 
-def _units(
+def _make_keys(
     places: np.ndarray,
     exact: np.ndarray,
-    analysis: letters.Letters,
-    splits: np.ndarray | None,
-    near: MinHash | None,
-) -> Units:
-    if near is None:
-        return dataclasses.replace(_join_units([], None), places=places, exact=exact)
-    hashes, bounds = letters.shingles(analysis, near.shingle_words, splits)
-    # A text without an exact key is too short to be a duplicate at all.
-    signed = np.flatnonzero((np.diff(bounds) >= near.min_shingles) & (exact != 0))
-    lengths = np.diff(bounds)[signed]
-    own = np.append(0, np.cumsum(lengths))
-    chosen = np.repeat(bounds[signed] - own[:-1], lengths) + np.arange(own[-1])
-    least = minima(hashes[chosen], own, near)
-    # The lowest byte takes a quarter of the memory for hardly less precision: Li and König 2010,
-    # "b-Bit Minwise Hashing".
-    return Units(places, exact, signed, band_keys(least, near), least.astype(np.uint8))
+    shingles: tuple[np.ndarray, np.ndarray] | None,
+    near: MinHash,
+    row: int,
+) -> Keys:
+    """Returns the keys of the units of a batch.
 
-
-def _join_units(parts: list[Units], near: MinHash | None) -> Units:
-    bands, permutations = (near.bands, near.permutations) if near else (0, 0)
-    starts = np.cumsum([0, *(len(part.places) for part in parts)])
-    signed = [part.signed + start for part, start in zip(parts, starts)]
-    return Units(
-        np.concatenate([np.zeros((0, 2), np.int64), *(part.places for part in parts)]),
-        np.concatenate([np.zeros(0, np.uint64), *(part.exact for part in parts)]),
-        np.concatenate([np.zeros(0, np.int64), *signed]),
-        np.concatenate([np.zeros((0, bands), np.uint64), *(part.bands for part in parts)]),
-        np.concatenate(
-            [np.zeros((0, permutations), np.uint8), *(part.signatures for part in parts)]
-        ),
-    )
+    Args:
+      places: document number and paragraph number (or `WHOLE`), [units, 2], int64.
+      exact: exact keys, [units], uint64; 0: the unit is never a duplicate.
+      shingles: see `letters.shingles`; None: similar units are not looked for.
+      near: how these are found.
+      row: number of signatures of the batches before.
+    """
+    units = np.flatnonzero(exact)
+    keys, rows = exact[units], np.full(len(units), -1)
+    signatures = np.zeros((0, near.permutations), np.uint8)
+    if shingles:
+        hashes, bounds = shingles
+        signed = np.flatnonzero((np.diff(bounds) >= near.min_shingles) & (exact != 0))
+        lengths = np.diff(bounds)[signed]
+        own = np.append(0, np.cumsum(lengths))
+        chosen = np.repeat(bounds[signed] - own[:-1], lengths) + np.arange(own[-1])
+        least = minima(hashes[chosen], own, near)
+        # The lowest byte takes a quarter of the memory for hardly less precision: Li and König
+        # 2010, "b-Bit Minwise Hashing".
+        signatures = least.astype(np.uint8)
+        keys = np.append(keys, band_keys(least, near))
+        units = np.append(units, np.repeat(signed, near.bands))
+        rows = np.append(rows, np.repeat(np.arange(len(signed)) + row, near.bands))
+    members = np.zeros(len(keys), MEMBER)
+    members["key"], members["row"] = keys, rows
+    members["document"], members["paragraph"] = places[units].T
+    return Keys(members, signatures)
 
 
 def drop(

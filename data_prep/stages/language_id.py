@@ -48,7 +48,7 @@ class LanguageId:
         1. The default is our own choice.
     """
 
-    detect: Annotated[str, OneOf(DETECT_LANGUAGE), Flag("detect_language")] = "check"
+    detect: Annotated[str, OneOf(DETECT_LANGUAGE), Flag("detect_language")] = "off"
     languages: Annotated[tuple[str, ...], Flag("keep_languages")] = ()
     min_confidence: Annotated[float, between(0, 1), Flag("min_language_share")] = 0.5
 

@@ -11,12 +11,14 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_object, write_json
 from official_cmlm.common.hashing import MIX_1
+from official_cmlm.common.validation import Flag, OneOf, between
 
 from ..counts import DropCounter
 from ..readers.document import Document
@@ -204,17 +206,15 @@ class QualityClassifier:
     """The stage: drops documents or paragraphs that the model scores low.
 
     Attributes:
-      model: the file that training wrote; raises `UserError` if it cannot be read.
-      threshold: texts with a lower score are dropped, 0 to 1; the report in the file has a table.
-      level: "document" (a document is kept or dropped whole) or "paragraph" (one at a time).
+      model: file that data_prep.train_quality_classifier wrote; texts with low scores are dropped.
+      threshold: least score to keep, 0 to 1; the model's file has a table.
+      level: texts that the model judges: whole documents, each paragraph, or each sentence (CMLM
+        §3), at which documents are cut, see `SentenceClassifier`.
     """
 
-    model: str
-    threshold: float = 0.5
-    level: str = "document"
-
-    def __post_init__(self) -> None:
-        _load_cached_model(self.model)
+    model: Annotated[str, Flag("quality_model")] = ""
+    threshold: Annotated[float, between(0, 1), Flag("quality_threshold")] = 0.5
+    level: Annotated[str, OneOf(LEVELS), Flag("quality_level")] = "document"
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """Returns the document, or the paragraphs of it that stay, or None.
@@ -250,7 +250,7 @@ class SentenceClassifier(SentenceCutter):
     none_left = "quality/no_sentence_left"
 
     def __init__(self, model: str, threshold: float = 0.5) -> None:
-        """Loads the model; raises `UserError` as `QualityClassifier` does."""
+        """Loads the model; raises `UserError` as `load_model` does."""
         super().__init__()
         self.model, self._threshold = _load_cached_model(model), threshold
 

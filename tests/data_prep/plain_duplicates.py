@@ -16,19 +16,16 @@ def find_losses(
     """Returns for each file the places that are removed, with the reason."""
     keys = [file_keys(iter(file), options) for file in files]
     lost: dict[Place, str] = {}
-    for kind in (each.removesuffix("s") for each in options.compared):
+    for kind in options.ways:
         groups = defaultdict(list)
         for file, keys_of_file in enumerate(keys):
-            units = keys_of_file[f"{kind}s"]
-            places = [(file, *place) for place in units.places.tolist()]
-            # A paragraph is not removed in favour of one in a document that is removed.
-            stays = [(*place[:2], WHOLE) not in lost for place in places]
-            for place, key, there in zip(places, units.exact.tolist(), stays):
-                if key and there:
-                    groups[f"duplicates/exact_{kind}", key].append((place, None))
-            for unit, bands, signature in zip(units.signed, units.bands, units.signatures):
-                for key in bands.tolist() if stays[unit] else ():
-                    groups[f"duplicates/near_{kind}", key].append((places[unit], signature))
+            for key, _, document, paragraph, row in keys_of_file[kind].members.tolist():
+                # A paragraph is not removed in favour of one in a document that is removed.
+                if (file, document, WHOLE) in lost:
+                    continue
+                signature = keys_of_file[kind].signatures[row] if row >= 0 else None
+                reason = f"duplicates/{'exact' if row < 0 else 'near'}_{kind[:-1]}"
+                groups[reason, key].append(((file, document, paragraph), signature))
         for (reason, _), members in groups.items():
             for place in _later(sorted(members, key=lambda member: member[0]), options.minhash):
                 lost[place] = min(reason, lost.get(place, reason))

@@ -51,7 +51,7 @@ def _records(folder):
 REMOVALS = {
     "off": ({"deduplicate": "off"}, None),
     "normalised": ({}, DuplicateOptions("normalised")),
-    "near": ({"deduplicate": "near"}, DuplicateOptions()),
+    "near": ({"deduplicate": "near"}, DuplicateOptions("near")),
     "near-paragraphs": ({"deduplicate_paragraphs": "near"}, DuplicateOptions("normalised", "near")),
     "long-paragraphs": (
         {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300}

@@ -3,6 +3,7 @@
 import pytest
 
 from data_prep.pipeline.plan import Input, Options, Plan
+from data_prep.stages.duplicates import DuplicateOptions
 
 MB = 1_000_000
 
@@ -42,6 +43,5 @@ _DOCUMENTS, _PARAGRAPHS = (
 )
 def test_phases_are_those_that_the_options_need(documents, paragraphs, phases):
     """Duplicates are collected for sixteen elements at a time."""
-    values = {"deduplicate": documents, "deduplicate_paragraphs": paragraphs}
-    plan = _plan(*[(2 * MB,)] * 40, **values)
+    plan = _plan(*[(2 * MB,)] * 40, duplicates=DuplicateOptions(documents, paragraphs))
     assert [(phase, len(parts)) for phase, parts in plan.list_phases()] == phases

@@ -73,7 +73,7 @@ def test_another_plan_is_refused(start, stop, tmp_path):
     stop()
     for values, message in (
         ({"min_sentences": 2}, "options.records.min_sentences 1, now it is 2"),
-        ({"deduplicate": "near"}, 'options.deduplicate "normalised", now it is "near"'),
+        ({"deduplicate": "near"}, 'options.duplicates.documents "normalised", now it is "near"'),
         ({"lower_case": False}, "vocabulary"),
     ):
         with pytest.raises(UserError, match=f"out.partial: was begun with {message}"):

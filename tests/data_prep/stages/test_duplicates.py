@@ -16,7 +16,7 @@ from data_prep.stages.duplicates import DuplicateOptions, drop, file_keys
 from tests.data_prep import plain_duplicates
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anu", "ero", "ilo", "ose", "uti")]
-OPTIONS = DuplicateOptions(paragraphs="near", min_paragraph_letters=60)
+OPTIONS = DuplicateOptions("near", "near", min_paragraph_letters=60)
 
 
 def _text(seed, words: int = 40) -> str:
@@ -40,7 +40,7 @@ def _find_duplicates(files, options=OPTIONS, partitions=1):
         keys = KeyFiles(Path(folder), options, len(files), partitions)
         for element, file in enumerate(files):
             keys.save_keys(element, file_keys(iter(file), options))
-        for kind in options.compared:
+        for kind in options.ways:
             for partition in range(partitions):
                 keys.find_duplicates(kind, partition)
             for first in range(0, len(files), 2):

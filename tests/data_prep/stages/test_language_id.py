@@ -27,7 +27,7 @@ TRADITIONAL = "委員會將於下週再次開會討論選舉結果，這個問�
 
 def run(text, language="en", **settings):
     counters = DropCounter()
-    result = LanguageId(**settings)(Document("d", language, [text]), counters)
+    result = LanguageId(**{"detect": "check"} | settings)(Document("d", language, [text]), counters)
     return result and result.language, dict(counters)
 
 

@@ -137,7 +137,7 @@ def test_bad_files_are_one_line(change, message, path):
 
 def test_files_that_are_none(tmp_path):
     with pytest.raises(UserError, match="json: no such file; name a quality classifier, or train"):
-        QualityClassifier(str(tmp_path / "nowhere.json"))
+        load_model(tmp_path / "nowhere.json")
     with pytest.raises(UserError, match="a folder, not a file"):
         load_model(tmp_path)
 
