@@ -173,6 +173,17 @@ _ONE_ANCHOR = {
             "mirror_bert/sentence_drophead",
             {"task.encoder.pooling": "mean_padded", "task.encoder.padded_length": 50},
         ),
+        *(
+            (
+                f"bitext/ablation/batch_{size}",
+                "bitext/s1",
+                {
+                    f"task.objectives.bitext_retrieval.{split}.global_batch_size": size
+                    for split in ("train_data", "validation_data")
+                },
+            )
+            for size in (512, 1024, 4096)
+        ),
         ("declutr/ablation/anchors_1", "declutr/base", _ONE_ANCHOR),
         ("declutr/ablation/small_anchors_1", _SMALL, _ONE_ANCHOR),
         (

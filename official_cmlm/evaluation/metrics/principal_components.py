@@ -21,6 +21,7 @@ from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
 
 SIDES = ("both", "queries")
+FORMULAS = ("unit", "printed")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +38,13 @@ class PrincipalComponentRemoval:
     Attributes:
       components: language -> float64 `[num_components, dim]`, orthonormal rows.
       means: language -> float64 `[dim]`, subtracted first; zeros unless fitted with `center`.
-      normalize: scale vectors to length 1 first. The paper's formula divides by ‖v‖, so it is a
-        projection for vectors of length 1 only.
+      formula: `unit`, v − (vᵀc) c of vectors that are scaled to length 1 first; or `printed`,
+        §5.2's v − (vᵀc / ‖v‖) c of vectors as they are, a projection for length 1 only.
     """
 
     components: Mapping[str, np.ndarray]
     means: Mapping[str, np.ndarray]
-    normalize: bool = True
+    formula: str = "unit"
 
     @classmethod
     def fit(
@@ -51,7 +52,7 @@ class PrincipalComponentRemoval:
         embeddings: Mapping[str, np.ndarray],
         num_components: int = 1,
         center: bool = False,
-        normalize: bool = True,
+        formula: str = "unit",
     ) -> "PrincipalComponentRemoval":
         """Computes each language's components.
 
@@ -59,14 +60,14 @@ class PrincipalComponentRemoval:
           embeddings: language -> float `[n, dim]`, e.g. of the texts to be compared.
           num_components: number of components to remove. Default 1 (§5.2).
           center: subtract each language's mean first. Default false, as published.
-          normalize: see the class. Default true.
+          formula: see the class. The components are those of the vectors that it takes.
 
         Raises:
           UserError: if a language has fewer rows, or vectors fewer dimensions, than components.
         """
         components, means = {}, {}
         for language, vectors in embeddings.items():
-            matrix = _prepare(vectors, normalize)
+            matrix = _prepare(vectors, formula)
             if not 1 <= num_components <= min(matrix.shape):
                 raise UserError(
                     f"{num_components} components cannot be removed from the {matrix.shape[0]} "
@@ -78,7 +79,7 @@ class PrincipalComponentRemoval:
             _, vectors_by_size = np.linalg.eigh(centred.T @ centred)
             components[language] = vectors_by_size[:, ::-1][:, :num_components].T.copy()
             means[language] = mean
-        return cls(components, means, normalize)
+        return cls(components, means, formula)
 
     def __call__(self, vectors: np.ndarray, language: str) -> np.ndarray:
         """Removes the language's components from float `[n, dim]`: float32 of the same shape.
@@ -89,9 +90,13 @@ class PrincipalComponentRemoval:
         if language not in self.components:
             known = ", ".join(sorted(self.components))
             raise ValueError(f"no components for language {language!r}; fitted: {known}")
-        matrix = _prepare(vectors, self.normalize) - self.means[language]
+        matrix = _prepare(vectors, self.formula) - self.means[language]
         components = self.components[language]
-        return (matrix - matrix @ components.T @ components).astype(np.float32)
+        shares = matrix @ components.T
+        if self.formula == "printed":
+            lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+            shares /= np.where(lengths > 0, lengths, 1.0)
+        return (matrix - shares @ components).astype(np.float32)
 
     def encoder(self, encode: Encode, language: str) -> Encode:
         """Returns `encode` followed by the removal; an encoder for any evaluation."""
@@ -103,7 +108,7 @@ class PrincipalComponentRemoval:
         arrays = {f"components/{name}": self.components[name] for name in languages}
         arrays |= {f"mean/{name}": self.means[name] for name in languages}
         with open(path, "wb") as file:
-            np.savez(file, normalize=np.array(self.normalize), **arrays)
+            np.savez(file, formula=np.array(self.formula), **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "PrincipalComponentRemoval":
@@ -118,7 +123,7 @@ class PrincipalComponentRemoval:
                 split = {name: name.partition("/") for name in arrays.files}
                 components = {k[2]: arrays[n] for n, k in split.items() if k[0] == "components"}
                 means = {k[2]: arrays[n] for n, k in split.items() if k[0] == "mean"}
-                normalize = bool(arrays["normalize"])
+                formula = str(arrays["formula"])
         except FileNotFoundError:
             raise UserError(f"{path}: no such file") from None
         except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
@@ -127,7 +132,7 @@ class PrincipalComponentRemoval:
             ) from None
         if not components or components.keys() != means.keys():
             raise UserError(f"{path}: holds no principal components; fit and save them again")
-        return cls(components, means, normalize)
+        return cls(components, means, formula)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,13 +146,22 @@ class RemovalOptions:
         paper's component is the first right singular vector of the uncentred embeddings.
       sides: remove the components from `both` sides of a retrieval or from the `queries` only.
         Default `both`: the text of CMLM §5.2 says each language, its formula the query.
+      formula: `unit` (default), the projection of vectors of length 1, or `printed`, §5.2's formula
+        to the letter; see `PrincipalComponentRemoval`.
     """
 
     pcr: bool = True
     num_components: Annotated[int, at_least(1)] = 1
     center: bool = False
     sides: Annotated[str, OneOf(SIDES)] = "both"
+    formula: Annotated[str, OneOf(FORMULAS)] = "unit"
+
+    def fit(self, embeddings: Mapping[str, np.ndarray]) -> PrincipalComponentRemoval:
+        """Returns the removal with these options of each language's components."""
+        return PrincipalComponentRemoval.fit(
+            embeddings, self.num_components, self.center, self.formula
+        )
 
 
-def _prepare(vectors: np.ndarray, normalize: bool) -> np.ndarray:
-    return unit(vectors, np.float64) if normalize else np.asarray(vectors, np.float64)
+def _prepare(vectors: np.ndarray, formula: str) -> np.ndarray:
+    return unit(vectors, np.float64) if formula == "unit" else np.asarray(vectors, np.float64)

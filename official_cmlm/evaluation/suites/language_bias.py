@@ -27,10 +27,7 @@ from official_cmlm.evaluation.data.pawsx import (
 )
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
-from official_cmlm.evaluation.metrics.principal_components import (
-    PrincipalComponentRemoval,
-    RemovalOptions,
-)
+from official_cmlm.evaluation.metrics.principal_components import RemovalOptions
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.evaluation.suites import register
@@ -139,7 +136,7 @@ class _Bias(Task):
         if not options.pcr:
             return
         with report.task("pcr"):
-            removal = PrincipalComponentRemoval.fit(pool, options.num_components, options.center)
+            removal = options.fit(pool)
             removed = {language: removal(vectors, language) for language, vectors in pool.items()}
             after = bias(removed, removed if options.sides == "both" else pool)
             _add(report, after, "_pcr", rows)

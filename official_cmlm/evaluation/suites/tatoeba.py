@@ -21,10 +21,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import XTREME, choose_languages
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
-from official_cmlm.evaluation.metrics.principal_components import (
-    PrincipalComponentRemoval,
-    RemovalOptions,
-)
+from official_cmlm.evaluation.metrics.principal_components import RemovalOptions
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
 from official_cmlm.evaluation.suites import register
@@ -85,7 +82,7 @@ def without_components(sides: Sides, options: Options) -> Sides:
     texts in language l1 in Tatoeba"); English ones from the English side of this language's file.
     """
     both = dict(zip(("English", "foreign"), sides))
-    removal = PrincipalComponentRemoval.fit(both, options.num_components, options.center)
+    removal = options.fit(both)
     return [removal(vectors, side) for side, vectors in both.items()]
 
 

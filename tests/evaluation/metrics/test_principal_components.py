@@ -18,25 +18,35 @@ def _languages(rows=60, dim=6):
 
 
 @pytest.mark.parametrize(
-    ("number", "center", "normalize"),
-    [(1, False, True), (1, False, False), (1, True, False), (3, False, False)],
+    ("number", "center", "formula"),
+    [(1, False, "unit"), (3, True, "unit"), (1, False, "printed"), (3, False, "printed")],
 )
-def test_removed_is_the_projection_onto_the_first_singular_vectors(number, center, normalize):
-    """v − Σ (vᵀc) c with c from the SVD; removing again changes nothing unless it is scaled."""
+def test_removal_follows_its_formula(number, center, formula):
+    """v − Σ (vᵀc) c with c from the SVD, of unit vectors; printed, v − Σ (vᵀc / ‖v‖) c."""
     embeddings = _languages()
-    removal = PrincipalComponentRemoval.fit(embeddings, number, center, normalize)
+    removal = PrincipalComponentRemoval.fit(embeddings, number, center, formula)
     for language, vectors in embeddings.items():
         matrix = vectors.astype(float)
-        if normalize:
+        if formula == "unit":
             matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
         matrix -= matrix.mean(axis=0) if center else 0.0
         components = np.linalg.svd(matrix)[2][:number]
         assert removal.components[language].shape == components.shape
         removed = removal(vectors, language)
-        expected = [v - sum((v @ c) * c for c in components) for v in matrix]
+        divisors = np.linalg.norm(matrix, axis=1) if formula == "printed" else np.ones(len(matrix))
+        expected = [v - sum(v @ c / d * c for c in components) for v, d in zip(matrix, divisors)]
         np.testing.assert_allclose(removed, expected, atol=1e-5)
-        if not center and not normalize:
-            np.testing.assert_allclose(removal(removed, language), removed, atol=1e-5)
+
+
+def test_formulas_agree_for_vectors_of_length_1_alone():
+    vectors = _languages()["en"]
+    unit_vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for rows, agree in ((unit_vectors, True), (vectors, False)):
+        unit, printed = (
+            PrincipalComponentRemoval.fit({"en": rows}, formula=formula)(rows, "en")
+            for formula in ("unit", "printed")
+        )
+        assert np.allclose(unit, printed, atol=1e-5) == agree
 
 
 def test_encoder_passes_to_any_evaluation():
@@ -49,12 +59,12 @@ def test_encoder_passes_to_any_evaluation():
 
 def test_file_round_trip(tmp_path):
     """Languages, settings and components are loaded as they were saved."""
-    removal = PrincipalComponentRemoval.fit(_languages(), num_components=2, normalize=False)
+    removal = PrincipalComponentRemoval.fit(_languages(), num_components=2, formula="printed")
     removal.save(tmp_path / "pcr.npz")
     again = PrincipalComponentRemoval.load(tmp_path / "pcr.npz")
     vectors = _languages()["de"]
     np.testing.assert_array_equal(again(vectors, "de"), removal(vectors, "de"))
-    assert again.normalize is False
+    assert again.formula == "printed"
 
 
 def test_bad_input_is_named(tmp_path):
