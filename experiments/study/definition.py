@@ -5,13 +5,10 @@
 """
 
 import dataclasses
-import difflib
 import json
 import string
 from pathlib import Path
 from typing import Annotated, Any
-
-from absl import flags
 
 from official_cmlm.common.errors import UserError, within
 from official_cmlm.common.validation import SEED, Matching, OneOf, read_dataclass
@@ -241,10 +238,9 @@ def _check_names(study: Study) -> None:
     for step in study.data:
         with within(f"data {step.name}"):
             for flag in step.flags:
-                if flag in OUTPUTS[step.run]:
-                    raise UserError(f"{flag} is set by the study; leave it out")
-                if flag in _absl_flags() or not str(flag).isidentifier():
-                    raise UserError(f"{flag!r:.80} is no flag of {step.run} itself; leave it out")
+                # A file of flags could name other outputs than the study's.
+                if flag in {*OUTPUTS[step.run], "flagfile"} or not str(flag).isidentifier():
+                    raise UserError(f"{flag!r:.80} is not a flag that a study sets; leave it out")
             expand(step.flags, places)
         places[step.name] = ""
     with within("common"):
@@ -262,19 +258,10 @@ def _check_names(study: Study) -> None:
     _check_name("baseline", study.baseline, arms)
 
 
-def _absl_flags() -> set[str]:
-    """Returns the flags of every binary; a `flagfile` could name other outputs than the study's."""
-    modules = flags.FLAGS.flags_by_module_dict().items()
-    names = {flag.name for module, own in modules if module.startswith("absl.") for flag in own}
-    return names | {"flagfile", "undefok"}
-
-
 def _check_name(what: str, name: str, names: list[str], where: str = "") -> None:
     """Raises `UserError` unless `name` is one of `names`."""
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
-        raise UserError(f"{what} {name!r} is not known{where}; {hint}")
+        raise UserError(f"{what} {name!r} is not known{where}; there are {', '.join(names)}")
 
 
 def _check_scores(scores: Scores) -> None:

@@ -81,12 +81,24 @@ class StudyRunner(Runner):
         self.names |= {step.name: str(work_dir / "data" / step.name) for step in study.data}
 
     def run(self, arms: Collection[str] = ()) -> None:
-        """Checks the study, makes its records, and trains and scores what has no result yet."""
+        """Makes the records, and trains and scores what has no result yet, after all checks.
+
+        Args:
+          arms: see `plan_trials`.
+
+        Raises:
+          UserError: if a program fails; see the other methods.
+          Stopped: if a training was stopped.
+        """
         self.check_settings()
         self.check_evaluation()
         with self:
             self.make_data()
-            self.execute(self.plan_trials(arms))
+            trials = self.plan_trials(arms)
+            for index, trial in enumerate(trials, 1):
+                title = f"[{index}/{len(trials)}] {trial.arm.name} seed {trial.seed}"
+                with within(f"{trial.arm.name} seed {trial.seed}"):
+                    add_result(self.folder, trial.name, self._run(trial, title))
 
     def check_settings(self) -> None:
         """Raises `UserError` for experiments, fields and values that no records make valid."""
@@ -254,20 +266,8 @@ class StudyRunner(Runner):
             task = SentenceEncoderTask(trial.config.task)
             describe_run(trial.config, task, "train", str(trial.folder))
 
-    def execute(self, trials: list[Trial]) -> None:
-        """Trains and scores each trial that has no result yet.
-
-        Raises:
-          UserError: if a training or its evaluation fails.
-          Stopped: if a training was stopped.
-        """
-        for index, trial in enumerate(trials, 1):
-            title = f"[{index}/{len(trials)}] {trial.arm.name} seed {trial.seed}"
-            with within(f"{trial.arm.name} seed {trial.seed}"):
-                result = self._run(trial, title)
-            add_result(self.folder, trial.name, result)
-
     def _run(self, trial: Trial, title: str) -> Result:
+        """Trains and scores a trial, as far as that is not done."""
         scores, is_trained = f"{trial.name}.scores", trial.arm.train
         training, scoring = trial.settings["training"], trial.settings["scoring"]
         length = chains.describe_length(trial.config.trainer) if is_trained else "as it starts"
@@ -279,15 +279,12 @@ class StudyRunner(Runner):
 
         about = f"{trial.arm.experiment}, {length}"
         trained = self.run_part(f"{trial.name}.training", train, title, about, key=training)
-        validation, wall_seconds = trained.pop("validation"), trained.pop("wall_seconds")
-
-        def score() -> dict[str, Any]:
-            return self._score(trial, validation)
-
         about = ", ".join(self.study.scores.suites) or VALIDATION
-        scored = self.run_part(scores, score, f"{title}, scores", about, key=scoring)
-        scored["wall_seconds"] = round(wall_seconds + scored["wall_seconds"], 1)
-        result = Result(settings=trial.settings, **trained, **scored)
+        scored = self.run_part(
+            scores, lambda: self._score(trial), f"{title}, scores", about, key=scoring
+        )
+        seconds = round(trained["wall_seconds"] + scored["wall_seconds"], 1)
+        result = Result(settings=trial.settings, **trained | scored | {"wall_seconds": seconds})
         texts = [
             f"{column.label} {column.text(value)}"
             for column in self.study.scores.columns
@@ -297,7 +294,7 @@ class StudyRunner(Runner):
         return result
 
     def _train(self, trial: Trial) -> dict[str, Any]:
-        """Trains an arm; returns fields of its result and its `validation`."""
+        """Trains an arm; returns fields of its result."""
         summary = trial.folder / SUMMARY_NAME
         if summary.is_file():
             # The next run writes its own summary; this one stays.
@@ -308,11 +305,9 @@ class StudyRunner(Runner):
         # Only the training knows how many steps its epochs have.
         steps = last["train_steps"]
         fields = {"devices": last["devices"], "versions": last["versions"], "steps": steps}
-        is_validated = self.study.scores.validation
-        validation = read_evaluations(trial.folder)[steps] if is_validated else {}
-        return {**fields, **total_counts(trial.folder, steps), "validation": validation}
+        return fields | total_counts(trial.folder, steps)
 
-    def _score(self, trial: Trial, validation: dict[str, float]) -> dict[str, Any]:
+    def _score(self, trial: Trial) -> dict[str, Any]:
         """Scores an arm with `experiments.evaluate`; returns fields of its result."""
         folder, scoring = self.folder / "evaluation" / trial.name, self.study.scores
         path, suites = folder / "results.json", {}
@@ -342,12 +337,15 @@ class StudyRunner(Runner):
             for name, suite in suites.items()
             for score in suite["scores"]
         }
+        if scoring.validation and trial.arm.train:
+            _, metrics = max(read_evaluations(trial.folder).items())
+            scores |= {f"{VALIDATION}/{name}": value for name, value in metrics.items()}
         for column in scoring.columns:
             if not column.id.startswith(f"{VALIDATION}/") and column.value(scores) is None:
                 failed = [line for suite in suites.values() for line in suite["failures"]]
                 raise UserError(f"no score {column.id}: {'; '.join(failed) or 'see above'}")
         return {
-            "scores": scores | {f"{VALIDATION}/{key}": v for key, v in validation.items()},
+            "scores": scores,
             "protocols": {name: suite["protocol"] for name, suite in suites.items()},
             "evaluation_files": {
                 k: v for suite in suites.values() for k, v in suite["files"].items()
@@ -385,7 +383,7 @@ def write_untrained(trial: Trial) -> dict[str, Any]:
     prefix = checkpoint.save(str(trial.folder / "ckpt"))
     save_weights(trial.folder, model.encoder, model.head, model.projections, prefix)
     counts = {"steps": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
-    return {**counts, "devices": [], "versions": versions(), "validation": {}}
+    return {**counts, "devices": [], "versions": versions()}
 
 
 def _digest_folder(folder: Path) -> str:

@@ -29,7 +29,6 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
         (change_at("seeds", []), "there are no seeds"),
         (change_at("arms", 1, "name", "mlm"), "two arms are called mlm"),
         (change_at("arms", 1, "name", "a.b"), "must be letters, digits, _ and -, got 'a.b'"),
-        (change_at("arms", 1, "starts_from", "mlmm"), "'mlmm' is not known above it.*mean mlm"),
         (change_at("arms", 0, "starts_from", "readout"), "'readout' is not known above it"),
         (change_at("arms", 1, "params_override", {"a": "$bok"}), r"\$bok is not known .*\$books"),
         (change_at("data", 0, "flags", "input", ["$data/a", "$b.c"]), r"'\$b.c': \$b is not known"),
@@ -43,13 +42,12 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
         (change_at("baseline", "bert"), "baseline 'bert' is not known; there are mlm, readout"),
         (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
         (change_at("data", 0, "name", "start"), "and not data or start, got 'start'"),
-        (change_at("data", 0, "flags", "output_dir", "x"), "output_dir is set by the study"),
         *[
             (
                 change_at("data", 0, "flags", {flag: "x"}),
-                f"'?{flag}'? is no flag of create_documents",
+                f"{flag!r} is not a flag that a study sets",
             )
-            for flag in ("flagfile", "undefok", "only_check_args", "output_dir=y", "-input", "", 5)
+            for flag in ("output_dir", "flagfile", "output_dir=y", 5)
         ],
         (change_at("scores", "suites", ["stss"]), "no suite 'stss'"),
         (change_at("scores", "set", ["sts.splitt=dev"]), "unknown key splitt; did you mean split"),
@@ -97,26 +95,24 @@ def test_settings_are_checked_before_any_records(tmp_path, change, message):
         StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
-@pytest.mark.parametrize("method", ["cmlm_cse", "diff_cse"])
-def test_without_negatives_buckets_are_no_other_method(tmp_path, method):
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_without_negatives_buckets_are_not_another_method(tmp_path, weight):
     """The contrastive loss alone needs random batches."""
 
     def change(study):
-        arm = study["arms"][0]
         own = {"contrastive_weight": weight, "lexical_layers": 1}
-        task = {"init_checkpoint": "", "objectives": {method: own}}
-        arm |= {"experiment": f"{method}/tiny", "params_override": {"task": task}}
+        task = {"init_checkpoint": "", "objectives": {"diff_cse": own}}
+        study["arms"][0] |= {"experiment": "diff_cse/tiny", "params_override": {"task": task}}
         del study["common"]["task"]["objectives"], study["arms"][1:]
 
-    for weight in (1.0, 0.0):
-        study = write_study(tmp_path, change)
-        refused = pytest.raises(UserError, match=f"makes {method} another method")
-        with refused if weight else contextlib.nullcontext():
-            StudyRunner(study, tmp_path, tmp_path).check_settings()
+    study = write_study(tmp_path, change)
+    refusal = pytest.raises(UserError, match="makes diff_cse another method")
+    with refusal if weight else contextlib.nullcontext():
+        StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
-def test_the_documented_study_is_one(tmp_path):
-    """As it is printed, on whatever data."""
+def test_the_documented_study_is_valid(tmp_path):
+    """It is read as it is printed, on whatever data."""
     text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
     path = tmp_path / "study.yaml"
     path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])

@@ -4,13 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
-import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +31,6 @@ from tests.experiments.study_helpers import (
 )
 from tests.training.test_run import TINY
 
-ROOT = Path(__file__).parents[2]
 EVERYTHING = ["mlm.1", "mlm.2", "readout.1", "readout.2"]
 
 
@@ -54,14 +47,9 @@ def _copy(work, folder, change):
     return folder
 
 
-def _make_data(*arguments, **options):
-    with StudyRunner(*arguments, **options) as runner:
-        runner.make_data()
-
-
-@pytest.fixture
-def data(tmp_path):
-    return write_data(tmp_path)
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -330,48 +318,31 @@ def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
     assert {name: one["steps"] for name, one in results.items()} == {"mlm.1": 3, "readout.1": 3}
 
 
-def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
-    """Unfinished records are made again."""
-    work, call = tmp_path / "work", InProcess(records_dir)
-
-    def fail(command):
-        call(command)
-        return 1
-
-    study = write_study(tmp_path)
-    with pytest.raises(
-        UserError, match="data books: data_prep.create_documents ended with status 1"
-    ):
-        _make_data(study, work, data, call=fail)
-    for _ in range(2):
-        _make_data(study, work, data, call=call)
-    assert len(call.made) == 2
-    other = write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True))
-    message = r"data.books.json was made by another version.*flags.keep_text was"
-    with pytest.raises(UserError, match=message):
-        _make_data(other, work, data)
-
-
 def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
-    """Steps that read another step's output, or the start's vocabulary, depend on its content."""
+    """Unfinished records are made again, those of other flags or contents are refused."""
     step = {"name": "more", "run": "create_documents"}
     step["flags"] = {"vocab_file": "$start/vocab.txt", "input": "$books", "keep_text": True}
     study = write_study(tmp_path, lambda study: study["data"].append(step))
     commands = []
 
-    def make(word):
+    def make(word, study=study, status=0):
         def call(command):
             commands.append(command)
-            return InProcess(records_dir)(command)
+            return InProcess(records_dir)(command) or status
 
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word)
         WordPieceVocabulary(words, True, 100).save(tmp_path)
-        _make_data(study, tmp_path / "work", data, tmp_path, call)
+        with StudyRunner(study, tmp_path / "work", data, tmp_path, call) as runner:
+            runner.make_data()
 
+    with pytest.raises(UserError, match="data books: data_prep.create_docum.* with status 1"):
+        make("cat", status=1)
     make("cat")
-    assert {"--keep_text", f"--input={tmp_path}/work/data/books"} <= set(commands[1])
+    assert {"--keep_text", f"--input={tmp_path}/work/data/books"} <= set(commands[2])
     make("cat")
-    assert len(commands) == 2
+    assert len(commands) == 3
+    with pytest.raises(UserError, match="books.json was made by another.*flags.keep_text was"):
+        make("cat", write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True)))
     with pytest.raises(UserError, match="more.json was made .*reads.start was"):
         make("dog")
     (tmp_path / "work" / "data" / "books" / "dataset.json").write_text("{}")
@@ -381,44 +352,8 @@ def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
 
 def test_missing_evaluation_files_are_named_before_the_first_step(tmp_path, data):
     """Files that no column needs may be missing."""
-    runner = StudyRunner(write_study(tmp_path), tmp_path / "work", data)
-    runner.check_evaluation()
-    (data / STS_B).unlink()
+    study = write_study(tmp_path)
+    StudyRunner(study, tmp_path / "work", data).check_evaluation()
+    runner = StudyRunner(study, tmp_path / "work", tmp_path)
     with pytest.raises(UserError, match="column sts/STS-B/spearman: cannot be scored: STS-B: "):
         runner.check_evaluation()
-
-
-@pytest.mark.long
-def test_a_killed_study_goes_on(tmp_path, vocabulary):
-    """`kill -9` of everything in the middle of a training; the same command ends the study."""
-    data_folder = write_data(tmp_path)
-    vocabulary.save(data_folder)
-    documents = ["\n".join(document.paragraphs) for document in make_documents(120)]
-    (data_folder / "text.txt").write_text("\n\n".join(documents))
-
-    def change(study):
-        study["data"][0]["flags"] = {"input": "$data/text.txt", "vocab_file": "$data/vocab.txt"}
-        trainer = {"train_steps": 60, "checkpoint_interval": 2, "validation_interval": 60}
-        study["common"]["trainer"] |= trainer
-
-    write_study(tmp_path, change)
-    work = tmp_path / "work"
-    command = [sys.executable, "-m", "experiments.study", f"--study={tmp_path / 'study.yaml'}"]
-    command += [f"--work_dir={work}", f"--data_dir={data_folder}"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, **pipes, cwd=ROOT, start_new_session=True) as first:
-        printed = b""
-        while not re.search(rb"\[3/4\].*train_and_eval on", printed, re.DOTALL):
-            printed += (line := first.stdout.readline())
-            assert line, printed.decode()
-        os.killpg(first.pid, signal.SIGKILL)
-    assert set(_read_results(work)) == {"mlm.1", "readout.1"}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "data books: as before" in done.stdout and "study.md" in done.stdout
-    results = _read_results(work)
-    assert sorted(results) == EVERYTHING
-    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()].count("as before") == 5
-    assert all(results[name]["examples"] > 0 for name in ("mlm.1", "mlm.2"))
-    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert again.stdout.count("as before") == 9
