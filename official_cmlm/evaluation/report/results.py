@@ -9,15 +9,20 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_object
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 
-# Field that reports read -> its type.
-_RESULTS = {"encoder": dict, "data_dir": str, "started": str, "seconds": float, "suites": dict}
-_ENCODER = {"name": str, "path": str, "kind": str, "fingerprint": str, "dimension": object}
-_SUITE = {"scores": list, "notes": list, "failures": list, "options": dict}
-_SUITE |= {"protocol": str, "seconds": float, "seeds": list}
+# The fields that reports read: a mapping has a form for each key, or one for all (`*`), a list one
+# for all items, a tuple one for each. A field whose key ends with `?` may be missing or null.
 _SCORE = {"task": str, "metric": str, "value": float, "count": int}
-_MISSING = {"task": str, "what": str, "hint": str}
-# Type of the items of a suite's lists.
-_ITEMS = {"notes": str, "failures": str, "seeds": int}
+_SCORE |= {"deviation?": float, "interval?": (float, float), "by_seed?": [float]}
+_SUITE = {"scores": [_SCORE], "notes": [str], "failures": [str], "options": dict}
+_SUITE |= {"protocol": str, "seconds": float, "seeds": [int]}
+_SUITE |= {"missing?": [{"task": str, "what": str, "hint": str}]}
+_RESULTS = {
+    "encoder": {"name": str, "path": str, "kind": str, "fingerprint": str, "dimension": object},
+    "data_dir": str,
+    "started": str,
+    "seconds": float,
+    "suites": {"*": _SUITE},
+}
 
 
 def read_results(path: Path) -> dict[str, Any]:
@@ -30,52 +35,31 @@ def read_results(path: Path) -> dict[str, Any]:
     results = read_object(path, advice)
     try:
         _check(results, _RESULTS, "top level")
-        _check(results["encoder"], _ENCODER, "encoder")
-        for name, suite in results["suites"].items():
-            _check(suite, _SUITE, name)
-            for field, kind in _ITEMS.items():
-                if not all(isinstance(item, kind) for item in suite[field]):
-                    raise ValueError(f"{name}: an item of {field} is not of the right type")
-            for missing in _read_list(suite, "missing", name):
-                _check(missing, _MISSING, f"missing data of {name}")
-            for score in suite["scores"]:
-                _check_score(score, f"a score of {name}")
     except ValueError as error:
         raise UserError(f"{path}: not a results.json ({error!s:.80}); {advice}") from None
     return results | {"folder": str(path.parent)}
 
 
-def _check(values: Any, kinds: dict[str, type], where: str) -> None:
-    """Raises `ValueError` unless all fields are there, of their types and finite."""
-    if not isinstance(values, dict):
-        raise ValueError(f"{where}: not a mapping")
-    for name, kind in kinds.items():
-        value = values.get(name)
-        if name not in values or not isinstance(value, (float, int) if kind is float else kind):
-            raise ValueError(f"{where}: no {name}, or not of the right type")
-        if kind is float and not math.isfinite(value):
-            raise ValueError(f"{where}: {name} is not a number")
-
-
-def _check_score(score: Any, where: str) -> None:
-    """Raises `ValueError` unless a score has its fields, and those that it may lack are right."""
-    _check(score, _SCORE, where)
-    if score.get("deviation") is not None:
-        _check(score, {"deviation": float}, where)
-    interval = _read_list(score, "interval", where)
-    if len(interval) not in (0, 2):
-        raise ValueError(f"{where}: interval does not have two ends")
-    for number in (*interval, *_read_list(score, "by_seed", where)):
-        if not isinstance(number, float | int) or not math.isfinite(number):
-            raise ValueError(f"{where}: interval and by_seed need numbers")
-
-
-def _read_list(values: dict[str, Any], name: str, where: str) -> list[Any]:
-    """Returns a list that may be missing or null; raises `ValueError` for another type."""
-    value = values.get(name)
-    if not isinstance(value, list | None):
-        raise ValueError(f"{where}: {name} is not a list")
-    return value or []
+def _check(value: Any, form: Any, where: str) -> None:
+    """Raises `ValueError` unless a value has the form, and its numbers are finite."""
+    kind = form if isinstance(form, type) else list if isinstance(form, tuple) else type(form)
+    if not isinstance(value, float | int if kind is float else kind):
+        raise ValueError(f"{where}: not of the right type")
+    if kind is float and not math.isfinite(value):
+        raise ValueError(f"{where}: not a finite number")
+    if isinstance(form, tuple) and len(value) != len(form):
+        raise ValueError(f"{where}: not {len(form)} items")
+    if isinstance(form, list | tuple):
+        for item in value:
+            _check(item, form[0], where)
+    elif isinstance(form, dict):
+        forms = dict.fromkeys(value, form["*"]) if "*" in form else form
+        for key, inner in forms.items():
+            name = key.removesuffix("?")
+            if name == key and name not in value:
+                raise ValueError(f"{where}: no {name}")
+            if name == key or value.get(name) is not None:
+                _check(value[name], inner, f"{where}, {name}")
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:

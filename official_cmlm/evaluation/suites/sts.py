@@ -11,10 +11,11 @@ Each language can have an encoder of its own, as Mirror-BERT's monolingual BERTs
 4: `--encoder=es:path,ar:path,ru:path`. Pairs of two languages are then left out.
 """
 
+import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -270,71 +271,54 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
     """Yields STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
     if not options.other_languages:
         return
-    files = list(_files(data, options))
-    chosen = [one for one in files if not options.languages or one[1] <= options.chosen]
-    repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
-    for name, languages, read in chosen:
-        english = name.removesuffix(".en")
-        if english in repeated and name != english and not options.languages:
-            note = f"{name} repeats {english}: left out; sts.languages=en scores it"
+    there = list(_files(data, options))
+    chosen = [t for t in there if not options.languages or t.text_languages <= options.chosen]
+    repeated: list[str] = []
+    with contextlib.suppress(MissingData):
+        folder = _english(data)
+        repeated += [_benchmark(s) for s in options.splits if (folder / _FILES[s]).is_file()]
+    for task in chosen:
+        english = task.name.removesuffix(".en")
+        if english in repeated and task.name != english and not options.languages:
+            note = f"{task.name} repeats {english}: left out; sts.languages=en scores it"
             yield Task("", notes=[note])
         else:
-            yield PairTask(name, read, text_languages=frozenset(languages))
-    if not files and not options.tasks and not options.languages:
+            yield task
+    if not there and not options.tasks and not options.languages:
         yield Task("", notes=[f"no STS in other languages: {sts.LANGUAGES_HINT}"])
-    # The English sets are English, SemEval-2017's tracks need not be.
-    english = {"en"} if options.tasks != ["STS17"] else set()
-    covered = english.union(*(languages for _, languages, _ in chosen))
-    for name, path, hint in _lacking(options, [name for name, _, _ in files], covered):
-        yield Task(name, error=MissingData(data.root / path, hint))
-
-
-def _lacking(
-    options: Options, files: Sequence[str], covered: set[str]
-) -> Iterator[tuple[str, str, str]]:
-    """Yields (task, path, hint) of tasks that were named and have no data."""
-    tracks = "STS17/STS2017.eval.v1.1"
-    for task, path, hint in (
-        ("STS17", tracks, sts.TRACKS_HINT),
+    for name, path, hint in (
+        ("STS17", "STS17/STS2017.eval.v1.1", sts.TRACKS_HINT),
         (_RUSSIAN, "STS2012_MSRvid_translated", sts.RUSSIAN_HINT),
     ):
-        if task in options.tasks and not any(name.startswith(task) for name in files):
-            yield task, path, hint
+        if name in options.tasks and not any(task.name.startswith(name) for task in there):
+            yield Task(name, error=MissingData(data.root / path, hint))
+    covered = {"en"}.union(*(task.text_languages for task in chosen))
+    hint = sts.TRACKS_HINT if options.has("STS17") else "add STS-B to sts.tasks"
+    hint = sts.LANGUAGES_HINT if options.has("STS-B") else hint
     for language in sorted(options.chosen - covered):
-        if options.has("STS-B"):
-            path = f"stsb_multi_mt/stsb-{language}-{options.splits[0]}.csv"
-            yield f"{_benchmark(options.splits[0])}.{language}", path, sts.LANGUAGES_HINT
-        elif "STS17" in options.tasks:
-            pair = f"{language}-{language}"
-            yield f"STS17.{pair}", f"{tracks}/STS.input.track*.{pair}.txt", sts.TRACKS_HINT
-        else:
-            yield language, f"{', '.join(options.tasks)} in {language}", "add STS-B to sts.tasks"
+        what = f"{', '.join(options.tasks) or 'pairs'} in {language}"
+        yield Task(language, error=MissingData(what, hint))
 
 
-def _is_there(data: DataFolder, split: str) -> bool:
-    try:
-        return (_english(data) / _FILES[split]).is_file()
-    except MissingData:
-        return False
-
-
-def _files(
-    data: DataFolder, options: Options
-) -> Iterator[tuple[str, set[str], Callable[[], ScoredPairs]]]:
-    """Yields (task, its languages, reader) for each file of a chosen task in another language."""
+def _files(data: DataFolder, options: Options) -> Iterator[PairTask]:
+    """Yields the file of each chosen task in another language."""
 
     def translation(path: Path) -> ScoredPairs:
         return sts.parse_csv(path, data.lines(path, sts.LANGUAGES_HINT))
+
+    def pairs(name: str, languages: Iterable[str], read: Callable[[], ScoredPairs]) -> PairTask:
+        return PairTask(name, read, text_languages=frozenset(map(two_letters, languages)))
 
     # If tasks are chosen but no languages, STS-B is scored in English only.
     if options.has("STS-B") and (options.languages or not options.tasks):
         for split in options.splits:
             for language, path in sts.find_translations(data.root, split).items():
-                name = f"{_benchmark(split)}.{language}"
-                yield name, {two_letters(language)}, functools.partial(translation, path)
+                read = functools.partial(translation, path)
+                yield pairs(f"{_benchmark(split)}.{language}", [language], read)
     if options.has("STS17"):
-        for track, (texts, scores) in sts.find_tracks(data.root).items():
-            read = functools.partial(sts.read_pairs, data, texts, scores, sts.TRACKS_HINT)
-            yield f"STS17.{track}", set(map(two_letters, track.split("-")[:2])), read
+        for track, paths in sts.find_tracks(data.root).items():
+            read = functools.partial(sts.read_pairs, data, *paths, sts.TRACKS_HINT)
+            yield pairs(f"STS17.{track}", track.split("-")[:2], read)
     if options.has(_RUSSIAN) and (paths := sts.find_russian(data.root)):
-        yield _RUSSIAN, {"ru"}, functools.partial(sts.read_pairs, data, *paths, sts.RUSSIAN_HINT)
+        read = functools.partial(sts.read_pairs, data, *paths, sts.RUSSIAN_HINT)
+        yield pairs(_RUSSIAN, ["ru"], read)
