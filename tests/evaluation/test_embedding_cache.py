@@ -9,42 +9,30 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoder import EncoderError, Role, for_role
-
-
-class _Encoder:
-    """Embeds a text by its length and code points; remembers what it was given."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, texts):
-        self.seen.extend(texts)
-        return np.array([[len(t), sum(map(ord, t)), 1.0] for t in texts], np.float64)
+from tests.evaluation import toy
 
 
 def _vectors(texts):
-    return _Encoder()(texts).astype(np.float32)
+    """Embeds a text by its length and code points."""
+    return np.array([[len(t), sum(map(ord, t)), 1.0] for t in texts], np.float32)
 
 
 def _encode_in(folder, texts):
-    """Returns what a run on a folder encodes; it answers rightly."""
-    encoder = _Encoder()
+    """Returns the texts that a run on a folder encodes; it answers rightly."""
+    encoder = toy.Recording(_vectors)
     assert np.array_equal(CachedEncoder(encoder, folder)(texts), _vectors(texts))
-    return encoder.seen
+    return encoder.texts
 
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from(["", "a", "b", "aa", "\ud800"]), max_size=6), max_size=6))
 def test_no_text_is_encoded_twice(requests):
     """Whatever is asked in whatever order, rows are right and each text is encoded once."""
-    encoder = _Encoder()
+    encoder = toy.Recording(_vectors)
     cached = CachedEncoder(encoder)
-    for texts in requests:
-        if texts:
-            answer = cached(texts)
-            assert answer.dtype == np.float32 and np.array_equal(answer, _vectors(texts))
-    asked = [text for texts in requests for text in texts]
-    assert sorted(encoder.seen) == sorted(set(asked))
+    for texts in filter(None, requests):
+        assert np.array_equal(cached(texts), _vectors(texts))
+    assert sorted(encoder.texts) == sorted({text for texts in requests for text in texts})
 
 
 def test_a_later_run_encodes_only_new_texts(tmp_path):
@@ -92,28 +80,23 @@ def test_files_may_share_texts(tmp_path):
 def test_the_longest_texts_are_encoded_first(monkeypatch):
     """Texts of a length meet, chunk by chunk; progress counts texts."""
     monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
-    encoder, totals, done = _Encoder(), [], []
-
-    def progress(total):
-        totals.append(total)
-        return done.append
-
-    cached = CachedEncoder(encoder, progress=progress)
-    texts = ["a", "ccc", "bb", "ccc"]
-    assert np.array_equal(cached(texts), _vectors(texts))
-    assert encoder.seen == ["ccc", "bb", "a"] and totals == [3] and done == [2, 1]
-    cached(texts)
-    assert totals == [3]
+    encoder, progress = toy.Recording(_vectors), []
+    cached = CachedEncoder(encoder, progress=lambda n: progress.append(n) or progress.append)
+    cached = CachedEncoder(
+        encoder, progress=lambda total: progress.append(total) or progress.append
+    )
+    for _ in range(2):
+        texts = ["a", "ccc", "bb", "ccc"]
+        assert np.array_equal(cached(texts), _vectors(texts))
+        assert encoder.calls == [["ccc", "bb"], ["a"]] and progress == [3, 2, 1]
 
 
 def test_an_empty_list_has_the_right_width(tmp_path):
     """No rows of the right width, before and after anything was encoded, with a folder or not."""
-    assert CachedEncoder(_Encoder())([]).shape == (0, 3)
-    cached = CachedEncoder(_Encoder(), tmp_path)
+    cached = CachedEncoder(_vectors, tmp_path)
     cached(["a"])
-    empty = cached([])
-    assert empty.shape == (0, 3) and empty.dtype == np.float32
-    assert CachedEncoder(_Encoder(), tmp_path)([]).shape == (0, 3)
+    for encoder in (CachedEncoder(_vectors), cached, CachedEncoder(_vectors, tmp_path)):
+        assert encoder([]).shape == (0, 3) and encoder([]).dtype == np.float32
 
 
 def test_another_width_than_the_stored_one_is_refused(tmp_path):
@@ -126,25 +109,19 @@ def test_another_width_than_the_stored_one_is_refused(tmp_path):
 
 def test_roles_are_kept_apart(tmp_path):
     """The same text has a vector of each role, also in the next run; no text is encoded twice."""
-    calls = []
-
-    def role(name, factor):
-        def encode(texts):
-            calls.extend((name, text) for text in texts)
-            return factor * _Encoder()(texts)
-
-        return Role(encode, name)
-
-    for expected in (["query", "document", "query"], []):
-        roles = {"query": role("query", 2), "document": role("document", 3)}
-        cached = CachedEncoder(_Encoder(), tmp_path, roles=roles)
+    for expected in (["a", "a", "bb"], []):
+        encoders = {
+            name: toy.Recording(lambda texts, factor=factor: factor * _vectors(texts))
+            for name, factor in (("query", 2), ("document", 3))
+        }
+        roles = {name: Role(encode, name) for name, encode in encoders.items()}
+        cached = CachedEncoder(_vectors, tmp_path, roles=roles)
         texts = ["a", "bb"]
         assert np.array_equal(for_role(cached, "query")(texts), 2 * _vectors(texts))
         assert np.array_equal(for_role(cached, "document")(["a"]), 3 * _vectors(["a"]))
         assert np.array_equal(for_role(cached, "other")(texts), _vectors(texts))
-        assert sorted(name for name, _ in calls) == sorted(expected)
+        assert sorted(text for one in encoders.values() for text in one.texts) == expected
         assert cached.roles["query"].prompt == "query"
-        calls.clear()
 
 
 def test_an_encoder_may_use_its_buffer_again(tmp_path):
@@ -174,6 +151,6 @@ def test_a_damaged_file_is_named(tmp_path, content, message):
     else:
         path.write_bytes(content)
     with pytest.raises(UserError, match=f"000000.npy: {message}.*delete it, and its texts"):
-        CachedEncoder(_Encoder(), tmp_path)
+        CachedEncoder(_vectors, tmp_path)
     path.unlink()
     assert _encode_in(tmp_path, ["a"]) == ["a"]

@@ -52,6 +52,22 @@ def encode(texts, dim=64):
     return vectors
 
 
+class Recording:
+    """An encoder that notes its texts, call by call, before it passes them on."""
+
+    def __init__(self, encode=encode):
+        self.encode, self.calls = encode, []
+
+    def __call__(self, texts):
+        self.calls.append(list(texts))
+        return self.encode(texts)
+
+    @property
+    def texts(self):
+        """The texts of all calls."""
+        return [text for call in self.calls for text in call]
+
+
 def write(path, lines, encoding="utf-8"):
     """Writes lines below a folder that is made if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """Options of suites: lists with commas, values that are refused; and suites without data."""
 
+import typing
+
 import pytest
 
 from official_cmlm.common.errors import UserError
@@ -57,39 +59,33 @@ def test_lists_that_cannot_be(setting, message):
 @pytest.mark.parametrize(
     ("suite", "values", "message"),
     [
-        ("amazon", {"seeds": 0}, "seeds"),
         ("amazon", {"dev_share": 1.0}, "dev_share"),
         ("amazon", {"grid": []}, "grid must hold positive numbers"),
         ("amazon", {"grid": [0.0]}, "grid"),
-        ("amazon", {"max_test": 0}, "max_test"),
-        ("bli", {"mapping": "x"}, "mapping must be one of"),
-        ("bli", {"retrieval": "x"}, "retrieval must be one of"),
-        ("bli", {"csls_k": 0}, "csls_k must be at least 1"),
-        ("entity_linking", {"split": "valid"}, "split must be one of test, dev, train"),
-        ("geometry", {"max_texts": 0}, "max_texts"),
-        ("geometry", {"question_pairs": 0}, "question_pairs"),
-        ("language_bias", {"sides": "x"}, "sides must be one of"),
+        ("geometry", {"max_texts": 1}, "max_texts must be at least 2"),
         ("language_bias", {"max_rows": -1}, "max_rows"),
-        ("probing", {"tasks": ["Voice"]}, r"tasks\[0\] must be one of Length.* got 'Voice'"),
         ("probing", {"tasks": []}, "tasks must name at least one"),
-        ("retrieval", {"split": "validation"}, "split"),
-        ("retrieval", {"score": "l2"}, "score"),
         ("retrieval", {"k": 10}, "k must be"),
-        ("senteval", {"configuration": "quick"}, "must be one of literature, hub, fast"),
-        ("senteval", {"solver": "svm"}, "must be one of mini_batch, logistic_regression"),
         ("senteval", {"seeds": 0}, "seeds must be at least 1"),
         ("senteval", {"tasks": ["SST"]}, r"tasks\[0\] must be one of MR, CR.* got 'SST'"),
         ("sts", {"split": "valid"}, "split must be one of test, dev, train, both"),
-        ("sts", {"tasks": ["average"]}, r"tasks\[0\] must be one of STS12, STS13"),
-        ("tatoeba", {"sides": "none"}, "sides must be one of"),
         ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
-        ("word_similarity", {"tasks": ["simlex999"]}, r"tasks\[0\] must be one of multi_simlex"),
     ],
 )
 def test_values_that_are_refused(suite, values, message):
     """One line with the suite and the possible values."""
     with pytest.raises(UserError, match=f"^{suite}: .*{message}"):
         suites.read_options(suite, values)
+
+
+@pytest.mark.parametrize("suite", suites.SUITES)
+def test_options_that_are_words_take_no_other_word(suite):
+    """Single words and lists of words: in place of each there could be a slip of the pen."""
+    kind = suites.get_suite(suite).options
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        if words := [note for note in getattr(hint, "__metadata__", ()) if hasattr(note, "words")]:
+            with pytest.raises(UserError, match=f"{name}.* must be one of {words[0].words[0]}"):
+                suites.read_options(suite, {name: "slip"})
 
 
 @pytest.mark.parametrize(
@@ -124,8 +120,3 @@ def test_no_data_of_a_task(tmp_path, name, tasks):
     missing = toy.run(suites.get_suite(name), toy.encode, tmp_path).missing
     assert [one.task for one in missing][: len(tasks)] == list(tasks)
     assert all("DATA_DIR" in one.hint or "STSBenchmark" in one.hint for one in missing)
-
-
-def test_values_of_python_stay():
-    """A list is taken as it is."""
-    assert suites.read_options("tatoeba", {"languages": ["a,b"]}).languages == ["a,b"]
