@@ -31,6 +31,10 @@ def lookup(vectors):
     return lambda texts: np.array([vectors[text] for text in texts], np.float32)
 
 
+# The cosines of x with x, xy, y and -x are 1, 0.71, 0 and -1, and 0 with the zero vector.
+VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
+
+
 def read_numbers(texts):
     """Reads each text as the numbers of its vector."""
     return np.array([[float(part) for part in text.split()] for text in texts], np.float32)

@@ -11,8 +11,7 @@ from official_cmlm.evaluation.metrics.similarity import (
 )
 from tests.evaluation import toy
 
-VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
-_encode = toy.lookup(VECTORS)
+_encode = toy.lookup(toy.VECTORS)
 
 
 def _pairs(*rows):

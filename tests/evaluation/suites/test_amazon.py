@@ -24,9 +24,6 @@ def _encode(texts):
     return np.array(count, np.float32)
 
 
-_write = toy.write_text
-
-
 def _rows(count, good, bad):
     return [(1 + i % 5, f"{good if i % 5 >= 3 else bad} {i}") for i in range(count)]
 
@@ -61,7 +58,7 @@ def test_transfer(tmp_path):
 def test_languages_that_were_chosen(tmp_path):
     """Only they are tested, the mean is named as over a part; an unknown one is an error."""
     _tables(tmp_path)
-    _write(tmp_path / "amazon/fr/test.tsv", "no review")
+    toy.write_text(tmp_path / "amazon/fr/test.tsv", "no review")
     report = _run(tmp_path, languages=["DE"])
     assert {score.task for score in report.scores} == {"de", "mean"}
     assert report.notes[0] == "mean is over a part that was chosen: de"
@@ -92,24 +89,17 @@ def test_trained(tmp_path):
     assert scores["mean", "accuracy_trained"].value == 50.0
     assert scores["en", "accuracy_frozen"].deviation == 0.0
     assert not report.notes
-
-
-def test_training_can_be_left_out(tmp_path):
-    """Then the trainer is not called."""
-    _tables(tmp_path)
-    encode = CachedEncoder(_encode, fine_tune=lambda *arguments: pytest.fail("called"))
-    report = _run(tmp_path, encode, train_encoder=False)
-    assert {score.metric for score in report.scores} == {"accuracy_frozen"} and not report.notes
+    report = _run(tmp_path, CachedEncoder(_encode, fine_tune=fine_tune), train_encoder=False)
+    assert {score.metric for score in report.scores} == {"accuracy_frozen"} and len(calls) == 2
 
 
 def test_sizes_are_cut(tmp_path):
     """A random part of larger files is used, the same for all seeds."""
     _tables(tmp_path, train=400, test=50)
-    encoded = []
-    encode = CachedEncoder(lambda texts: encoded.extend(texts) or _encode(texts))
-    report = _run(tmp_path, encode, max_train=60, max_test=20, seeds=3)
+    encode = toy.Recording(_encode)
+    report = _run(tmp_path, CachedEncoder(encode), max_train=60, max_test=20, seeds=3)
     assert {s.count for s in report.scores if s.task != "mean"} == {20}
-    assert len(encoded) <= 60 + 2 * 20
+    assert len(encode.texts) <= 60 + 2 * 20
 
 
 def test_json_lines(tmp_path):
@@ -118,7 +108,7 @@ def test_json_lines(tmp_path):
         rows = [{"stars": str(s), "review_body": t} for s, t in _rows(50, "good", "bad")]
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         broken = '{"stars": 5}\n{"stars"\n[1]\n{"stars": "x", "review_body": "y"}\n'
-        _write(tmp_path / f"amazon/dataset_{language}_{part}.json", text + broken)
+        toy.write_text(tmp_path / f"amazon/dataset_{language}_{part}.json", text + broken)
     report = _run(tmp_path)
     assert report.get("ja", "accuracy_frozen") == 100.0 and report.scores[0].count == 50
     assert report.notes[:3] == [
@@ -130,7 +120,7 @@ def test_markup_folders(tmp_path):
     """All categories of a language count together; three stars are negative."""
     for category in ("books", "dvd"):
         for part in ("train", "test"):
-            _write(tmp_path / f"amazon/en/{category}/{part}.review", ITEMS)
+            toy.write_text(tmp_path / f"amazon/en/{category}/{part}.review", ITEMS)
     data, folder = DataFolder(tmp_path), tmp_path / "amazon"
     assert amazon_reviews.languages(folder) == ["en"]
     reviews = amazon_reviews.read(data, folder, "en", "train")

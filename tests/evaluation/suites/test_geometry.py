@@ -17,15 +17,15 @@ def _encode(texts):
     return np.array([[len(t), t.count("a"), 1.0] for t in texts], np.float32)
 
 
-def test_suite(tmp_path):
+def test_scores_are_the_measures_of_each_file(tmp_path):
     """Each file is a task named after it, cut to max_texts; STS-B has the alignment."""
-    (tmp_path / "mirror_bert").mkdir()
-    (tmp_path / "mirror_bert/words.txt").write_text("a\naa\n\nbbb\ncccc\n")
-    (tmp_path / "mirror_bert/LICENSE.txt").write_text("a\nb\n")
+    for name, texts in (("words", ["a", "aa", "", "bbb", "cccc"]), ("LICENSE", "ab"), ("one", "a")):
+        toy.write(tmp_path / f"mirror_bert/{name}.txt", texts)
     rows = ["g\tf\ty\t1\t5\taa\tbb", "g\tf\ty\t2\t4\tc\tddd", "g\tf\ty\t3\t4.5\ta\taa"]
     (tmp_path / "sts-dev.csv").write_text("\n".join(rows))
     report = toy.run(geometry_suite, _encode, tmp_path, max_texts=3)
-    assert not report.failures
+    assert report.failures[0].startswith("one: one: 1 texts; need at least 2")
+    assert len(report.failures) == 1
     vectors = _encode(["a", "aa", "bbb"])
     assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)
     rows = np.exp(vectors @ np.linalg.eigh(vectors.T @ vectors)[1].T).sum(axis=0)
@@ -38,17 +38,8 @@ def test_suite(tmp_path):
     aligned = geometry.alignment(_encode(["aa", "a"]), _encode(["bb", "aa"]))
     assert report.get("sts-dev", "alignment") == pytest.approx(aligned)
     assert report.get("words", "alignment") is None
-    (failure,) = toy.run(geometry_suite, _encode, tmp_path, min_score=5).failures
+    _, failure = toy.run(geometry_suite, _encode, tmp_path, min_score=5).failures
     assert failure == "sts-dev: no pair has a score above 5; lower geometry.min_score"
-
-
-def test_one_text(tmp_path):
-    """A file of one text is a failure, the other file is measured."""
-    (tmp_path / "mirror_bert").mkdir()
-    (tmp_path / "mirror_bert/one.txt").write_text("a\n")
-    (tmp_path / "mirror_bert/two.txt").write_text("a\nb\n")
-    report = toy.run(geometry_suite, _encode, tmp_path)
-    assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
 
 
 def test_question_pairs(tmp_path):

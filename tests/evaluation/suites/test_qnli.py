@@ -5,9 +5,7 @@ import pytest
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.suites import qnli
-from official_cmlm.evaluation.suites.qnli import (
-    parse_pairs,
-)
+from official_cmlm.evaluation.suites.qnli import parse_pairs
 from tests.evaluation import toy
 
 

@@ -15,8 +15,7 @@ from official_cmlm.evaluation.suites import word_similarity
 from official_cmlm.evaluation.suites.word_similarity import Options
 from tests.evaluation import toy
 
-VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
-_encode = toy.lookup(VECTORS)
+_encode = toy.lookup(toy.VECTORS)
 
 
 def _run(root, encode=_encode, **options):
@@ -46,12 +45,6 @@ def test_scores_and_average(tmp_path):
     assert report.get("multi_simlex.average", "spearman") == pytest.approx(0)
     assert [score.count for score in report.scores] == [4, 3, 7]
     assert not report.failures and not _remarks(report)
-
-
-def test_simlex_with_carriage_returns(tmp_path):
-    """CR alone ends a line, and the language is what follows `simlex-`."""
-    _write(tmp_path / "simlex/simlex-german.txt", "word 1\tword 2\tscore\rx\tx\t9\rx\ty\t1")
-    assert _run(tmp_path).get("simlex.german", "spearman") == pytest.approx(100)
 
 
 def test_malformed_lines_and_files(tmp_path):
@@ -167,25 +160,14 @@ def test_two_tables_of_multi_simlex(tmp_path, folder):
     assert not report.failures and not report.missing
 
 
-def test_one_table_without_the_other(tmp_path):
-    """It is missing, and other data are scored."""
-    _tables(tmp_path)
-    _write(tmp_path / "simlex/simlex-x.txt", "x\tx\t9\nx\ty\t1\n")
-    for name in ("scores.csv", "translation.csv"):
-        path = tmp_path / "multi_simlex" / name
-        content = path.read_bytes()
-        path.unlink()
-        report = _run(tmp_path)
-        assert [(one.task, one.what) for one in report.missing] == [("multi_simlex", str(path))]
-        assert report.get("simlex.x", "spearman") == pytest.approx(100)
-        path.write_bytes(content)
-
-
-def test_tables_that_do_not_fit(tmp_path):
-    """Other columns, a language without scores, rows of one table only: one line each."""
+def test_tables_that_do_not_fit_are_named(tmp_path):
+    """One is missing, other columns, a language without scores, rows of one table only."""
     _tables(tmp_path)
     folder = tmp_path / "multi_simlex"
     words, scores = ((folder / n).read_text() for n in ("translation.csv", "scores.csv"))
+    (folder / "translation.csv").unlink()
+    (missing,) = _run(tmp_path).missing
+    assert (missing.task, missing.what) == ("multi_simlex", str(folder / "translation.csv"))
     (folder / "translation.csv").write_text("a,b\n1,2\n")
     assert "translation.csv: the columns 'a, b' are not 'ENG 1'" in _run(tmp_path).failures[0]
     (folder / "translation.csv").write_text(words)
@@ -211,8 +193,8 @@ def test_a_table_a_language_with_annotators(tmp_path):
     assert not _remarks(report) and not report.failures
 
 
-def test_a_language_in_two_files(tmp_path):
-    """One of them is scored, and a note says which."""
+def test_a_language_in_two_files_is_scored_once(tmp_path):
+    """A note says which was read."""
     _tables(tmp_path)
     _write(tmp_path / "multi_simlex/en.tsv", HEADER + TWO)
     report = _run(tmp_path)
@@ -226,35 +208,38 @@ SIMLEX_999 = (
 )
 
 
-@pytest.mark.parametrize("path", ["simlex/SimLex-999.txt", "SimLex-999/SimLex-999.txt"])
-def test_simlex_999_as_published(tmp_path, path):
-    """Ten columns, of which the fourth is the score; it is English."""
-    _write(tmp_path / path, SIMLEX_999)
+@pytest.mark.parametrize(
+    ("path", "text", "task", "count"),
+    [
+        # Ten columns, of which the fourth is the score; it is English.
+        ("simlex/SimLex-999.txt", SIMLEX_999, "simlex.english", 3),
+        ("SimLex-999/SimLex-999.txt", SIMLEX_999, "simlex.english", 3),
+        # CR alone ends a line, and the language is in the file's name.
+        ("simlex/simlex-de.txt", "word 1\tword 2\tscore\rx\tx\t9\rx\ty\t1", "simlex.de", 2),
+        # A first line with a score is a pair, whatever its words are.
+        ("simlex/simlex-x.txt", "x\tx\t9\nx\ty\t1\n", "simlex.x", 2),
+    ],
+)
+def test_forms_of_simlex(tmp_path, path, text, task, count):
+    _write(tmp_path / path, text)
     report = _run(tmp_path)
-    assert report.get("simlex.english", "spearman") == pytest.approx(100)
-    assert report.scores[0].count == 3
+    assert report.get(task, "spearman") == pytest.approx(100)
+    assert report.scores[0].count == count
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "form"),
     [
         ("Word 1,Word 2,Weight\nx,y,1\n", "the columns 'Word 1, Word 2, Weight'"),
         ("x,y\nx,x\n", "2 columns without names"),
         ("ID,a,b,c\n1,x,y,1\n", "the columns 'ID, a, b, c'"),
     ],
 )
-def test_unknown_form(tmp_path, text, found):
+def test_unknown_form(tmp_path, text, form):
     """One line with what was found and what is known."""
     _write(tmp_path / "multi_simlex/ENG.csv", text)
     (failure,) = _run(tmp_path).failures
-    assert f"ENG.csv: {found}; known are columns named word 1, word 2 and score" in failure
-
-
-def test_the_word_id_is_no_header(tmp_path):
-    """A first line with a score is a pair, whatever its words are."""
-    _write(tmp_path / "simlex/simlex-x.txt", "ID\tx\t9\nx\ty\t1\n")
-    report = _run(tmp_path, toy.encode)
-    assert {score.count for score in report.scores} == {2}
+    assert f"ENG.csv: {form}; known are columns named word 1, word 2 and score" in failure
 
 
 def test_tasks_and_languages_that_were_chosen(tmp_path):
