@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from unittest import mock
 
@@ -23,8 +21,6 @@ from official_cmlm.evaluation.suite import Suite
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
 from tests.evaluation.report.test_tables import results, score, suite
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -103,15 +99,11 @@ def test_a_killed_run_goes_on_where_it_was(data, tmp_path, monkeypatch):
 
 def test_all_texts_are_embedded_first(data, tmp_path):
     """All suites' texts in one pass, the longest first, each once."""
-    calls = []
-
-    def encode(texts):
-        calls.append(list(texts))
-        return toy.encode(texts)
-
+    encode = toy.Recording()
     _run(encode, data, tmp_path / "out", FAST)
-    assert len(calls) == 1 and len(set(calls[0])) == len(calls[0])
-    assert [len(text) for text in calls[0]] == sorted(map(len, calls[0]), reverse=True)
+    (texts,) = encode.calls
+    assert len(set(texts)) == len(texts)
+    assert [len(text) for text in texts] == sorted(map(len, texts), reverse=True)
 
 
 def test_failures_are_reported_again(data, tmp_path):
@@ -401,36 +393,6 @@ def test_results_are_compared_with_four_others(data, tmp_path):
     assert header.count("toy (01234567)") == 5 and "toy (01234567), 5" in header
 
 
-def _binary(*arguments, **kwargs):
-    command = [sys.executable, "-m", "experiments.evaluate", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, **kwargs)
-
-
-@pytest.mark.long
-def test_the_binary_reports_failures_by_its_status(data, tmp_path):
-    """A Python object by name; status 1 and the lines where something failed, 0 otherwise."""
-    toy.write_year(data / "senteval/downstream/STS/STS12-en-test", ["5", "4"])
-    arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}"]
-    arguments += [f"--output_dir={tmp_path / 'out'}", "--suites=sts,senteval", "--name=bag"]
-    settings = ["--set=senteval.tasks=[SST2]", "--set=sts.other_languages=false"]
-    ended = _binary(*arguments, *settings, cwd=ROOT)
-    assert ended.returncode == 1
-    assert "failed: sts: STS12: " in ended.stdout
-    assert "Traceback" not in ended.stderr
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert results["encoder"]["name"] == "bag"
-    assert results["suites"]["senteval"]["failures"] == []
-    arguments[3] = "--suites=senteval"
-    other = f"--compare={tmp_path / 'out/results.json'}"
-    arguments[2], settings[1] = f"--output_dir={tmp_path / 'second'}", other
-    ended = _binary(*arguments, *settings, other, cwd=ROOT)
-    assert ended.returncode == 0, ended.stderr
-    assert re.search(r"^senteval +SST2 +\d+\.\d\d +accuracy, %", ended.stdout, re.MULTILINE)
-    text = (tmp_path / "second/results.md").read_text()
-    named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
-    assert len(named) == 3 and "Only in compared results: sts." in text
-
-
 @pytest.fixture
 def binary(capsys):
     """The same in this process, where TensorFlow is imported already; returns (status, output)."""
@@ -465,6 +427,24 @@ def test_missing_data_is_an_error_where_it_was_named(
     ended, output = binary(*arguments, f"--output_dir={tmp_path / 'out'}", *settings)
     lacking = [line for line in output.splitlines() if line.startswith("no data: ")]
     assert (ended, [line.split(":")[2].strip() for line in lacking]) == (status, missing), output
+
+
+def test_the_binary_reports_failures_by_its_status(binary, data, tmp_path):
+    """Status 1 and the lines where something failed, 0 otherwise; others are compared."""
+    toy.write_year(data / "senteval/downstream/STS/STS12-en-test", ["5", "4"])
+    arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--name=bag"]
+    arguments.append("--set=senteval.tasks=[SST2]")
+    suites = ("--suites=sts,senteval", "--set=sts.other_languages=false")
+    status, output = binary(*arguments, *suites, f"--output_dir={tmp_path / 'first'}")
+    assert status == 1 and "failed: sts: STS12: " in output
+    others = [f"--compare={tmp_path / 'first/results.json'}"] * 2
+    arguments += ["--suites=senteval", f"--output_dir={tmp_path / 'second'}", *others]
+    status, output = binary(*arguments)
+    assert status == 0
+    assert re.search(r"^senteval +SST2 +\d+\.\d\d +accuracy, %", output, re.MULTILINE)
+    text = (tmp_path / "second/results.md").read_text()
+    named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
+    assert len(named) == 3 and "Only in compared results: sts." in text
 
 
 def test_suites_are_listed(binary):

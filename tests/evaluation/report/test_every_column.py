@@ -30,10 +30,7 @@ SETTINGS = (
 def _write_everything(root):
     """Writes data of every suite, for every column of the papers' tables."""
     toy.write_senteval(root / "senteval/downstream")
-    for name in ("train", "valid", "test"):
-        path = root / f"senteval/downstream/COCO/{name}.pkl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(coco_files.make_pickle(coco_files.part(30)))
+    coco_files.write_coco(root / "senteval/downstream", 30)
     for year in SUBSETS:
         folder = root / f"senteval/downstream/STS/{year}-en-test"
         toy.write_year(folder, ["5", "4", "1", "2"])
@@ -114,10 +111,10 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(data):
+def results(data):
     """Returns suite -> its results, the number of announced texts and that of the others."""
     options = driver.parse_options(NAMES, SETTINGS)
-    results, scored = {}, {}
+    by_suite, scored = {}, {}
 
     def score_once(self, *rest, score=senteval_suite._TextTask._score):
         key = self.task.name, len(self._parts["train"].labels)
@@ -131,45 +128,39 @@ def found(data):
     config = functools.partial(RankingConfig, max_epoch=0)
     monkeypatch.setattr(senteval_suite, "RankingConfig", config)
     for name, chosen in options.items():
-        encoded: list[str] = []
-
-        def encode(texts, encoded=encoded):
-            encoded.extend(texts)
-            return toy.encode(texts)
-
+        encode = toy.Recording()
         roles = {"query": add_prompt(encode, "query: ")}
         cached = CachedEncoder(encode, fine_tune=_fine_tune, roles=roles)
         suite_run = driver.SuiteRun(name, data, chosen)
         suite_run.read()
         for task in suite_run.tasks:
             prepare(cached, task.texts())
-        announced = len(encoded)
-        results[name] = suite_run.score(cached)
-        results[name] |= {"announced": announced, "late": len(encoded) - announced}
+        announced = len(encode.texts)
+        by_suite[name] = suite_run.score(cached)
+        by_suite[name] |= {"announced": announced, "late": len(encode.texts) - announced}
     monkeypatch.undo()
-    return results
+    return by_suite
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_suite_is_whole(found, name):
+def test_every_suite_is_whole(results, name):
     """Nothing fails, nothing lacks; so an empty column below is the suite's fault.
 
     The one pass over all suites' texts finds all that the suite embeds. Each metric has a label of
     its own, which is not its name in results.json.
     """
-    suite = found[name]
+    suite = results[name]
     assert suite["failures"] == [] and suite["missing"] == []
     assert suite["announced"] and not suite["late"]
     metrics = list(dict.fromkeys(score["metric"] for score in suite["scores"]))
     labels = [get_results(name).metric(metric).text for metric in metrics]
-    assert not set(metrics) & set(labels)
-    assert len(set(labels)) == len(labels)
+    assert not set(metrics) & set(labels) and len(set(labels)) == len(labels)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{table.paper} {table.table}")
-def test_every_column_is_filled(found, table):
+def test_every_column_is_filled(results, table):
     """The suite has a score under the column's name, for one of the table's variants at least."""
-    values = {f"{s['task']}/{s['metric']}": s["value"] for s in found[table.suite]["scores"]}
+    values = {f"{s['task']}/{s['metric']}": s["value"] for s in results[table.suite]["scores"]}
     rows = [own_values(table, values, variant) for _, variant in table.variants]
     for i, (label, column) in enumerate(table.columns):
         assert column is None or any(row[i] is not None for row in rows), label
