@@ -31,12 +31,8 @@ _BODY_SECONDS = 60
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # The escape of half a surrogate pair in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# pydantic's name of a fault -> the words for it.
-_FAULTS = {
-    "string_type": "must be a string",
-    "bool_type": "must be true or false",
-    "model_type": "must be an object",
-}
+# Faults of a body that its answer names.
+_MOST_FAULTS = 5
 
 
 def create_app(service: Service, log: Callable[[str], None] | None = None) -> Starlette:
@@ -117,8 +113,8 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
     headers, limits = call.request.headers, call.service.settings.limits
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refusal(415, "Content-Type must be application/json")
-    body, length = bytearray(), headers.get("content-length", "")
-    size, most = int(length) if length.isdecimal() else 0, limits.max_body_mb << 20
+    body, length, most = bytearray(), headers.get("content-length", ""), limits.max_body_mb << 20
+    size = int(length) if length.isdecimal() else 0
     try:
         async with asyncio.timeout(_BODY_SECONDS):
             parts = call.request.stream()
@@ -134,47 +130,25 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
         # The connection may hold the rest of the body.
         raise Refusal(413, message, Connection="close")
     call.size += len(body)
-    return await call.run(parse_body, call.service, kind, bytes(body))
+    return await call.run(parse_body, bytes(body), kind, limits.max_inputs)
 
 
-def parse_body(service: Service, kind: type[Body], body: bytes) -> Body:
+def parse_body(body: bytes, kind: type[Body], max_inputs: int) -> Body:
     """Parses and checks a body of a type; half a surrogate pair without the other becomes `?`."""
     if _SURROGATE.search(body):
         # pydantic takes half a pair for invalid JSON. It also reports what else is invalid.
         with contextlib.suppress(ValueError, RecursionError):
-            body = json.dumps(json.loads(body.decode()), ensure_ascii=False).encode(
-                errors="replace"
-            )
+            text = json.dumps(json.loads(body.decode()), ensure_ascii=False)
+            body = text.encode(errors="replace")
     try:
-        return kind.model_validate_json(body, context=service.settings.limits.max_inputs)
+        return kind.model_validate_json(body, context=max_inputs)
     except pydantic.ValidationError as error:
-        raise explain(error, kind, service.name) from None
-
-
-def explain(error: pydantic.ValidationError, kind: type[Body], model: str) -> Refusal:
-    """Returns the refusal of a body of a type, which names its first fault, an unknown field first.
-
-    Unknown fields are refused because they may be meant to change the vectors.
-    """
-    faults = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where, fault, value, words = (faults[0][key] for key in ("loc", "type", "input", "msg"))
-    path = ".".join(each for each in where if isinstance(each, str) and each not in (TEXT, IDS))
-    number = next((each for each in where if isinstance(each, int)), None)
-    field = str(where[0]) if where else ""
-    if fault == "extra_forbidden":
-        field = str(where[-1])[:60]
-        names = f"; it has {', '.join(sorted(kind.model_fields))}" if len(where) == 1 else ""
-        message = f"no field {field!r}{names}"
-    elif not where:
-        message = "the body is not valid JSON"
-        message = message if fault == "json_invalid" else "the body must be a JSON object"
-    elif number is not None:
-        message = f"item {number} of {path} is not {IDS if IDS in where else TEXT}"
-    elif fault == "missing" or value is None:
-        message = f"{path} is missing{f'; this server has {model!r}' if path == 'model' else ''}"
-    else:
-        message = f"{path} {_FAULTS.get(fault, words.replace('Input should be', 'must be'))}"
-    return Refusal(400, message, field)
+        faults = error.errors(include_url=False)[:_MOST_FAULTS]
+    names = [
+        ".".join(str(part) for part in fault["loc"] if part not in (TEXT, IDS)) for fault in faults
+    ]
+    words = [f"{name or 'body'}: {fault['msg']}" for name, fault in zip(names, faults)]
+    raise Refusal(400, "; ".join(words), names[0].partition(".")[0][:60])
 
 
 async def refuse(request: Request, error: HTTPException) -> Response:
@@ -182,10 +156,10 @@ async def refuse(request: Request, error: HTTPException) -> Response:
     message, status = error.detail, error.status_code
     if not isinstance(error, Refusal):
         why = "no such method here" if status == 405 else "no such address; see /"
-        message = one_line(f"{request.method[:20]} {request.scope['path'][:200]}: {why}")
+        message = f"{request.method[:20]} {request.scope['path'][:200]}: {why}"
     kind = "server_error" if status >= 500 else "invalid_request_error"
     param, code = (getattr(error, name, None) for name in ("param", "code"))
-    fault = {"message": message, "type": kind, "param": param, "code": code}
+    fault = {"message": one_line(message), "type": kind, "param": param, "code": code}
     return JSONResponse({"error": fault}, status, error.headers)
 
 

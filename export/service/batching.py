@@ -10,7 +10,6 @@ computed.
 
 import asyncio
 import dataclasses
-import heapq
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,16 +30,17 @@ class Overloaded(Exception):
     """The queue is full; the request may be sent again later."""
 
 
-@dataclasses.dataclass(order=True)
+@dataclasses.dataclass(frozen=True)
 class _Piece:
-    """A part of a request, ordered by the turn of the request and its number in it."""
+    """A part of a request; `number` is its place in it."""
 
+    is_long: bool
     turn: float
     number: int
     arrived: float
-    items: Sequence[Any] = dataclasses.field(compare=False)
-    tokens: int = dataclasses.field(compare=False)
-    result: asyncio.Future = dataclasses.field(compare=False)
+    items: Sequence[Any]
+    tokens: int
+    result: asyncio.Future
 
 
 class Batcher:
@@ -56,9 +56,7 @@ class Batcher:
         self.on_batch: Callable[[tuple[int, ...], list[float], float], None] = lambda *_: None
         self._embed, self._limits = embed, limits
         self._batch_tokens = min(_FIRST_TOKENS, limits.max_batch_tokens)
-        # Heaps of the pieces of short and of long requests.
-        self._short: list[_Piece] = []
-        self._long: list[_Piece] = []
+        self._queue: list[_Piece] = []
         # When a piece of a long request comes before short ones.
         self._long_turn = 0.0
         self._thread = ThreadPoolExecutor(1, "encode")
@@ -67,7 +65,7 @@ class Batcher:
     @property
     def waiting(self) -> int:
         """Tokens in the queue."""
-        return sum(piece.tokens for piece in self._short + self._long if not piece.result.done())
+        return sum(piece.tokens for piece in self._queue if not piece.result.done())
 
     def submit(self, items: Sequence[Any], tokens: np.ndarray) -> list[asyncio.Future]:
         """Puts a request into the queue and returns the futures of its pieces' arrays, in order.
@@ -88,8 +86,7 @@ class Batcher:
         turn = now + (_BATCH_SECONDS * total / self._batch_tokens if is_long else 0)
         for number, part in enumerate(_divide(tokens, self._batch_tokens)):
             size, result = int(tokens[part].sum()), asyncio.get_running_loop().create_future()
-            piece = _Piece(turn, number, now, items[part], size, result)
-            heapq.heappush(self._long if is_long else self._short, piece)
+            self._queue.append(_Piece(is_long, turn, number, now, items[part], size, result))
             results.append(result)
         if self._running is None or self._running.done():
             # It begins after the requests that come in the same turn of the event loop.
@@ -99,9 +96,8 @@ class Batcher:
     @property
     def oldest_seconds(self) -> float:
         """How long the oldest request waits for its first batch."""
-        now, queue = time.monotonic(), self._short + self._long
-        firsts = (each for each in queue if not each.number)
-        return max((now - each.arrived for each in firsts if not each.result.done()), default=0.0)
+        firsts = (piece for piece in self._queue if not piece.number and not piece.result.done())
+        return max((time.monotonic() - piece.arrived for piece in firsts), default=0.0)
 
     async def close(self) -> None:
         """Computes the queue, and ends the thread."""
@@ -131,17 +127,19 @@ class Batcher:
 
     def _take(self) -> list[_Piece]:
         """Takes the pieces of the next batch from the queue, at least one if there is any."""
-        pieces: list[_Piece] = []
         room, now = self._batch_tokens, time.monotonic()
-        queues = [self._short, self._long]
-        for queue in reversed(queues) if now >= self._long_turn else queues:
-            while queue and (not pieces or queue[0].tokens <= room):
-                piece = heapq.heappop(queue)
-                if not piece.result.done():
-                    pieces.append(piece)
-                    room -= piece.tokens
-                    if queue is self._long:
-                        self._long_turn = now + _LONG_SECONDS
+        is_turn_of_long = now >= self._long_turn
+        waiting = [piece for piece in self._queue if not piece.result.done()]
+        waiting.sort(key=lambda each: (each.is_long != is_turn_of_long, each.turn, each.number))
+        pieces, self._queue = list[_Piece](), []
+        for piece in waiting:
+            if pieces and piece.tokens > room:
+                self._queue.append(piece)
+                continue
+            pieces.append(piece)
+            room -= piece.tokens
+            if piece.is_long:
+                self._long_turn = now + _LONG_SECONDS
         return pieces
 
     def _compute(self, pieces: list[_Piece]) -> list[np.ndarray | Exception]:

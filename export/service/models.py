@@ -6,25 +6,18 @@ from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, Vali
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-TEXT, IDS = "a string", "a list of token ids"
+TEXT, IDS = "(texts)", "(token ids)"
 T = TypeVar("T")
 
 
 def _list_texts(value: Any, info: ValidationInfo) -> list[Any]:
-    """Returns a list of a single text; the context is the largest number of texts."""
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not texts:
-        raise PydanticCustomError("texts", "must be a string or a list of strings, not empty")
-    if len(texts) > info.context:
-        message = f"has {len(texts)} texts, at most {info.context} are taken"
+    """Returns a list of a single text or row of token ids; the context is the most that it has."""
+    is_row = isinstance(value, list) and value and type(value[0]) is int
+    texts = [value] if is_row or not isinstance(value, list) else value
+    if not 1 <= len(texts) <= info.context:
+        message = f"has {len(texts)} texts; 1 to {info.context} are taken"
         raise PydanticCustomError("texts", message)
     return texts
-
-
-def _list_inputs(value: Any, info: ValidationInfo) -> list[Any]:
-    """Returns a list of a single text or of a single row of token ids."""
-    is_row = isinstance(value, list) and value and type(value[0]) is int
-    return _list_texts([value] if is_row else value, info)
 
 
 def _get_kind(inputs: list[Any]) -> str:
@@ -37,7 +30,7 @@ Inputs = Annotated[
     Annotated[list[str], Tag(TEXT)] | Annotated[list[list[int]], Tag(IDS)],
     Discriminator(_get_kind),
     BeforeValidator(
-        _list_inputs, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
+        _list_texts, json_schema_input_type=str | list[str] | list[int] | list[list[int]]
     ),
 ]
 """Texts, or rows of token ids with their special tokens, or one of either -> the list."""

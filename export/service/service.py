@@ -107,17 +107,12 @@ class Call:
             message = "the server is overloaded; try again later"
             raise Refusal(429, message, code="overloaded", Retry_After="1") from None
         try:
-            waiting = pieces
-            while waiting:
-                done, waiting = await asyncio.wait(
-                    waiting, timeout=_GONE_SECONDS, return_when=asyncio.FIRST_EXCEPTION
-                )
-                # The first piece that fails ends the request.
-                for piece in done:
-                    piece.result()
-                if waiting:
+            vectors = []
+            for piece in pieces:
+                while not (await asyncio.wait([piece], timeout=_GONE_SECONDS))[0]:
                     await self.check_client()
-            return np.concatenate([piece.result() for piece in pieces])
+                vectors.append(piece.result())
+            return np.concatenate(vectors)
         finally:
             for piece in pieces:
                 piece.cancel()

@@ -93,7 +93,10 @@ def test_a_request_larger_than_a_batch_is_computed_in_pieces():
 
 def test_short_requests_come_before_the_pieces_of_long_ones(monkeypatch):
     """Long ones get one piece a second even so, and the room that is left."""
-    for seconds, expected in ((60, ["ccc", "bbb", "fgc", "ddd"]), (0, ["ccc", "c", "ddd", "dd"])):
+    for seconds, expected in (
+        (60, ["ccc", "bbb", "fgc", "ddd"]),
+        (0, ["ccc", "cdd", "ddd", "bbb"]),
+    ):
         monkeypatch.setattr("export.service.batching._LONG_SECONDS", seconds)
         batches = batches_of("bbb", "cccc", "ddddd", "f", "g", max_batch_tokens=3)
         assert batches[:4] == expected
