@@ -1,11 +1,11 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
-import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import (
     atomic_write,
+    check_writable,
     join_inside,
     output_folder,
     read_array,
@@ -27,7 +28,7 @@ from official_cmlm.common.files import (
 )
 from official_cmlm.common.validation import OneOf, Range, at_least, read_dataclass
 from official_cmlm.evaluation.encoder import PROBES, Encode, check_vectors
-from official_cmlm.search.shards import Embeddings
+from official_cmlm.search.shards import Embeddings, read_shards
 from official_cmlm.search.texts import Texts, encode_texts
 from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
 from official_cmlm.vectors.nearest import unit
@@ -35,9 +36,8 @@ from official_cmlm.vectors.nearest import unit
 PRECISIONS = tuple(FORMS)
 _DESCRIPTION, _PROBES = "index.json", "probes.npy"
 _FORMAT, _VERSION = "official_cmlm.search.Index", 4
-# The largest number of candidates that a search asks for before it compares all texts, and the
-# share of texts up to which it compares all that a filter names.
-_MOST_CANDIDATES, _FEW = 10_000, 0.05
+# The largest number of candidates that a search asks for before it compares all texts.
+_MOST_CANDIDATES = 10_000
 # Texts that the encoder gets at a time; the progress bar moves after each part.
 _TEXTS = 16384
 # Queries that are searched together.
@@ -92,8 +92,6 @@ class Index:
         self._vectors, self._texts = vectors, texts
         self.settings: dict[str, Any] = {}
         self._row_of_id: dict[str, int] | None = None
-        # As long as the index itself numbers all texts, ids need no check.
-        self._is_numbered = not len(texts)
 
     @property
     def precision(self) -> str:
@@ -140,15 +138,14 @@ class Index:
           UserError: if `texts` is empty, an id occurs twice, the vectors do not belong to the
             texts, or the encoder fails.
         """
-        index = cls._empty(encoder, precision, approximate)
-        _check_texts(texts)
+        index = cls._make_empty(encoder, precision, approximate)
+        index.add(texts, ids, vectors, metadata, show_progress)
         if not len(texts):
             raise UserError("no texts to index; give at least one")
-        index.add(texts, ids, vectors, metadata, show_progress)
         return index
 
     @classmethod
-    def _empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
+    def _make_empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
         """Returns an index without texts, whose width the first vectors decide."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -179,14 +176,12 @@ class Index:
             encoder's, if an id occurs twice, or for embeddings of bits with another precision than
             `bits`.
         """
-        index = cls._empty(encoder, precision, approximate)
-        source = Embeddings.open(Path(folder))
-        width = index._encode_probes().shape[2]
-        source.check(precision, width)
+        index = cls._make_empty(encoder, precision, approximate)
+        source, width = Embeddings.open(Path(folder)), index._encode_probes().shape[2]
         with progress.bar(source.rows, "text", "indexing", disable=not show_progress) as bar:
-            for shard in source.shards(width):
+            for shard in read_shards(Path(folder), source, precision, width):
                 texts = shard.texts or [""] * len(shard.vectors)
-                index._append(shard.vectors, texts, shard.ids, shard.metadata)
+                index.add(texts, shard.ids, shard.vectors, shard.metadata)
                 bar.update(len(shard.vectors))
         return index
 
@@ -230,47 +225,34 @@ class Index:
             16,384 texts remain if they were added before the encoder failed.
         """
         _check_texts(texts)
-        if vectors is not None:
-            vectors = _check_vectors(vectors, len(texts))
-        for name, values in (("ids", ids), ("metadata", metadata)):
+        arrays = (("ids", ids), ("vectors", vectors), ("metadata", metadata))
+        for name, values in arrays:
             if values is not None and len(values) != len(texts):
                 raise UserError(f"{len(values)} {name} for {len(texts)} texts; give one each")
-        if ids is not None:
-            self._check_ids(ids)
-        encode_texts([""] * len(metadata or ()), [""] * len(metadata or ()), metadata or ())
+        if vectors is not None:
+            vectors = self._check_vectors(vectors)
+        ids = self._number(len(texts)) if ids is None else ids
+        self._check_ids(ids)
+        lines = encode_texts(ids, texts, metadata or [{}] * len(texts))
         with progress.bar(len(texts), "text", "encoding", disable=not show_progress) as bar:
             for start in range(0, len(texts), _TEXTS):
                 part = slice(start, start + _TEXTS)
                 some = list(texts[part])
                 rows = self._encode_document(some) if vectors is None else vectors[part]
-                self._append(rows, some, ids and ids[part], metadata and metadata[part])
+                rows = unit(self._check_vectors(rows))
+                if not self.dimension:
+                    # The first vectors decide width and scale.
+                    self._vectors = Vectors(Codes.fit(self.precision, rows), self.approximate)
+                self._vectors.add(rows)
+                self._rows_by_id().update(zip(ids[part], itertools.count(len(self))))
+                self._texts.add(lines[part])
                 bar.update(len(some))
 
-    def _append(
-        self,
-        vectors: np.ndarray,
-        texts: Sequence[str],
-        ids: Sequence[str] | None,
-        metadata: Sequence[Mapping[str, Any]] | None,
-    ) -> None:
-        """Appends some texts; the first ones set width and scale of an index without texts."""
-        if not self.dimension:
-            self._vectors = Vectors(Codes.fit(self.precision, unit(vectors)), self.approximate)
-        vectors = unit(self._check_width(vectors))
-        if ids is None:
-            # The numbers continue after the last text's number.
-            last = self._texts[len(self) - 1]["id"] if len(self) else "-1"
-            first = int(last) + 1 if last.removeprefix("-").isdecimal() else len(self)
-            ids = [str(first + i) for i in range(len(vectors))]
-        else:
-            self._is_numbered = False
-        if not self._is_numbered:
-            self._check_ids(ids)
-        lines = encode_texts(ids, texts, metadata or [{}] * len(texts))
-        self._vectors.add(vectors)
-        if self._row_of_id is not None:
-            self._row_of_id.update((name, len(self) + i) for i, name in enumerate(ids))
-        self._texts.add(lines)
+    def _number(self, count: int) -> list[str]:
+        """Returns ids of new texts: the numbers after the last text's."""
+        last = self._texts[len(self) - 1]["id"] if len(self) else "-1"
+        first = int(last) + 1 if last.removeprefix("-").isdecimal() else len(self)
+        return [str(first + i) for i in range(count)]
 
     def _check_ids(self, ids: Sequence[str]) -> None:
         if isinstance(ids, str | bytes) or not all(isinstance(name, str) for name in ids):
@@ -303,8 +285,7 @@ class Index:
         if rows:
             self._vectors.remove(np.array(rows))
             self._texts.remove(rows)
-            # The index no longer knows the highest number that it has given.
-            self._row_of_id, self._is_numbered = None, False
+            self._row_of_id = None
 
     def search(
         self, queries: str | Sequence[str], k: int = 10, filter: Filter | None = None
@@ -340,9 +321,11 @@ class Index:
 
         The rows and scores are those that `search_vectors` returns.
         """
-        return [self._hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0]
+        return [
+            self._get_hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0
+        ]
 
-    def _hit(self, row: int, score: float = 0.0) -> Hit:
+    def _get_hit(self, row: int, score: float = 0.0) -> Hit:
         return Hit(score=score, **self._texts[row])
 
     def search_vectors(
@@ -370,57 +353,44 @@ class Index:
             raise ValueError(f"k must be at least 1, got {k}")
         if isinstance(filter, str | bytes):
             raise TypeError("filter is a function or a set of ids, got a single string")
-        if not np.isfinite(queries := self._check_width(queries)).all():
-            raise UserError("queries hold NaN or infinity; encode them again")
-        queries, k = unit(queries), min(k, len(self))
-        passes, few_rows = self._passes(filter)
-        parts = [
-            self._nearest(queries[start : start + _QUERIES], k, passes, few_rows)
-            for start in range(0, len(queries) if k else 0, _QUERIES)
-        ]
-        if not parts:
-            return np.empty([len(queries), 0], np.int64), np.empty([len(queries), 0], np.float32)
-        rows, scores = (np.concatenate(arrays) for arrays in zip(*parts))
+        queries, k = unit(self._check_vectors(queries)), min(k, len(self))
+        passes, chosen = None, None
+        if callable(filter):
+            passes = functools.cache(lambda row: bool(filter(self._get_hit(row))))
+        elif filter is not None:
+            row_of_id = self._rows_by_id()
+            chosen = np.array(sorted({row_of_id[n] for n in filter if n in row_of_id}), np.int64)
+        rows = np.empty([len(queries), k], np.int64)
+        scores = np.empty([len(queries), k], np.float32)
+        for start in range(0, len(queries) if k else 0, _QUERIES):
+            part = slice(start, start + _QUERIES)
+            rows[part], scores[part] = self._find_nearest(queries[part], k, passes, chosen)
         return rows, np.clip(scores, -1, 1, out=scores)
 
-    def _passes(
-        self, filter: Filter | None
-    ) -> tuple[Callable[[int], bool] | None, np.ndarray | None]:
-        """Returns a function that says which rows may be found, and these rows if they are few."""
-        if filter is None:
-            return None, None
-        if callable(filter):
-            return functools.cache(lambda row: bool(filter(self._hit(row)))), None
-        row_of_id = self._rows_by_id()
-        rows = {row_of_id[name] for name in filter if name in row_of_id}
-        is_few = len(rows) <= _FEW * len(self)
-        return rows.__contains__, np.array(sorted(rows), np.int64) if is_few else None
-
-    def _nearest(
+    def _find_nearest(
         self,
         queries: np.ndarray,
         k: int,
         passes: Callable[[int], bool] | None,
-        few_rows: np.ndarray | None,
+        chosen: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows and scores of the k nearest texts that pass.
+        """Returns rows and scores of the k nearest texts: those that pass, or of the chosen rows.
 
-        The search asks for more and more candidates until enough of them pass. If few texts can
-        pass, or too many candidates would be needed, all texts that pass are compared.
+        The search asks for more and more candidates until enough of them pass. If rows are chosen,
+        or too many candidates would be needed, all rows that may be found are compared.
         """
-        needed = k * self._vectors.codes.form.oversample
-        asked = needed
-        while few_rows is None and asked < len(self) and asked <= _MOST_CANDIDATES:
+        asked = needed = k * self._vectors.codes.form.oversample
+        while chosen is None and asked < len(self) and asked <= _MOST_CANDIDATES:
             rows = self._vectors.find(queries, asked)
-            if passes is not None:
-                passing = [[row >= 0 and passes(row) for row in line] for line in rows.tolist()]
-                rows = np.where(passing, rows, -1)
-            if passes is None or (rows >= 0).sum(axis=1).min() >= needed:
+            if passes is None:
                 return self._vectors.rescore(queries, rows, k)
+            passing = [[row >= 0 and passes(row) for row in line] for line in rows.tolist()]
+            if np.sum(passing, axis=1).min() >= needed:
+                return self._vectors.rescore(queries, np.where(passing, rows, -1), k)
             asked *= 4
-        if few_rows is None:
-            few_rows = np.array([r for r in range(len(self)) if not passes or passes(r)], np.int64)
-        return self._vectors.compare(queries, few_rows, k)
+        if chosen is None:
+            chosen = np.array([r for r in range(len(self)) if not passes or passes(r)], np.int64)
+        return self._vectors.compare(queries, chosen, k)
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> None:
         """Writes the index as a folder, which appears when it is complete.
@@ -437,7 +407,8 @@ class Index:
           UserError: if the name is taken, or the folder cannot be written.
         """
         path = Path(path).expanduser()
-        with _write_errors(path):
+        check_writable(path, is_folder=True)
+        with report_write_errors(path):
             path = output_folder(path, overwrite, _is_replaceable, _OWN_FILES, "index", "")
             with stage_folder(path) as folder:
                 self._vectors.save(folder)
@@ -499,8 +470,8 @@ class Index:
         """
         path = Path(path).expanduser()
         values = _read_description(path)
-        if verify:
-            _verify(path, values.sha256)
+        for name, checksum in values.sha256.items() if verify else ():
+            _verify(join_inside(path, name, path / _DESCRIPTION), checksum)
         codes = Codes(values.precision, values.dimension, values.scale)
         vectors = Vectors.load(path, codes, values.approximate, values.texts, mapped)
         index = cls(encoder, vectors, Texts.load(path, values.texts, mapped))
@@ -511,14 +482,16 @@ class Index:
         index._check_encoder(path, probes, tolerance)
         return index
 
-    def _check_width(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns the vectors as float32; raises `UserError` if their width is not the index's."""
+    def _check_vectors(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns finite vectors of the index's width as float32; raises `UserError` for others."""
         vectors = np.asarray(vectors, np.float32)
-        if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
+        if vectors.ndim != 2 or vectors.shape[1] != (self.dimension or vectors.shape[1] or 1):
             raise UserError(
                 f"vectors of shape {list(vectors.shape)}, the index has {self.dimension} "
                 "dimensions; use the encoder that it was built with"
             )
+        if not np.isfinite(vectors).all():
+            raise UserError("vectors hold NaN or infinity; encode the texts again")
         return vectors
 
     def _encode_probes(self) -> np.ndarray:
@@ -563,31 +536,6 @@ def _functions(encoder: Any) -> tuple[Encode, Encode]:
     return functions[0], functions[1]
 
 
-def _check_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
-    """Returns the vectors as an array; raises `UserError` unless it is finite `[count, dim]`."""
-    vectors = np.asarray(vectors)
-    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
-        raise UserError(
-            f"vectors of shape {list(vectors.shape)} for {count} texts; give [{count}, dim]"
-        )
-    if not np.issubdtype(vectors.dtype, np.number) or not np.isfinite(vectors).all():
-        raise UserError("vectors hold NaN, infinity or no numbers; encode the texts again")
-    return vectors
-
-
-@contextlib.contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    """Turns an `OSError`, or usearch's error of a file, into a `UserError` of one line."""
-    try:
-        with report_write_errors(path):
-            yield
-    except UserError:
-        raise
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path!s:.200}: cannot be written ({reason})") from None
-
-
 def _is_replaceable(path: Path) -> bool:
     """Returns whether a folder holds an index, of any version."""
     try:
@@ -616,7 +564,7 @@ class _Description:
     dimension: Annotated[int, at_least(1)]
     scale: Annotated[float, Range(0, 1e9, above_low=True)]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-    sha256: dict[str, str] | None = None
+    sha256: dict[str, str]
 
 
 def _read_description(path: Path) -> _Description:
@@ -635,17 +583,13 @@ def _read_description(path: Path) -> _Description:
         raise UserError(f"{error}; {ADVICE}") from None
 
 
-def _verify(folder: Path, expected: Mapping[str, str] | None) -> None:
-    """Raises `UserError` unless the files are those that were saved."""
-    if expected is None:
-        raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {ADVICE}")
-    for path in sorted({join_inside(folder, name, folder / _DESCRIPTION) for name in expected}):
-        try:
-            is_same = sha256(path) == expected[path.name]
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror or error}; {ADVICE}") from None
-        if not is_same:
-            raise UserError(
-                f"{path}: is not as it was saved (another SHA-256); copy the index again, "
-                f"or {ADVICE}"
-            )
+def _verify(path: Path, checksum: str) -> None:
+    """Raises `UserError` unless a file is the one that was saved."""
+    try:
+        is_same = sha256(path) == checksum
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or error}; {ADVICE}") from None
+    if not is_same:
+        raise UserError(
+            f"{path}: is not as it was saved (another SHA-256); copy the index again, or {ADVICE}"
+        )

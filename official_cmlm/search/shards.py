@@ -4,14 +4,15 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import join_inside, read_array, read_object, refuse_special
-from official_cmlm.vectors.embeddings import PRECISIONS, Ranges, dequantize, read_ranges
+from official_cmlm.common.validation import OneOf, at_least, read_dataclass
+from official_cmlm.vectors.embeddings import PRECISIONS, dequantize, read_ranges
 
 _MANIFEST = "manifest.json"
 _ADVICE = "embed the texts again"
@@ -37,22 +38,18 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Embeddings:
-    """The output folder of `export.embedding.embed`.
+    """The manifest of a folder that `export.embedding.embed` has written.
 
     Attributes:
-      folder: its path.
       rows, columns: size of all shards' arrays together.
       precision: one of `embeddings.PRECISIONS`.
-      entries: the manifest's entry for each shard.
-      ranges: the ranges of 8-bit embeddings; None if the folder has none.
+      shards: an entry for each file.
     """
 
-    folder: Path
     rows: int
-    columns: int
-    precision: str
-    entries: list[dict[str, Any]]
-    ranges: Ranges | None
+    columns: Annotated[int, at_least(1)]
+    precision: Annotated[str, OneOf(PRECISIONS)]
+    shards: list[dict[str, Any]]
 
     @classmethod
     def open(cls, folder: Path) -> "Embeddings":
@@ -64,59 +61,59 @@ class Embeddings:
                 " export.embedding.embed that has ended"
             )
         values = read_object(path, _ADVICE)
-        entries, ranges = values.get("shards"), read_ranges(folder)
-        rows, columns, precision = (values.get(name) for name in ("rows", "columns", "precision"))
-        fits = isinstance(entries, list) and all(
-            isinstance(entry, dict) and type(entry.get("rows")) is int for entry in entries
+        names = {field.name for field in dataclasses.fields(cls)} & values.keys()
+        try:
+            embeddings = read_dataclass(cls, {name: values[name] for name in names}, "manifest")
+            rows = sum(shard["rows"] for shard in embeddings.shards)
+        except (KeyError, TypeError, UserError) as error:
+            raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
+        if rows != embeddings.rows:
+            raise UserError(f"{path}: its shards do not have its {embeddings.rows} rows; {_ADVICE}")
+        return embeddings
+
+
+def read_shards(
+    folder: Path, embeddings: Embeddings, precision: str, width: int
+) -> Iterator[Shard]:
+    """Yields the shards of a folder, decoded.
+
+    Args:
+      folder: an output folder of `export.embedding.embed`.
+      embeddings: its manifest.
+      precision: the precision of the index that is made of them.
+      width: dimensions of the encoder's vectors.
+
+    Raises:
+      UserError: if a file is damaged, or no index of this precision, for this encoder, can be made.
+    """
+    columns, bits, ranges = embeddings.columns, embeddings.precision in _BITS, read_ranges(folder)
+    if bits and precision != "bits":
+        raise UserError(
+            f"{folder}: embeddings of a bit a dimension; index them with precision='bits'"
         )
-        are_numbers = type(rows) is type(columns) is int
-        if not (fits and entries and precision in PRECISIONS and are_numbers):
-            raise UserError(f"{path}: damaged, or of another version; {_ADVICE}")
-        if sum(entry["rows"] for entry in entries) != rows or columns < 1:
-            raise UserError(f"{path}: its shards do not have its {rows} rows; {_ADVICE}")
-        if precision in ("int8", "uint8") and (ranges is None or len(ranges.low) != columns):
-            raise UserError(f"{folder}: has no ranges for its {precision} embeddings; {_ADVICE}")
-        return cls(folder, rows, columns, precision, entries, ranges)
-
-    def check(self, precision: str, width: int) -> None:
-        """Raises `UserError` if no index of this precision, for this encoder, can be made of them.
-
-        Args:
-          precision: the index's precision.
-          width: dimensions of the encoder's vectors.
-        """
-        bits = self.precision in _BITS
-        if bits and precision != "bits":
-            raise UserError(
-                f"{self.folder}: embeddings of a bit a dimension; index them with precision='bits'"
-            )
-        if self.columns != (-(-width // 8) if bits else width):
-            raise UserError(
-                f"{self.folder}: vectors of {self.columns * (8 if bits else 1)} dimensions, the "
-                f"encoder's have {width}; give the encoder that made them"
-            )
-
-    def shards(self, width: int) -> Iterator[Shard]:
-        """Yields the shards, decoded to vectors of `width` dimensions."""
-        for entry in self.entries:
-            path = join_inside(self.folder, entry.get("file", ""), self.folder / _MANIFEST)
-            shape = (entry["rows"], self.columns)
-            try:
-                shard = (_parquet if path.suffix == ".parquet" else _npy)(path, entry)
-                if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
-                    raise ValueError(f"it is not of {shape[0]} rows of {shape[1]}")
-                vectors = dequantize(shard.vectors, self.precision, self.ranges, width)
-                if not np.isfinite(vectors).all():
-                    raise ValueError("it holds NaN or infinity")
-            except UserError:
-                raise
-            except (OSError, ValueError, KeyError, EOFError) as error:
-                reason = getattr(error, "strerror", None) or error
-                raise UserError(f"{path}: damaged ({reason!s:.200}); {_ADVICE}") from None
-            yield dataclasses.replace(shard, vectors=vectors)
+    if columns != (-(-width // 8) if bits else width):
+        raise UserError(
+            f"{folder}: vectors of {columns * (8 if bits else 1)} dimensions, the encoder's have "
+            f"{width}; give the encoder that made them"
+        )
+    if embeddings.precision in ("int8", "uint8") and (not ranges or len(ranges.low) != columns):
+        raise UserError(f"{folder}: has no ranges for its embeddings; {_ADVICE}")
+    for entry in embeddings.shards:
+        path = join_inside(folder, entry.get("file", ""), folder / _MANIFEST)
+        shape = (entry["rows"], columns)
+        try:
+            shard = (_read_parquet if path.suffix == ".parquet" else _read_npy)(path, entry)
+        except UserError:
+            raise
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
+        if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
+            raise UserError(f"{path}: is not of {shape[0]} rows of {shape[1]}; {_ADVICE}")
+        vectors = dequantize(shard.vectors, embeddings.precision, ranges, width)
+        yield dataclasses.replace(shard, vectors=vectors)
 
 
-def _npy(path: Path, entry: dict[str, Any]) -> Shard:
+def _read_npy(path: Path, entry: dict[str, Any]) -> Shard:
     vectors, ids = read_array(path, _ADVICE), None
     if "ids" in entry:
         names = join_inside(path.parent, entry["ids"], path.parent / _MANIFEST)
@@ -125,7 +122,7 @@ def _npy(path: Path, entry: dict[str, Any]) -> Shard:
     return Shard(vectors, ids)
 
 
-def _parquet(path: Path, entry: dict[str, Any]) -> Shard:
+def _read_parquet(path: Path, entry: dict[str, Any]) -> Shard:
     text_name = entry.get("text", "text")
     refuse_special(path)
     check_extra("data", "pyarrow")

@@ -30,26 +30,24 @@ _MEAN_SIGN = np.float32((2 / np.pi) ** 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The form of codes, for NumPy and usearch.
+    """The form of codes for usearch.
 
     Attributes:
-      dtype: NumPy's type of the codes.
       kind: usearch's name of the type.
       metric: usearch's name of the distance between codes.
       oversample: candidates for each wanted neighbour; the unrounded query decides their order.
     """
 
-    dtype: type[np.generic]
     kind: str
     metric: str
     oversample: int
 
 
 FORMS = {
-    "float32": Form(np.float32, "f32", "ip", 1),
-    "float16": Form(np.float16, "f16", "ip", 1),
-    "int8": Form(np.int8, "i8", "ip", 2),
-    "bits": Form(np.uint8, "b1", "hamming", 16),
+    "float32": Form("f32", "ip", 1),
+    "float16": Form("f16", "ip", 1),
+    "int8": Form("i8", "ip", 2),
+    "bits": Form("b1", "hamming", 16),
 }
 
 
@@ -96,7 +94,7 @@ class Codes:
             return np.packbits(vectors > 0, axis=1)
         if self.precision == "int8":
             return np.clip(np.rint(vectors * np.float32(self.scale)), -127, 127).astype(np.int8)
-        return np.asarray(vectors, self.form.dtype)
+        return np.asarray(vectors, self.precision)
 
     def encode_queries(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the codes of unit queries, for int8 with a scale for each query.
