@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from official_cmlm.records.manifest import Manifest
 
-# Texts that the teacher gets at a time: enough to sort them by length, and to show progress.
+# Texts that an encoder gets at a time: enough to sort them by length, and to show progress.
 _TEXTS = 4096
 
 
@@ -126,7 +126,7 @@ def write_taught(
         for shard in manifest.shards:
             records_of_shard = _read(join(records, shard.name))
             texts = [read(record, manifest.kind) for record in records_of_shard]
-            vectors = _encode_in_pieces(
+            vectors = encode_in_pieces(
                 [text for some in texts for text in some], encode, bar.update
             )
             size = vectors.shape[1]
@@ -153,18 +153,20 @@ def _read(path: str) -> list["tf.train.Example"]:
     return [tf.train.Example.FromString(record) for record in stored]
 
 
-def _encode_in_pieces(
+def encode_in_pieces(
     texts: list, encode: Callable[[list], "np.ndarray"], update: Callable[[int], object]
 ) -> "np.ndarray":
-    """Returns the vectors of texts, float32 `[texts, size]`; embeds the texts in pieces."""
+    """Returns the vectors of texts, float32 `[texts, size]`; `update` moves a progress bar."""
     import numpy as np
 
-    parts = []
+    vectors = None
     for start in range(0, len(texts), _TEXTS):
-        part = texts[start : start + _TEXTS]
-        parts.append(encode(part))
+        part = encode(texts[start : start + _TEXTS])
+        if vectors is None:
+            vectors = np.empty([len(texts), part.shape[1]], part.dtype)
+        vectors[start : start + len(part)] = part
         update(len(part))
-    return np.concatenate(parts)
+    return vectors
 
 
 if __name__ == "__main__":

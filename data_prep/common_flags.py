@@ -41,6 +41,8 @@ LEAST_MB = 1e-6
 MOST_WORD_BYTES = 1_000_000
 # Options of reading that hold for files of any kind.
 _FAULTS = ("max_line_bytes", "max_expanded_bytes", "on_error")
+# The parts of a pair that columns of a table hold.
+_COLUMNS = ("first", "second", "label", "negative")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,9 +174,10 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
     Raises:
       UserError: as `inputs_of` does; or for a flag that the format does not have.
     """
-    if len(FLAGS.columns) != 2 * (FLAGS.format == "table"):
+    options = cli.read(PairsInput)
+    if len(options.columns) != 2 * (options.format == "table"):
         raise UserError(
-            f"--columns={','.join(FLAGS.columns)}: --format=table needs two, those of both texts,"
+            f"--columns={','.join(options.columns)}: --format=table needs two, those of both texts,"
             " e.g. --columns=premise,hypothesis; other formats have none"
         )
     for flag, forms in (
@@ -182,13 +185,11 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
         ("negative_column", ("table",)),
         ("label_column", ("table",)),
     ):
-        if flag in FLAGS and FLAGS[flag].value and FLAGS.format not in forms:
+        if getattr(options, flag) and options.format not in forms:
             raise UserError(f"--{flag}: only --format={' or '.join(forms)} has it; leave it out")
-    columns = dict(zip(("first", "second"), FLAGS.columns))
-    for part in ("label", "negative"):
-        if f"{part}_column" in FLAGS and FLAGS[f"{part}_column"].value:
-            columns[part] = FLAGS[f"{part}_column"].value
-    return inputs_of(FLAGS.input, languages, FLAGS.format, columns)
+    names = (*options.columns, options.label_column, options.negative_column)
+    columns = {part: name for part, name in zip(_COLUMNS, names) if name}
+    return inputs_of(FLAGS.input, languages, options.format, columns)
 
 
 def reading_options() -> ReadOptions:
@@ -232,16 +233,17 @@ def check_files(paths: Sequence[str], flag: str) -> None:
             raise UserError(f"{path}: no such file; check {flag}")
 
 
-def check_output_dir(inputs: Iterable[str]) -> None:
-    """Checks --output_dir before any work; raises as `output.folder.check_place` does.
+def check_output_dir(inputs: Iterable[str], overwrite: bool = True) -> None:
+    """Checks --output_dir before any work; see `output.folder.check_place`.
 
     Args:
       inputs: paths of the files that are read; the files of other flags are added.
+      overwrite: whether it may hold records already.
     """
     named = [FLAGS.vocab_file, *list_excluded_paths()]
     if "quality_model" in FLAGS and FLAGS.quality_model:
         named.append(FLAGS.quality_model)
-    check_place(FLAGS.output_dir, [*inputs, *named])
+    check_place(FLAGS.output_dir, [*inputs, *named], overwrite)
 
 
 def vocabulary() -> Vocabulary:

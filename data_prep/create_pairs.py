@@ -28,7 +28,6 @@ from official_cmlm.common.errors import UserError
 from . import common_flags
 from .counts import Counts, guard_faults
 from .output.documents import RecordOptions
-from .output.folder import check_output
 from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
 from .readers import ReadOptions, size_of
@@ -80,8 +79,7 @@ def main(argv: list[str]) -> int:
     paths = [path for pair_input in inputs for path in pair_input.paths]
     common_flags.check_files(paths, "--input")
     reading, filter_options = cli.read(ReadOptions), cli.read(FilterOptions)
-    common_flags.check_output_dir(paths)
-    check_output(Path(FLAGS.output_dir), FLAGS.overwrite)
+    common_flags.check_output_dir(paths, FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
@@ -123,7 +121,7 @@ def main(argv: list[str]) -> int:
         )
         write_report(manifest, folder)
         manifest.save(folder)
-    return summary.show_pairs(FLAGS.output_dir, manifest, counts, len(paths))
+    return summary.show(FLAGS.output_dir, manifest, counts, len(paths))
 
 
 if __name__ == "__main__":

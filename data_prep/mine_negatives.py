@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from absl import flags
 
@@ -22,14 +22,18 @@ from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_output
+from official_cmlm.common.validation import Flag
 
 from . import common_flags, mining
+from .add_vectors import encode_in_pieces
 from .counts import Counts, guard_faults
 from .output.report import finish
 from .readers.document import ReadOptions, one_space
 from .readers.plain_text import iter_lines
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from official_cmlm.evaluation.encoder import OpenedEncoder
 
 FLAGS = flags.FLAGS
@@ -54,7 +58,7 @@ class Options:
       choice: the choice among near texts.
     """
 
-    encoder: str
+    encoder: Annotated[str, Flag(alias="model")]
     output: str
     candidates: tuple[str, ...] = ()
     roles: bool = False
@@ -66,13 +70,12 @@ def define_flags() -> None:
     """Defines the flags of the pairs, of the encoder and of the mining."""
     common_flags.define_pairs(skip=["label_column"])
     cli.define(Options)
-    flags.DEFINE_alias("model", "encoder")
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    options = cli.read(mining.Mining)
+    options = cli.read(Options)
     if FLAGS.format == "nli":
         raise UserError("--format=nli: pairs with labels; give pairs whose texts belong together")
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
@@ -82,12 +85,12 @@ def main(argv: list[str]) -> int:
             f"--languages={','.join(languages)}: pairs of different languages, which the output "
             "cannot tell apart; mine those of each two languages in a run of their own"
         )
-    paths = [path for pair_input in inputs for path in pair_input.paths] + FLAGS.candidates
+    paths = [path for pair_input in inputs for path in pair_input.paths] + [*options.candidates]
     common_flags.check_files(paths, "--input and --candidates")
-    output = Path(FLAGS.output)
+    output = Path(options.output)
     if output.suffix not in (".jsonl", ".tsv"):
         raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")
-    check_output(output, FLAGS.overwrite, paths)
+    check_output(output, options.overwrite, paths)
     reading, counts = cli.read(ReadOptions), Counts()
     # A pair is mined once, even if the input repeats it with several negatives.
     pairs: dict[tuple[str, str], None] = {}
@@ -106,13 +109,13 @@ def main(argv: list[str]) -> int:
             repeated += pair.texts in pairs
             pairs[pair.texts] = None
             more += [pair.negative] if pair.negative else []
-    for path in FLAGS.candidates:
+    for path in options.candidates:
         texts = (one_space(line) for *_, line in iter_lines(path, counts, reading))
         more += filter(None, guard_faults(path, texts, FLAGS.on_error, counts))
-    counts.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
+    counts.raise_if_all_failed(len(inputs) + len(options.candidates))
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
-    rows, without, scores = _mine_into(output, list(pairs), more, options)
+    rows, without, scores = _mine_into(list(pairs), more, options)
     reasons = ((empty, "with an empty text"), (repeated, "repeated"))
     left_out = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
     left_out = f"; left out: {left_out}" if left_out else ""
@@ -125,22 +128,22 @@ def main(argv: list[str]) -> int:
 
 
 def _mine_into(
-    output: Path, pairs: list[tuple[str, str]], more: list[str], options: mining.Mining
+    pairs: list[tuple[str, str]], more: list[str], options: Options
 ) -> tuple[int, int, tuple[list[float], list[float]]]:
     """Writes the file; returns the number of rows, of pairs without a negative, and the cosines."""
     cli.import_tensorflow()
     from official_cmlm.encoding.encoders import open_encoder
     from official_cmlm.evaluation.encoder import check_vectors
 
-    opened = open_encoder(FLAGS.encoder)
-    roles = opened.roles if FLAGS.roles else {}
+    opened, output = open_encoder(options.encoder), Path(options.output)
+    roles = opened.roles if options.roles else {}
     encoders = [
         check_vectors(roles[name].encode if name in roles else opened.encode)
         for name in ("query", "document")
     ]
     _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)
-    embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
-    results = mining.mine(pairs, more, *embed, options)
+    embed = [_show_progress(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
+    results = mining.mine(pairs, more, *embed, options.choice)
     # All texts are encoded before the first result, so the progress bars of encoding end here.
     first, mined = next(results), {}
     with progress.bar(len(pairs), "pair", "searching") as bar:
@@ -178,22 +181,12 @@ def _line(texts: tuple[str, str], negative: str | None, form: str) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _in_pieces(encode: mining.Embed, name: str) -> mining.Embed:
-    """Returns the encoder with a progress bar; texts go to it sorted by length."""
-    import numpy as np
+def _show_progress(encode: mining.Embed, name: str) -> mining.Embed:
+    """Returns the encoder with a progress bar."""
 
-    def embed(texts: list[str]) -> np.ndarray:
-        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-        vectors = None
+    def embed(texts: list[str]) -> "np.ndarray":
         with progress.bar(len(texts), "text", f"encoding {name}") as bar:
-            for start in range(0, len(order), _TEXTS):
-                part = order[start : start + _TEXTS]
-                encoded = encode([texts[i] for i in part])
-                if vectors is None:
-                    vectors = np.empty([len(texts), encoded.shape[1]], np.float32)
-                vectors[part] = encoded
-                bar.update(len(part))
-        return vectors
+            return encode_in_pieces(texts, encode, bar.update)
 
     return embed
 

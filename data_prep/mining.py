@@ -120,9 +120,13 @@ def mine(
     queries = unit(embed_anchors(anchors), in_place=True)
     vectors = unit(embed_candidates(texts), in_place=True)
     search = _search(vectors[:count], mining.search)
-    for block, k in _blocks([mining.range_max + len(ids) for ids in excluded], count):
-        neighbours, scores = search(queries[block.start : block.stop], k)
-        for i, near, cosines in zip(block, neighbours, scores):
+    # So many neighbours leave enough of them when the texts that cannot be negatives are taken out.
+    needed = [min(mining.range_max + len(ids), count) for ids in excluded]
+    size = max(1, min(_ANCHORS, _FOUND_BYTES // (_NEIGHBOUR_BYTES * max(needed))))
+    for start in range(0, len(anchors), size):
+        block = slice(start, start + size)
+        neighbours, scores = search(queries[block], max(needed[block]))
+        for i, near, cosines in zip(range(start, len(anchors)), neighbours, scores):
             free = (near >= 0) & ~np.isin(near, excluded[i])
             near, cosines = (values[free] for values in (near, cosines))
             ranks = slice(mining.range_min, mining.range_max)
@@ -154,23 +158,6 @@ def _search(
 
         return search
     return lambda queries, k: nearest(queries, vectors, k, block_bytes=_BLOCK_BYTES)
-
-
-def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]]:
-    """Yields the anchors that are searched together, and the number of neighbours of each.
-
-    `neighbours`: for each anchor, a number of neighbours that leaves enough of them when the texts
-    that cannot be negatives are taken out.
-    """
-    start = most = 0
-    for i, needed in enumerate(neighbours):
-        larger = max(most, min(needed, count))
-        size = i - start + 1
-        if i > start and (size > _ANCHORS or size * larger * _NEIGHBOUR_BYTES > _FOUND_BYTES):
-            yield range(start, i), most
-            start, larger = i, min(needed, count)
-        most = larger
-    yield range(start, len(neighbours)), most
 
 
 def _candidates(

@@ -32,16 +32,19 @@ OWN_FILES = (
 )
 
 
-def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Path, Path]:
+def check_place(
+    path: str | os.PathLike, inputs: Iterable[str] = (), overwrite: bool = True
+) -> tuple[Path, Path]:
     """Returns the folder to write, symbolic links resolved, and its name while it is incomplete.
 
     Args:
       path: the folder, which may be there already.
       inputs: files that are read; they are never removed with a folder that is replaced.
+      overwrite: whether it may hold records already.
 
     Raises:
-      UserError: `path` is remote or not a folder's name, exists and is not a folder of records, or
-        cannot be written; one of `inputs` is in it, and no run has written it there.
+      UserError: `path` is remote or not a folder's name, exists and may not be replaced, or cannot
+        be written; one of `inputs` is in it, and no run has written it there.
     """
     if is_remote(os.fspath(path)):
         raise UserError(
@@ -63,25 +66,15 @@ def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Pa
     partial = path.with_name(path.name + ".partial")
     if path.exists():
         is_empty_folder = path.is_dir() and not any(path.iterdir())
-        if not is_empty_folder and not (path / FILE_NAME).exists():
+        holds_records = (path / FILE_NAME).exists()
+        if not is_empty_folder and not holds_records:
             raise UserError(f"{path}: exists and holds no records; name another --output_dir")
+        if holds_records and not overwrite:
+            raise UserError(f"{path}: holds records already; pass --overwrite or another name")
     check_writable(path)
     check_writable(partial)
     if path.exists() or partial.exists():
         _check_inputs_stay((path, partial), inputs)
-    return path, partial
-
-
-def check_output(path: Path, overwrite: bool) -> tuple[Path, Path]:
-    """Checks a folder that is to be written as `check_place` does.
-
-    Raises:
-      UserError: as `check_place` does, and if `path` is a folder of records and `overwrite` is
-        false.
-    """
-    path, partial = check_place(path)
-    if (path / FILE_NAME).exists() and not overwrite:
-        raise UserError(f"{path}: holds records already; pass --overwrite or another name")
     return path, partial
 
 
@@ -158,11 +151,11 @@ def fill_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     process that wants to write the same folder meanwhile is refused.
 
     Raises:
-      UserError: as `check_output` does; or an unfinished run of the document pipeline is there.
+      UserError: as `check_place` does; or an unfinished run of the document pipeline is there.
     """
     with hold_output(check_place(path)[0]):
         # Checked under the lock, as another process may just have completed it.
-        path, partial = check_output(path, overwrite)
+        path, partial = check_place(path, overwrite=overwrite)
         if (partial / PLAN_FILE).exists():
             raise UserError(
                 f"{partial}: holds an unfinished run of data_prep.prepare or create_documents; give"

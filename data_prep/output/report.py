@@ -125,22 +125,28 @@ class Summary:
         files: int,
         resumed: bool = False,
     ) -> int:
-        """Prints warnings, the documents written from `files` files, their speed and the counters.
+        """Prints warnings, what was written from `files` files, and the counters.
 
-        Returns the exit status. `resumed`: an earlier run did a part, so no speed can be shown.
+        Of documents it prints speed and memory too. Returns the exit status. `resumed`: an earlier
+        run did a part, so no speed can be shown.
         """
-        seconds = self._seconds()
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        peak = max(peak_mib(), children / 1024)
-        speed = (
-            f" {manifest.documents / seconds:.0f} documents/s,"
-            f" {manifest.tokens / seconds:.0f} tokens/s,"
-        )
+        seconds, documents = max(time.monotonic() - self._started, 1e-9), manifest.documents
+        if manifest.kind == "pairs":
+            negatives = f" ({manifest.negatives} with a hard negative)" * bool(manifest.negatives)
+            content, effort = f"{documents} rows, {manifest.records} pairs{negatives}", ""
+        else:
+            content = f"{documents} documents, {manifest.sentences} sentences"
+            children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+            speed = (
+                f" {documents / seconds:.0f} documents/s, {manifest.tokens / seconds:.0f} tokens/s,"
+            )
+            effort = (
+                f" ({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
+                f" peak memory {max(peak_mib(), children / 1024):.0f} MiB"
+            )
         summary = (
-            f"{output}: {manifest.documents} documents, {manifest.sentences} sentences, "
-            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {seconds:.1f} s "
-            f"({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
-            f" peak memory {peak:.0f} MiB"
+            f"{output}: {content}, {manifest.tokens} tokens in {len(manifest.shards)} shard(s);"
+            f" {seconds:.1f} s{effort}"
         )
         if exit_status(manifest.counters) and not counts.describe_skipped(files):
             # A stopped run had done all but the rename, and its counts are gone.
@@ -148,20 +154,6 @@ class Summary:
         finish(summary, counts, files)
         print(one_line(_format_counters(manifest.counters)))
         return exit_status(manifest.counters)
-
-    def show_pairs(self, output: str, manifest: Manifest, counts: Counts, files: int) -> int:
-        """Does the same for pairs, without speed and memory."""
-        negatives = f" ({manifest.negatives} with a hard negative)" if manifest.negatives else ""
-        summary = (
-            f"{output}: {manifest.documents} rows, {manifest.records} pairs{negatives}, "
-            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {self._seconds():.1f} s"
-        )
-        status = finish(summary, counts, files)
-        print(one_line(_format_counters(manifest.counters)))
-        return status
-
-    def _seconds(self) -> float:
-        return max(time.monotonic() - self._started, 1e-9)
 
 
 def _cpu_seconds() -> float:

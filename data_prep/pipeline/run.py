@@ -24,7 +24,6 @@ from ..counts import Counts
 from ..output.folder import (
     OWN_FILES,
     PLAN_FILE,
-    check_output,
     check_place,
     discard_partial,
     hold_output,
@@ -80,14 +79,14 @@ def write_documents(
             f" options: {manifest.documents} documents; --overwrite makes it again"
         )
         return exit_status(manifest.counters)
-    check_output(folder, overwrite)
+    check_place(folder, overwrite=overwrite)
     with hold_output(folder):
         # A run for pairs that was killed leaves a folder without a plan.
         if partial.is_symlink() or not (partial / PLAN_FILE).exists():
             discard_partial(partial)
     with job:
         # Another run may just have completed it.
-        check_output(folder, overwrite)
+        check_place(folder, overwrite=overwrite)
         counts = Counts()
         if job.manifest is None:
             begin(job, plan, vocabulary)
