@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -267,7 +267,7 @@ class SentenceEncoder:
           float32 `[n, dimension]`, as `encode` without options, whose errors are raised too.
         """
         cut = cut_rows(rows, self.max_seq_length - 2)
-        return self._collect(self._compute([cut], batch_size), len(rows.row_splits) - 1)
+        return self._compute_all([cut], batch_size, len(rows.row_splits) - 1)
 
     @property
     def dimension(self) -> int:
@@ -370,15 +370,14 @@ class SentenceEncoder:
         tokens = self._gives_tokens(output_value, bool(changed))
         finish = self._finisher(normalize_embeddings, truncate_dim, precision)
         cut, windows = self._windows(texts, prompt_name, prompt, on_long)
-        computed = self._compute(windows, batch_size, tokens, pool)
-        computed = _show_progress(computed, bool(show_progress_bar), len(texts))
-        if tokens:
-            embeddings: Any = [None] * len(texts)
-            for _, numbers, vectors in computed:
-                for number, rows in zip(numbers, vectors):
-                    embeddings[number] = convert(rows)
-        else:
-            embeddings = convert(finish(self._collect(computed, len(texts))))
+        with _progress_bar(show_progress_bar, len(texts)) as bar:
+            embeddings: Any
+            if tokens:
+                computed = self._compute(windows, batch_size, bar, tokens=True, pool=pool)
+                embeddings = [convert(rows) for window in computed for rows in window]
+            else:
+                vectors = self._compute_all(windows, batch_size, len(texts), bar, pool=pool)
+                embeddings = convert(finish(vectors))
         self._report(cut, on_long)
         return embeddings[0] if isinstance(sentences, str) else embeddings
 
@@ -418,7 +417,8 @@ class SentenceEncoder:
         cut, windows = self._windows(_check_each(sentences), prompt_name, prompt, on_long)
 
         def rows() -> Iterator[np.ndarray]:
-            yield from self._in_order(self._compute(windows, batch_size, pool=pool), finish)
+            for vectors in self._compute(windows, batch_size, pool=pool):
+                yield from finish(vectors)
             self._report(cut, on_long)
 
         return rows()
@@ -492,9 +492,8 @@ class SentenceEncoder:
                 f"got {overlap or 0}"
             )
         windows, owners = long_windows(ids, ahead, self.max_seq_length - 2, overlap)
-        computed = self._compute([windows], batch_size, owners=owners)
-        computed = _show_progress(computed, bool(show_progress_bar), len(owners))
-        vectors = self._collect(computed, len(owners))
+        with _progress_bar(show_progress_bar, len(owners)) as bar:
+            vectors = self._compute_all([windows], batch_size, len(owners), bar, owners=owners)
         lengths = np.diff(windows.row_splits) - np.array(ahead, np.int64)[owners]
         weights = np.maximum(lengths, 1).astype(np.float64)
         sums = np.zeros([len(several), self.dimension], np.float64)
@@ -666,19 +665,20 @@ class SentenceEncoder:
         self,
         windows: Iterable[TokenRows],
         batch_size: int,
+        bar: Any = None,
+        *,
         tokens: bool = False,
         pool: Processes | None = None,
         owners: np.ndarray | None = None,
-    ) -> Iterator[tuple[range, np.ndarray, Any]]:
-        """Yields for each batch the numbers of its window's rows, those of its own, and vectors.
-
-        A window is read while the batches of the window before it are computed. Batches come in
-        order, those of a window one after the other.
+    ) -> Iterator[Any]:
+        """Yields the vectors of each window's rows, in order; a window is read ahead meanwhile.
 
         Args:
-          windows: ids, which are numbered over all windows.
+          windows: ids.
           batch_size: see `encode`.
-          tokens: whether vectors are of tokens, in place of texts.
+          bar: a progress bar, which gets the rows of each batch; None without one.
+          tokens: whether vectors are of tokens, a list of float32 `[tokens, hidden]`, in place of
+            float32 `[rows, dimension]`.
           pool: computes in place of the backend.
           owners: number of each row's text, where rows are parts of texts.
         """
@@ -694,48 +694,47 @@ class SentenceEncoder:
             start = 0
             for rows in windows:
                 lengths = lengths_of(rows)
-                window = range(start, start + len(lengths))
+                missing = len(lengths)
+                vectors = [None] * missing if tokens else self._zeros(missing)
                 # Padding is computed too, so batches are made by the padded length.
                 sizes = np.maximum(lengths, backend.padded_length)
                 limits = (batch_size, backend.batch_tokens, backend.call_tokens)
                 for chosen in batches(sizes, *limits):
-                    yield window, rows, chosen
-                start = window.stop
+                    missing -= len(chosen)
+                    yield rows, chosen, start + chosen, vectors, not missing
+                start += len(lengths)
 
         def run(
-            window: range, rows: TokenRows, chosen: np.ndarray
-        ) -> tuple[range, np.ndarray, Any]:
+            rows: TokenRows, chosen: np.ndarray, numbers: np.ndarray, vectors: Any, is_last: bool
+        ) -> tuple[Any, int, bool]:
             ids, lengths = pad_rows(rows, special, chosen)
-            vectors, numbers = compute(ids, lengths), window.start + chosen
+            computed = compute(ids, lengths)
             if tokens:
-                vectors = [row[:length] for row, length in zip(vectors, lengths)]
+                for index, row, length in zip(chosen, computed, lengths):
+                    vectors[index] = row[:length]
             else:
-                _check_finite(vectors, numbers if owners is None else owners[numbers])
-            return window, numbers, vectors
+                _check_finite(computed, numbers if owners is None else owners[numbers])
+                vectors[chosen] = computed
+            return vectors, len(chosen), is_last
 
-        return in_threads(run, jobs(), pool.workers if pool else backend.concurrent)
+        # Results come in the order of the batches, so with its last batch a window is complete.
+        for vectors, count, is_last in in_threads(
+            run, jobs(), pool.workers if pool else backend.concurrent
+        ):
+            if bar is not None:
+                bar.update(count)
+            if is_last:
+                yield vectors
 
-    def _collect(self, computed: Iterable[tuple[range, np.ndarray, Any]], count: int) -> np.ndarray:
-        embeddings = self._zeros(count)
-        for _, numbers, vectors in computed:
-            embeddings[numbers] = vectors
+    def _compute_all(
+        self, windows: Iterable[TokenRows], batch_size: int, count: int, *args: Any, **options: Any
+    ) -> np.ndarray:
+        """Returns the vectors of all windows, `count` rows; the other arguments are `_compute`'s."""
+        embeddings, start = self._zeros(count), 0
+        for vectors in self._compute(windows, batch_size, *args, **options):
+            embeddings[start : start + len(vectors)] = vectors
+            start += len(vectors)
         return embeddings
-
-    def _in_order(
-        self,
-        computed: Iterator[tuple[range, np.ndarray, Any]],
-        finish: Callable[[np.ndarray], np.ndarray],
-    ) -> Iterator[np.ndarray]:
-        """Yields the rows of each window once all of them are computed."""
-        embeddings, missing = None, 0
-        with closing(computed):
-            for window, numbers, vectors in computed:
-                if not missing:
-                    embeddings, missing = self._zeros(len(window)), len(window)
-                embeddings[numbers - window.start] = vectors
-                missing -= len(numbers)
-                if not missing:
-                    yield from finish(embeddings)
 
     def _report(self, cut: CutTexts, on_long: str) -> None:
         if on_long == "cut" and cut.texts:
@@ -771,32 +770,31 @@ class SentenceEncoder:
     def _finisher(
         self, normalize: bool, truncate_dim: int | None, precision: str
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns `_finish` with these options; wrong options are errors now, not at its call."""
-        options = {"normalize": normalize, "truncate_dim": truncate_dim, "precision": precision}
-        finish = functools.partial(self._finish, **options)
-        finish(self._zeros(0))
-        return finish
+        """Returns a function that shortens, scales and quantises, as sentence-transformers does.
 
-    def _finish(
-        self, embeddings: np.ndarray, normalize: bool, truncate_dim: int | None, precision: str
-    ) -> np.ndarray:
-        """Shortens, scales and quantises, in the order of sentence-transformers."""
+        Wrong options are errors now, not at its call.
+        """
         if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
             raise ValueError(f"truncate_dim must be 1 to {self.dimension}, got {truncate_dim}")
-        if truncate_dim not in (None, self.dimension):
-            embeddings = embeddings[:, :truncate_dim].copy()
-        if normalize:
-            unit(embeddings, in_place=True)
-        ranges = self.ranges
+        ranges, width = self.ranges, truncate_dim or self.dimension
         if precision in ("int8", "uint8"):
             if ranges is not None:
-                ranges = ranges.cut(embeddings.shape[1], normalize)
+                ranges = ranges.cut(width, normalize)
             elif self._other_ranges:
                 raise UserError(
                     f"precision {precision}: the stored ranges are of other vectors: "
                     f"{self._other_ranges[1]}; call calibrate(texts)"
                 )
-        return quantize(embeddings, precision, ranges)
+
+        def finish(embeddings: np.ndarray) -> np.ndarray:
+            if width != self.dimension:
+                embeddings = embeddings[:, :width].copy()
+            if normalize:
+                unit(embeddings, in_place=True)
+            return quantize(embeddings, precision, ranges)
+
+        finish(self._zeros(0))
+        return finish
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         """Returns the text that is put before each sentence."""
@@ -889,10 +887,6 @@ def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
         )
 
 
-def _show_progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
-    """Passes on the results of `_compute` and draws the number of finished sentences."""
-    with progress.bar(total, "sentence", "encode") if show else nullcontext() as bar:
-        for result in results:
-            yield result
-            if bar is not None:
-                bar.update(len(result[1]))
+def _progress_bar(show: bool | None, total: int) -> AbstractContextManager:
+    """Returns a bar of finished sentences, or a context of None."""
+    return progress.bar(total, "sentence", "encode") if show else nullcontext()
