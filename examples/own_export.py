@@ -44,18 +44,15 @@ def is_export(folder: Path) -> bool:
 
 def main(argv: list[str]) -> None:
     options = exporting.begin(NumpyOptions)
-    from official_cmlm.checkpoints.weights import weights_of  # after TensorFlow is imported
-
     # The folder appears when it is complete; after an error nothing is left of it.
     with exporting.stage_export(options, is_export, OWN_FILES) as (folder, source):
-        weights = weights_of(source.encoder)
-        arrays = dict(weights.encoder)
+        arrays = dict(source.weights.encoder)
         # The vector `projected_mean` also needs the layers of its projection.
-        for number, (kernel, bias) in enumerate(weights.projection):
+        for number, (kernel, bias) in enumerate(source.weights.projection):
             arrays |= {f"projection/kernel_{number}": kernel, f"projection/bias_{number}": bias}
         arrays = {name: array.astype(options.number_type) for name, array in arrays.items()}
         np.savez(folder / WEIGHTS, vocabulary=source.directory.vocabulary.tokens, **arrays)
-        config = json.dumps(source.encoder.config.as_dict(), indent=2)
+        config = json.dumps(source.weights.config.as_dict(), indent=2)
         (folder / CONFIG_NAME).write_text(config)
         source.write_params(folder)  # without folders of this machine
     print(options.export_dir)

@@ -182,6 +182,7 @@ def fit_to_few(folder: Path, config: Any) -> Path:
 
 def average(start: Path, trained: Path, share: float, output: Path) -> None:
     """Writes an encoder directory of mean weights, in which `start` has a share."""
+    from official_cmlm.checkpoints.encoder_arrays import EncoderWeights
     from official_cmlm.checkpoints.encoder_directory import (
         EncoderDirectory,
         describe,
@@ -192,7 +193,7 @@ def average(start: Path, trained: Path, share: float, output: Path) -> None:
 
     directory = EncoderDirectory.open(trained)
     before, after = read_weights(EncoderDirectory.open(start)), read_weights(directory)
-    weights = {
+    encoder = {
         name: share * before.encoder[name] + (1 - share) * array
         for name, array in after.encoder.items()
     }
@@ -203,7 +204,7 @@ def average(start: Path, trained: Path, share: float, output: Path) -> None:
     with stage_folder(output_directory(output, overwrite=True)) as partial:
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, after.config, directory.vocabulary, length, encoding=settings)
-        write_weights(partial, weights, None, projections={None: layers})
+        write_weights(partial, EncoderWeights(after.config, encoder, layers))
 
 
 def train_classifier(start: Path, options: Adaptation, folder: Path, output: Path) -> None:

@@ -83,7 +83,7 @@ def export(options: LitertOptions) -> dict[str, int]:
         return (path / DESCRIPTION).exists()
 
     with exporting.stage_export(options, is_export, own, "lengths") as (folder, source):
-        config, vocabulary = source.encoder.config, source.directory.vocabulary
+        config, vocabulary = source.weights.config, source.directory.vocabulary
         if lengths[0] < 3:
             rows = config.max_seq_length
             raise UserError(f"--lengths must be 3 to {rows} (the position table), got {lengths[0]}")

@@ -60,10 +60,8 @@ def export(options: OnnxOptions) -> None:
     Raises:
       UserError: as `exporting.stage_export` does.
     """
-    from official_cmlm.checkpoints.weights import weights_of
-
     with exporting.stage_export(options, is_exported, OWN_FILES) as (folder, source):
-        config, vocabulary = source.encoder.config, source.directory.vocabulary
+        config, vocabulary = source.weights.config, source.directory.vocabulary
         model_type = model_type_of(config, vocabulary)
         has_modules = (
             config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
@@ -77,11 +75,11 @@ def export(options: OnnxOptions) -> None:
             write_published_settings(
                 folder, settings.for_export(config.pooling, config.sentence_vector)
             )
-        weights, length = weights_of(source.encoder), source.seq_length
+        length = source.seq_length
         has_types = model_type not in _WITHOUT_TYPES
         (folder / SUBFOLDER).mkdir()
         for precision in dict.fromkeys(options.precisions):
-            graph = graph_of(weights, vocabulary, length, precision, has_types)
+            graph = graph_of(source.weights, vocabulary, length, precision, has_types)
             (folder / SUBFOLDER / graph_name(precision)).write_bytes(graph)
         # Programs that do not read sentence-transformers' settings cut and pad to this length.
         path = folder / "tokenizer_config.json"

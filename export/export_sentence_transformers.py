@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_arrays import Tensors
 from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.formats.huggingface import DENSE_ACTIVATIONS, MODULES
 from official_cmlm.checkpoints.formats.huggingface_config import CLASSES, config_json
@@ -21,7 +22,6 @@ from official_cmlm.checkpoints.formats.huggingface_tensors import (
     head_names,
     to_huggingface,
 )
-from official_cmlm.checkpoints.formats.imported_encoder import Tensors
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import (
     GENERATED,
@@ -98,8 +98,10 @@ def export(options: FolderOptions) -> None:
     def is_export(path: Path) -> bool:
         return (path / MODULES).exists()
 
-    with exporting.stage_export(options, is_export, OWN_FILES) as (folder, source):
-        write(folder, source, options.language_model_head, results, options.publication)
+    has_head = options.language_model_head
+    with exporting.stage_export(options, is_export, OWN_FILES, with_head=has_head) as staged:
+        folder, source = staged
+        write(folder, source, has_head, results, options.publication)
 
 
 def write(
@@ -122,12 +124,8 @@ def write(
     Raises:
       UserError: if the encoder has a part that sentence-transformers lacks, or no head.
     """
-    from official_cmlm.checkpoints.weights import load_head
-    from official_cmlm.modeling.language_model_head import head_variables
-    from official_cmlm.modeling.sentence_encoder import encoder_variables
-
-    directory, encoder = source.directory, source.encoder
-    config, vocabulary, model_dir = encoder.config, directory.vocabulary, directory.path
+    config, vocabulary = source.weights.config, source.directory.vocabulary
+    model_dir = source.directory.path
     if config.sentence_vector != "pooled":
         raise UserError(
             f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
@@ -138,15 +136,12 @@ def write(
             f"{model_dir}: encoder.pooling is {config.pooling}, which sentence-transformers does "
             "not support; export it with export.export_tfhub"
         )
-    ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
-    values = config_json(config, vocabulary)
+    ours, values = source.weights.encoder, config_json(config, vocabulary)
     tensors = _convert_tensors(ours, config, values["model_type"])
     if with_head:
-        head = load_head(directory, encoder)
-        if head is None:
+        if source.weights.head is None:
             raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
-        arrays = {name: variable.numpy() for name, variable in head_variables(head).items()}
-        tensors = _add_head(tensors, arrays, config, values)
+        tensors = _add_head(tensors, source.weights.head, config, values)
     card = model_card(
         name=folder.name,
         config=config,
@@ -160,7 +155,7 @@ def write(
     )
     _write_weights(folder, tensors)
     write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
-    _write_modules(folder, source, ours)
+    _write_modules(folder, source)
     write_json(folder / "config.json", values)
     (folder / README).write_text(f"{card.rstrip()}\n\n{GENERATED}\n", encoding="utf-8")
     source.write_params(folder)
@@ -215,8 +210,9 @@ def _write_weights(folder: Path, tensors: Tensors) -> None:
         file.write(save(tensors, metadata={"format": "pt"}))
 
 
-def _write_modules(folder: Path, source: exporting.Source, ours: Tensors) -> None:
-    config, vocabulary = source.encoder.config, source.directory.vocabulary
+def _write_modules(folder: Path, source: exporting.Source) -> None:
+    config, vocabulary = source.weights.config, source.directory.vocabulary
+    ours = source.weights.encoder
     dense = _build_dense(config, ours)
     is_needed = {
         "Transformer": True,

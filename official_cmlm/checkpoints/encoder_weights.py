@@ -12,27 +12,26 @@ A table or kernel may be int8; then the float32 tensor `NAME/scale`, which lacks
 has the factor of each row.
 """
 
-import dataclasses
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
+from official_cmlm.checkpoints.encoder_arrays import (
+    EncoderWeights,
+    Layers,
+    Tensors,
+    encoder_shapes,
+    head_shapes,
+)
 from official_cmlm.checkpoints.encoder_directory import (
     CHECKPOINT_ENTRY,
     WEIGHTS,
     EncoderDirectory,
     architecture_error,
     checkpoint_id,
-)
-from official_cmlm.checkpoints.formats.imported_encoder import (
-    Layers,
-    Tensors,
-    encoder_shapes,
-    head_shapes,
 )
 from official_cmlm.checkpoints.formats.published_files import read_tensors
 from official_cmlm.common.errors import UserError, list_names
@@ -56,57 +55,34 @@ _FIRST_KERNEL = re.compile(r"objectives/([^/]+)/projection/kernel_0")
 _NO_WEIGHTS = "no checkpoint there; train first, or name another folder"
 # How often weights are read that a training replaces meanwhile.
 _TRIES = 5
-Result = TypeVar("Result")
-
-
-@dataclasses.dataclass(frozen=True)
-class EncoderWeights:
-    """An encoder's weights, and the config that they fit.
-
-    Attributes:
-      config: the encoder's config.
-      encoder: weights by the names of `modeling.sentence_encoder.encoder_variables`, float32.
-      projection: CMLM's projection, layer by layer; empty where the vector needs none.
-    """
-
-    config: EncoderConfig
-    encoder: Tensors
-    projection: Layers
 
 
 def read_weights(
     directory: EncoderDirectory,
     override: VectorOverride = OWN_VECTOR,
     max_seq_length: int | None = None,
+    with_head: bool = False,
 ) -> EncoderWeights:
     """Reads the latest weights of an encoder directory.
+
+    They are read again if a training has saved meanwhile, as the result would mix the weights of
+    two checkpoints.
 
     Args:
       directory: the encoder directory.
       override: the vector that the encoder returns. Default: its own.
       max_seq_length: the length that texts will be cut to, in tokens. Default: the directory's.
+      with_head: whether to read the language-model head, if there is one.
 
     Raises:
       UserError: if the directory has no such vector, or its weights are missing, damaged, not
-        finite or of another encoder.
-    """
-    return read_unchanged(directory, lambda: _read_once(directory, override, max_seq_length))
-
-
-def read_unchanged(directory: EncoderDirectory, read: Callable[[], Result]) -> Result:
-    """Calls a function that reads a directory's weights in several steps.
-
-    The function is called again if a training has saved meanwhile: its results would mix the
-    weights of two checkpoints.
-
-    Raises:
-      UserError: if the weights changed at each call.
+        finite or of another encoder, or change at each attempt.
     """
     for _ in range(_TRIES):
         before = _identify(directory)
-        result = read()
+        weights = _read_once(directory, override, max_seq_length, with_head)
         if _identify(directory) == before:
-            return result
+            return weights
     raise UserError(
         f"{directory.path}: a training replaced the weights during each of {_TRIES} attempts to "
         "read them; try again when it has ended, or raise trainer.checkpoint_interval"
@@ -123,20 +99,25 @@ def _identify(directory: EncoderDirectory) -> tuple[Path | int | None, ...]:
 
 
 def _read_once(
-    directory: EncoderDirectory, override: VectorOverride, max_seq_length: int | None
+    directory: EncoderDirectory,
+    override: VectorOverride,
+    max_seq_length: int | None,
+    with_head: bool,
 ) -> EncoderWeights:
     stored = _open(directory)
     config, owner = _overridden(directory, override, stored, max_seq_length)
     encoder = stored.read("", encoder_shapes(config))
     layers = stored.read_projection(owner) if config.num_projections else []
-    check_finite(stored.source, encoder | _name_layers(layers, owner))
+    is_read = with_head and stored.has_head
+    head = stored.read(_HEAD, head_shapes(directory.config)) if is_read else None
+    check_finite(stored.source, encoder | _name_layers(layers, owner) | (head or {}))
     chosen = override.pooling is not None and config.pooled_by.pooler
     if chosen and not encoder["pooler_transform/kernel"].any():
         raise UserError(
             f"{directory.path}: its encoder has no pooler, which pooling {config.pooling} reads; "
             "take cls"
         )
-    return EncoderWeights(config, encoder, layers)
+    return EncoderWeights(config, encoder, layers, head)
 
 
 def has_head(directory: EncoderDirectory) -> bool:
@@ -148,42 +129,27 @@ def has_head(directory: EncoderDirectory) -> bool:
     return _open(directory).has_head
 
 
-def read_head(directory: EncoderDirectory) -> Tensors | None:
-    """Reads the weights of a directory's language-model head; None if it has none.
-
-    Raises:
-      UserError: if they are damaged, not finite or of another encoder.
-    """
-    stored = _open(directory)
-    if not stored.has_head:
-        return None
-    head = stored.read(_HEAD, head_shapes(directory.config))
-    check_finite(stored.source, head)
-    return head
-
-
 def write_weights(
     folder: Path,
-    encoder: Tensors,
-    head: Tensors | None,
+    weights: EncoderWeights,
     form: str = WEIGHT_FORMS[0],
-    projections: Mapping[str | None, Layers] | None = None,
+    objectives: Mapping[str, Layers] | None = None,
     checkpoint: str | None = None,
 ) -> None:
     """Writes `weights.safetensors`, by one rename.
 
     Args:
       folder: the encoder directory.
-      encoder: see `EncoderWeights`.
-      head: weights of the language-model head, by the names of `head_shapes`; None without one.
+      weights: the encoder's, with its head and its own P if it has them.
       form: one of `WEIGHT_FORMS`; biases and norms are float32 in any case.
-      projections: the P of each objective that has one, by name; None names the encoder's own P.
+      objectives: the P of each objective that has one, by name.
       checkpoint: the prefix of the checkpoint that holds the same weights. Default: there is none.
     """
     from safetensors.numpy import save
 
-    arrays = encoder | {f"{_HEAD}{name}": array for name, array in (head or {}).items()}
-    for owner, layers in (projections or {}).items():
+    head = {f"{_HEAD}{name}": array for name, array in (weights.head or {}).items()}
+    arrays = weights.encoder | head | _name_layers(weights.projection, None)
+    for owner, layers in (objectives or {}).items():
         arrays |= _name_layers(layers, owner)
     arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in arrays.items()}
     if form == "int8":
@@ -283,7 +249,7 @@ def _convert(directory: EncoderDirectory, checkpoint: Path) -> Path:
             f"TensorFlow, once, and kept in {folder}",
             file=sys.stderr,
         )
-        encoder, head, projections = read_checkpoint(directory.config, str(checkpoint))
+        weights, objectives = read_checkpoint(directory.config, str(checkpoint))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -291,7 +257,7 @@ def _convert(directory: EncoderDirectory, checkpoint: Path) -> Path:
                 f"{folder}: cannot be written ({error.strerror}); set XDG_CACHE_HOME to a folder "
                 "that can be written"
             ) from None
-        write_weights(folder, encoder, head, projections=projections, checkpoint=str(checkpoint))
+        write_weights(folder, weights, objectives=objectives, checkpoint=str(checkpoint))
         note_cached(folder, folder)
     return folder / WEIGHTS
 

@@ -15,15 +15,10 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, encoder_shapes
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
-from official_cmlm.checkpoints.encoder_weights import (
-    WEIGHT_FORMS,
-    read_head,
-    read_weights,
-    write_weights,
-)
+from official_cmlm.checkpoints.encoder_weights import WEIGHT_FORMS, read_weights, write_weights
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
-from official_cmlm.checkpoints.formats.imported_encoder import Tensors, encoder_shapes
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import check_writable, stage_folder
 from official_cmlm.common.input_files import expand_inputs
@@ -119,21 +114,15 @@ class Shrinking:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class SmallEncoder:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmallEncoder(EncoderWeights):
     """An encoder that is being changed; each method returns a new one.
 
     Attributes:
-      config: its shape.
       vocabulary: its vocabulary.
-      encoder: its weights by the names of `modeling.sentence_encoder.encoder_variables`.
-      head: weights of the language-model head; None without one.
     """
 
-    config: EncoderConfig
     vocabulary: Vocabulary
-    encoder: Tensors
-    head: Tensors | None
 
     def with_entries(self, ids: np.ndarray) -> "SmallEncoder":
         """Returns the encoder with only these entries, by old ids in the new order."""
@@ -144,7 +133,10 @@ class SmallEncoder:
         if head is not None:
             head = head | {"output_bias/bias": head["output_bias/bias"][ids]}
         config = self.config.for_vocabulary(len(ids), vocabulary.special_ids["pad"])
-        return SmallEncoder(config, vocabulary, self.encoder | tables, head)
+        encoder = self.encoder | tables
+        return dataclasses.replace(
+            self, config=config, vocabulary=vocabulary, encoder=encoder, head=head
+        )
 
     def _tables(self) -> set[str]:
         return {_WORDS, _TOKEN_WEIGHTS} & self.encoder.keys()
@@ -177,7 +169,7 @@ class SmallEncoder:
         encoder |= {name: self.encoder[name] for name in self._tables()}
         encoder[_WORDS] = table * (_TABLE_DEVIATION / table.std())
         encoder["embeddings/layer_norm/gamma"] = np.ones(width)
-        return SmallEncoder(config, self.vocabulary, encoder, None)
+        return dataclasses.replace(self, config=config, encoder=encoder, head=None)
 
     def with_embedding_width(self, width: int) -> "SmallEncoder":
         """Returns the encoder with a table of `width` columns and a linear layer after it.
@@ -214,8 +206,8 @@ class SmallEncoder:
             "embedding_projection/kernel": turn.T @ basis * length,
             "embedding_projection/bias": mean,
         }
-        config = self.config.replace(embedding_width=width)
-        return SmallEncoder(config, self.vocabulary, self.encoder | new, None)
+        config, encoder = self.config.replace(embedding_width=width), self.encoder | new
+        return dataclasses.replace(self, config=config, encoder=encoder, head=None)
 
     def with_dense(self, width: int, seed: int) -> "SmallEncoder":
         """Returns the encoder with a new dense layer on the vector, with normal random weights."""
@@ -348,7 +340,7 @@ def main(argv: list[str]) -> None:
         for_sentences = directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
-        write_weights(partial, small.encoder, small.head, shrinking.weights)
+        write_weights(partial, small, shrinking.weights)
     size = sum(path.stat().st_size for path in output.iterdir())
     print(
         f"{request.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
@@ -358,11 +350,16 @@ def main(argv: list[str]) -> None:
     )
 
 
+def read_small(directory: EncoderDirectory, with_head: bool = False) -> SmallEncoder:
+    """Reads the encoder that is to be changed."""
+    weights = read_weights(directory, with_head=with_head)
+    return SmallEncoder(**vars(weights), vocabulary=directory.vocabulary)
+
+
 def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
     """Returns the smaller encoder; the settings are checked already."""
-    weights, layers = read_weights(directory), shrinking.blocks(directory.config.num_layers)
-    head = None if shrinking.drop_head else read_head(directory)
-    small = SmallEncoder(weights.config, directory.vocabulary, weights.encoder, head)
+    layers = shrinking.blocks(directory.config.num_layers)
+    small = read_small(directory, not shrinking.drop_head)
     if shrinking.vocab_size:
         counts = count_entries(small.vocabulary, list(shrinking.input), shrinking.column)
         small = small.with_entries(entries_to_keep(small.vocabulary, shrinking.vocab_size, counts))

@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import tensorflow as tf
+import tf_keras
 
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, Layers, Tensors
 from official_cmlm.checkpoints.encoder_directory import architecture_error
-from official_cmlm.checkpoints.formats.imported_encoder import Layers, Tensors
 from official_cmlm.checkpoints.integrity import VALUE, damage_error
 from official_cmlm.common.files import refuse_special
 from official_cmlm.configs.encoder import EncoderConfig
@@ -20,9 +21,7 @@ OBJECTIVES = "model/objectives/"
 _FIRST_KERNEL = re.compile(rf"{OBJECTIVES}([^/]+)/projection/kernel_0{VALUE}")
 
 
-def read_checkpoint(
-    config: EncoderConfig, prefix: str
-) -> tuple[Tensors, Tensors | None, dict[str | None, Layers]]:
+def read_checkpoint(config: EncoderConfig, prefix: str) -> tuple[EncoderWeights, dict[str, Layers]]:
     """Reads a checkpoint of a training.
 
     Args:
@@ -30,7 +29,7 @@ def read_checkpoint(
       prefix: the checkpoint.
 
     Returns:
-      Encoder, head and projections, as `write_weights` takes them.
+      The encoder's weights, and the P of each objective that has one, by name.
 
     Raises:
       UserError: if the checkpoint is damaged, or its encoder is of another shape.
@@ -53,13 +52,10 @@ def read_checkpoint(
         raise architecture_error(prefix, " ".join(str(error).split())[:160]) from None
     except (tf.errors.OpError, IndexError) as error:
         raise damage_error(prefix, error) from None
-    if encoder.projection is not None:
-        projections[None] = layers_of(encoder.projection)
-    head_arrays = None if head is None else arrays_of(head_variables(head))
-    return arrays_of(encoder_variables(encoder)), head_arrays, projections
+    return weights_of(encoder, head), projections
 
 
-def _read_projections(reader: Any, keys: Collection[str]) -> dict[str | None, Layers]:
+def _read_projections(reader: Any, keys: Collection[str]) -> dict[str, Layers]:
     """Reads the projections of objectives from a checkpoint with these keys."""
     projections = {}
     for owner in {match[1] for match in map(_FIRST_KERNEL.fullmatch, keys) if match}:
@@ -71,8 +67,17 @@ def _read_projections(reader: Any, keys: Collection[str]) -> dict[str | None, La
     return projections
 
 
-def arrays_of(variables: Mapping[str, tf.Variable]) -> Tensors:
-    """Returns the values of variables by name."""
+def weights_of(
+    encoder: SentenceEncoderModel, head: tf_keras.layers.Layer | None = None
+) -> EncoderWeights:
+    """Returns the weights of a Keras encoder and of its head."""
+    layers = [] if encoder.projection is None else layers_of(encoder.projection)
+    arrays = _arrays_of(encoder_variables(encoder))
+    head_arrays = None if head is None else _arrays_of(head_variables(head))
+    return EncoderWeights(encoder.config, arrays, layers, head_arrays)
+
+
+def _arrays_of(variables: Mapping[str, tf.Variable]) -> Tensors:
     return {name: variable.numpy() for name, variable in variables.items()}
 
 

@@ -8,23 +8,20 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras
 
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, Tensors
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, check_same
 from official_cmlm.checkpoints.encoder_weights import (
-    EncoderWeights,
     check_finite,
     has_head,
-    read_head,
-    read_unchanged,
     read_weights,
     write_weights,
 )
-from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, Tensors
 from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
 from official_cmlm.checkpoints.training_checkpoint import (
     OBJECTIVES,
-    arrays_of,
     layers_of,
     read_checkpoint,
+    weights_of,
 )
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
@@ -109,12 +106,6 @@ def model_of(weights: EncoderWeights) -> SentenceEncoderModel:
     return model
 
 
-def weights_of(model: SentenceEncoderModel) -> EncoderWeights:
-    """Returns the weights of a Keras encoder, the inverse of `model_of`."""
-    layers = [] if model.projection is None else layers_of(model.projection)
-    return EncoderWeights(model.config, arrays_of(encoder_variables(model)), layers)
-
-
 def save_weights(
     folder: str | os.PathLike,
     encoder: SentenceEncoderModel,
@@ -130,15 +121,9 @@ def save_weights(
       projections: the P of each objective that has one, by name.
       checkpoint: see `write_weights`.
     """
-    weights = weights_of(encoder)
-    layers = {name: layers_of(projection) for name, projection in (projections or {}).items()}
-    write_weights(
-        Path(folder),
-        weights.encoder,
-        None if head is None else arrays_of(head_variables(head)),
-        projections={None: weights.projection, **layers},
-        checkpoint=checkpoint,
-    )
+    objectives = {name: layers_of(projection) for name, projection in (projections or {}).items()}
+    weights = weights_of(encoder, head)
+    write_weights(Path(folder), weights, objectives=objectives, checkpoint=checkpoint)
 
 
 def _assign_encoder(model: SentenceEncoderModel, weights: EncoderWeights) -> None:
@@ -147,23 +132,6 @@ def _assign_encoder(model: SentenceEncoderModel, weights: EncoderWeights) -> Non
         for name, index in (("kernels", 0), ("biases", 1)):
             for variable, layer in zip(getattr(model.projection, name), weights.projection):
                 variable.assign(layer[index])
-
-
-def load_head(
-    directory: EncoderDirectory, encoder: SentenceEncoderModel
-) -> tf_keras.layers.Layer | None:
-    """Loads a directory's language-model head, tied to `encoder`; None if it has none."""
-    return _head_of(encoder, read_head(directory))
-
-
-def _head_of(
-    encoder: SentenceEncoderModel, tensors: Tensors | None
-) -> tf_keras.layers.Layer | None:
-    if tensors is None:
-        return None
-    head = build_language_model_head(encoder)
-    _assign(head_variables(head), tensors)
-    return head
 
 
 def restore_pretrained(
@@ -184,19 +152,14 @@ def restore_pretrained(
     directory = EncoderDirectory.open(os.path.dirname(prefix) if inside else prefix)
     check_same(f"init_checkpoint {directory.path} holds", directory, encoder.config, vocabulary)
     if inside:
-        weights, tensors, projections = read_checkpoint(directory.config, prefix)
-        check_finite(prefix, weights | (tensors or {}))
-        _assign_encoder(
-            encoder, EncoderWeights(directory.config, weights, projections.get(None, []))
-        )
+        weights, _ = read_checkpoint(directory.config, prefix)
+        check_finite(prefix, weights.encoder | (weights.head or {}))
     else:
-        arrays, tensors = read_unchanged(
-            directory, lambda: (read_weights(directory), read_head(directory))
-        )
-        _assign_encoder(encoder, arrays)
-    if head is None or tensors is None:
+        weights = read_weights(directory, with_head=True)
+    _assign_encoder(encoder, weights)
+    if head is None or weights.head is None:
         return False
-    _assign(head_variables(head), tensors)
+    _assign(head_variables(head), weights.head)
     return True
 
 
@@ -234,10 +197,14 @@ def restore_objectives(
     return set(same)
 
 
-def build(imported: ImportedEncoder) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
-    """Builds the encoder and, if the import has one, its language-model head, from arrays."""
-    model = model_of(EncoderWeights(imported.config, imported.encoder, []))
-    return model, _head_of(model, imported.head)
+def build(weights: EncoderWeights) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
+    """Builds the Keras encoder of these weights and its language-model head; None without one."""
+    model = model_of(weights)
+    if weights.head is None:
+        return model, None
+    head = build_language_model_head(model)
+    _assign(head_variables(head), weights.head)
+    return model, head
 
 
 def _assign(variables: dict[str, tf.Variable], tensors: Tensors) -> None:

@@ -8,6 +8,7 @@ out.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import yaml
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.common import files
 from official_cmlm.common.errors import UserError
@@ -59,31 +62,43 @@ class Source:
 
     Attributes:
       directory: its encoder directory.
-      encoder: its Keras model, with the vector that was chosen.
+      weights: its weights, for the vector that was chosen.
       seq_length: the length that texts are cut to, in tokens.
     """
 
     directory: EncoderDirectory
-    encoder: "SentenceEncoderModel"
+    weights: EncoderWeights
     seq_length: int
 
     @classmethod
-    def open(cls, options: ExportOptions, length_flag: str = "seq_length") -> "Source":
-        """Opens the encoder of an export; `length_flag` is the flag that gave the length.
+    def open(
+        cls, options: ExportOptions, length_flag: str = "seq_length", with_head: bool = False
+    ) -> "Source":
+        """Opens the encoder of an export.
+
+        Args:
+          options: which encoder.
+          length_flag: the flag that gave the length.
+          with_head: whether the weights are to have the language-model head, if there is one.
 
         Raises:
-          UserError: as `load_encoder`; also for a length that the position table does not cover.
+          UserError: as `read_weights`; also for a length that the position table does not cover.
         """
-        from official_cmlm.checkpoints.weights import load_encoder
-
         directory = encoder_directory_of(find_encoder(options.model))
-        encoder = load_encoder(directory, options.override, options.seq_length)
-        length, rows = directory.length(options.seq_length), encoder.config.max_seq_length
+        weights = read_weights(directory, options.override, options.seq_length, with_head)
+        length, rows = directory.length(options.seq_length), weights.config.max_seq_length
         if not 3 <= length <= rows:
             raise UserError(
                 f"--{length_flag} must be 3 to {rows} (the position table), got {length}"
             )
-        return cls(directory, encoder, length)
+        return cls(directory, weights, length)
+
+    @functools.cached_property
+    def encoder(self) -> "SentenceEncoderModel":
+        """The encoder's Keras model."""
+        from official_cmlm.checkpoints.weights import model_of
+
+        return model_of(self.weights)
 
     def params(self) -> str | None:
         """Returns the training's `params.yaml`, without folders; None if it was not trained here.
@@ -119,6 +134,7 @@ def stage_export(
     is_export: Callable[[Path], bool],
     own: str,
     length_flag: str = "seq_length",
+    with_head: bool = False,
 ) -> Iterator[tuple[Path, Source]]:
     """Yields a folder to fill, which takes its name after the block, and the encoder.
 
@@ -130,14 +146,14 @@ def stage_export(
       is_export: whether a folder holds an earlier export of this kind, which may be replaced.
       own: regular expression of the paths, relative to the folder, that the exporter writes; a
         folder that holds other files is not replaced.
-      length_flag: see `Source.open`.
+      length_flag, with_head: see `Source.open`.
 
     Raises:
       UserError: if the folder holds anything else, or an export without `overwrite`; or as
         `Source.open` does.
     """
     output = files.output_folder(options.export_dir, options.overwrite, is_export, own)
-    source = Source.open(options, length_flag)
+    source = Source.open(options, length_flag, with_head)
     source.warn_of_classifier()
     with files.stage_folder(output) as folder:
         yield folder, source

@@ -729,7 +729,7 @@ class SentenceEncoder:
     def _compute_all(
         self, windows: Iterable[TokenRows], batch_size: int, count: int, *args: Any, **options: Any
     ) -> np.ndarray:
-        """Returns the vectors of all windows, `count` rows; the other arguments are `_compute`'s."""
+        """Returns the `count` rows of all windows; the other arguments are those of `_compute`."""
         embeddings, start = self._zeros(count), 0
         for vectors in self._compute(windows, batch_size, *args, **options):
             embeddings[start : start + len(vectors)] = vectors

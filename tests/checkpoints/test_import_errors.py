@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
+from official_cmlm.checkpoints.encoder_arrays import flat_shape
 from official_cmlm.checkpoints.formats import importing
-from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions, flat_shape
+from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.common.errors import UserError

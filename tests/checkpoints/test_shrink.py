@@ -7,9 +7,9 @@ from safetensors.numpy import load_file, save_file
 from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints import find_encoder as finding
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
-from official_cmlm.checkpoints.encoder_weights import read_head, read_weights
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
-from official_cmlm.checkpoints.shrink import SmallEncoder, entries_to_keep, principal_components
+from official_cmlm.checkpoints.shrink import entries_to_keep, principal_components, read_small
 from official_cmlm.common.errors import UserError
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
@@ -75,10 +75,14 @@ def test_the_head_is_cut_with_the_vocabulary(with_head, tmp_path):
     small = shrink(
         with_head, tmp_path / "out", f"--vocab_size={size}", f"--input={tmp_path}/texts.txt"
     )
-    old, new = (read_head(directory)["output_bias/bias"] for directory in (before, small))
+    old, new = (
+        read_weights(directory, with_head=True).head["output_bias/bias"]
+        for directory in (before, small)
+    )
     tokens = before.vocabulary.tokens
     assert new.tolist() == [old[tokens.index(token)] for token in small.vocabulary.tokens]
-    assert read_head(shrink(with_head, tmp_path / "none", "--drop_head")) is None
+    headless = shrink(with_head, tmp_path / "none", "--drop_head")
+    assert read_weights(headless, with_head=True).head is None
 
 
 def test_needed_entries_stay(vocabulary):
@@ -109,9 +113,7 @@ def test_a_factorised_table_leads_to_what_the_first_block_read(teacher):
     """But for one length an entry; with columns for all components nothing else is lost."""
     directory = EncoderDirectory.open(teacher)
     weights = read_weights(directory)
-    small = SmallEncoder(
-        weights.config, directory.vocabulary, weights.encoder, None
-    ).with_embedding_width(17)
+    small = read_small(directory).with_embedding_width(17)
 
     def normalise(weights, epsilon=1e-12):
         words = weights["word_embeddings/embeddings"] + weights["type_embeddings/embeddings"][0]
@@ -156,10 +158,8 @@ def test_int8_weights_are_a_quarter(with_head, tmp_path):
         "kernel": "int8", "embeddings": "int8", "scale": "float32", "bias": "float32",
         "gamma": "float32", "beta": "float32",
     }  # fmt: skip
-    pairs = [
-        (read_weights(directory).encoder, read_head(directory)) for directory in (before, small)
-    ]
-    for old, new in zip(*pairs):
+    read = [read_weights(directory, with_head=True) for directory in (before, small)]
+    for old, new in zip(*((weights.encoder, weights.head) for weights in read)):
         for name, array in old.items():
             step = np.abs(array).max(axis=-1, initial=0) / 127
             assert (np.abs(array - new[name]).max(axis=-1) <= step * 0.501).all(), name

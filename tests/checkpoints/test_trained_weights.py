@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from official_cmlm.checkpoints import encoder_weights
-from official_cmlm.checkpoints import weights as weights_module
 from official_cmlm.checkpoints.encoder_directory import (
     TRAINING_LOCK,
     EncoderDirectory,
     encoder_digest,
 )
-from official_cmlm.checkpoints.encoder_weights import read_head, read_unchanged, read_weights
+from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.training_checkpoint import layers_of, read_checkpoint
 from official_cmlm.common.errors import UserError
@@ -67,12 +66,13 @@ def table_of(folder):
 def assert_holds_checkpoint(folder):
     """Asserts that the file holds all arrays of the newest checkpoint, bit for bit."""
     directory = EncoderDirectory.open(folder)
-    encoder, head, projections = read_checkpoint(directory.config, str(directory.checkpoint))
-    stored = read_weights(directory).encoder
-    assert stored.keys() == encoder.keys()
-    pairs = [(stored[name], encoder[name]) for name in encoder]
-    if head is not None:
-        pairs += [(read_head(directory)[name], head[name]) for name in head]
+    weights, projections = read_checkpoint(directory.config, str(directory.checkpoint))
+    projections = projections | ({None: weights.projection} if weights.projection else {})
+    stored = read_weights(directory, with_head=True)
+    assert stored.encoder.keys() == weights.encoder.keys()
+    pairs = [(stored.encoder[name], weights.encoder[name]) for name in weights.encoder]
+    if weights.head is not None:
+        pairs += [(stored.head[name], weights.head[name]) for name in weights.head]
     file = encoder_weights._WeightsFile(folder / FILE, folder / FILE)
     for owner, layers in projections.items():
         read = file.read_projection(owner)
@@ -94,9 +94,11 @@ def test_each_save_writes_the_weights_of_its_checkpoint(trained):
 def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, model_dir):
     (model_dir / FILE).write_bytes(trained[1])
     config = EncoderDirectory.open(model_dir).config
-    before, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    before, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
-        np.testing.assert_array_equal(table_of(model_dir), before["word_embeddings/embeddings"])
+        np.testing.assert_array_equal(
+            table_of(model_dir), before.encoder["word_embeddings/embeddings"]
+        )
         assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
         digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained[0])]
         assert len(set(digests)) == 2
@@ -146,48 +148,29 @@ def saving_meanwhile(trained, model_dir, monkeypatch):
 
 def test_weights_of_two_checkpoints_are_not_mixed(trained, model_dir, saving_meanwhile):
     override = VectorOverride(sentence_vector="projected_mean")
-    weights = read_weights(EncoderDirectory.open(model_dir), override)
+    weights = read_weights(EncoderDirectory.open(model_dir), override, with_head=True)
     assert saving_meanwhile
-    whole = read_weights(EncoderDirectory.open(trained[0]), override)
-    for name, array in whole.encoder.items():
-        np.testing.assert_array_equal(weights.encoder[name], array, err_msg=name)
+    whole = read_weights(EncoderDirectory.open(trained[0]), override, with_head=True)
+    assert whole.head
+    for part in ("encoder", "head"):
+        for name, array in getattr(whole, part).items():
+            np.testing.assert_array_equal(getattr(weights, part)[name], array, err_msg=name)
     for pairs in zip(weights.projection, whole.projection, strict=True):
         for ours, theirs in zip(*pairs, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_encoder_and_head_of_two_checkpoints_are_not_mixed(
-    trained, model_dir, records_dir, monkeypatch
-):
-    """A start takes them from the file where it cannot take both from one checkpoint."""
-    (model_dir / FILE).write_bytes(trained[1])
+def test_weights_that_change_at_each_read_are_one_line(model_dir, monkeypatch):
+    read = encoder_weights.read_tensors
 
-    def save_and_read(directory):
-        if (model_dir / FILE).read_bytes() == trained[1]:
-            shutil.copy(trained[0] / FILE, model_dir / "new")
-            (model_dir / "new").replace(model_dir / FILE)
-        return read_head(directory)
-
-    monkeypatch.setattr(weights_module, "read_head", save_and_read)
-    task = SentenceEncoderTask(tiny_run(records_dir, 2, "cmlm").task)
-    model = task.build_model()
-    with hold_lock(model_dir / TRAINING_LOCK, "taken"):
-        assert weights_module.restore_pretrained(
-            model_dir, model.encoder, model.head, task.vocabulary
-        )
-    table = encoder_variables(model.encoder)["word_embeddings/embeddings"].numpy()
-    np.testing.assert_array_equal(table, table_of(trained[0]))
-
-
-def test_weights_that_change_at_each_read_are_one_line(model_dir):
-    directory = EncoderDirectory.open(model_dir)
-
-    def read():
+    def save_and_read(*arguments):
         shutil.copy(model_dir / FILE, model_dir / "new")
         (model_dir / "new").replace(model_dir / FILE)
+        return read(*arguments)
 
+    monkeypatch.setattr(encoder_weights, "read_tensors", save_and_read)
     with pytest.raises(UserError, match="replaced the weights during each of 5 attempts"):
-        read_unchanged(directory, read)
+        read_weights(EncoderDirectory.open(model_dir))
 
 
 def test_start_from_a_folder_takes_everything_from_one_checkpoint(trained, model_dir, records_dir):
@@ -199,9 +182,9 @@ def test_start_from_a_folder_takes_everything_from_one_checkpoint(trained, model
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
         task.initialize(model)
     directory = EncoderDirectory.open(model_dir)
-    encoder, _, projections = read_checkpoint(directory.config, str(model_dir / "ckpt-2"))
+    weights, projections = read_checkpoint(directory.config, str(model_dir / "ckpt-2"))
     for name, variable in encoder_variables(model.encoder).items():
-        np.testing.assert_array_equal(variable.numpy(), encoder[name], err_msg=name)
+        np.testing.assert_array_equal(variable.numpy(), weights.encoder[name], err_msg=name)
     for pairs in zip(layers_of(model.projections["cmlm"]), projections["cmlm"], strict=True):
         for ours, theirs in zip(*pairs, strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -273,16 +256,16 @@ def test_weights_of_a_later_checkpoint_are_not_read(model_dir):
         path.unlink()
     assert [path.rpartition("/")[2] for path in checkpoints_of(model_dir)] == ["ckpt-1"]
     config = EncoderDirectory.open(model_dir).config
-    first, _, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
-    np.testing.assert_array_equal(table_of(model_dir), first["word_embeddings/embeddings"])
+    first, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    np.testing.assert_array_equal(table_of(model_dir), first.encoder["word_embeddings/embeddings"])
 
 
 def test_another_checkpoint_of_the_same_name_is_read(model_dir):
     for name in ("index", "data-00000-of-00001"):
         (model_dir / f"ckpt-1.{name}").replace(model_dir / f"ckpt-2.{name}")
     config = EncoderDirectory.open(model_dir).config
-    other, _, _ = read_checkpoint(config, str(model_dir / "ckpt-2"))
-    np.testing.assert_array_equal(table_of(model_dir), other["word_embeddings/embeddings"])
+    other, _ = read_checkpoint(config, str(model_dir / "ckpt-2"))
+    np.testing.assert_array_equal(table_of(model_dir), other.encoder["word_embeddings/embeddings"])
 
 
 @pytest.mark.parametrize("damage", ["data", "index", "missing"])

@@ -14,6 +14,12 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
 
+from official_cmlm.checkpoints.encoder_arrays import (
+    Tensors,
+    encoder_shapes,
+    flat_shape,
+    head_shapes,
+)
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
     EncoderDirectory,
@@ -21,17 +27,10 @@ from official_cmlm.checkpoints.encoder_directory import (
     check_vocabulary_size,
 )
 from official_cmlm.checkpoints.formats.huggingface_tokenizer import guess_lower_case
-from official_cmlm.checkpoints.formats.imported_encoder import (
-    ImportedEncoder,
-    ImportOptions,
-    Tensors,
-    encoder_shapes,
-    flat_shape,
-    head_shapes,
-)
+from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, ImportOptions
 from official_cmlm.checkpoints.formats.published_files import read_json
 from official_cmlm.checkpoints.integrity import VALUE
-from official_cmlm.checkpoints.weights import build
+from official_cmlm.checkpoints.weights import model_of
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig
 from official_cmlm.configs.yaml_loading import read_yaml
@@ -319,8 +318,8 @@ def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEnc
     differences = {}
     for activation in dict.fromkeys([imported.config.hidden_activation, *ACTIVATIONS]):
         config = imported.config.replace(hidden_activation=activation)
-        candidate = dataclasses.replace(imported, config=config, head=None)
-        got = build(candidate)[0](inputs)["sequence_output"]
+        candidate = dataclasses.replace(imported, config=config)
+        got = model_of(candidate)(inputs)["sequence_output"]
         if got.shape != expected.shape:
             raise UserError(
                 f"{path}: its sequence_output is {expected.shape}, a BERT encoder's {got.shape}; "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from official_cmlm.checkpoints.encoder_arrays import Tensors
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
     PROMPTS,
@@ -28,11 +29,7 @@ from official_cmlm.checkpoints.formats.huggingface_tokenizer import (
     model_max_length,
     read_vocabulary,
 )
-from official_cmlm.checkpoints.formats.imported_encoder import (
-    ImportedEncoder,
-    ImportOptions,
-    Tensors,
-)
+from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, ImportOptions
 from official_cmlm.checkpoints.formats.published_files import (
     ADVICE,
     get_typed,

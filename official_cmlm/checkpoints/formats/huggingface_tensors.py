@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from official_cmlm.checkpoints.formats.imported_encoder import (
+from official_cmlm.checkpoints.encoder_arrays import (
     Tensors,
     encoder_shapes,
     flat_shape,

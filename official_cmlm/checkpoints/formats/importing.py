@@ -81,5 +81,5 @@ def import_checkpoint(
     with stage_folder(output) as partial:
         described = (imported.config, imported.vocabulary, imported.max_seq_length)
         describe(partial, *described, imported.for_sentences, imported.encoding)
-        write_weights(partial, imported.encoder, imported.head)
+        write_weights(partial, imported)
     return imported

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_cmlm.checkpoints.encoder_weights import EncoderWeights
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig, buckets_of_distances
 from official_cmlm.encoding.backends.onnx_messages import (
