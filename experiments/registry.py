@@ -76,30 +76,25 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
     from official_cmlm.training.inherited_fields import read_starting_encoder
 
-    config = SentenceEncoderExperimentConfig()
     files = read_files(name)
     needed = {field for values, path in files for field in _take_needs(values, path)}
-    for values, path in files:
-        _apply(config, values, str(path))
+    config = SentenceEncoderExperimentConfig()
+    _apply(config, files)
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
         start = read_starting_encoder(init_checkpoint)
         named = {field for values, _ in files for field in get_mapping(values, "task", "encoder")}
-        task = {
-            "init_checkpoint": init_checkpoint,
-            "encoder": start.fields_to_inherit(needed, named),
-        }
-        _apply(config, {"task": task}, init_checkpoint)
-    changes = _read_changes(config_files, params_override)
-    for values, where in changes:
-        _apply(config, values, where)
+        task = {"encoder": start.fields_to_inherit(needed, named)}
+        task["init_checkpoint"] = init_checkpoint
+        _apply(config, [({"task": task}, init_checkpoint)])
+    changes = _list_changes(config_files or (), params_override, data)
+    _apply(config, changes)
     fields = {field for values, _ in changes for field in get_mapping(values, "trainer")}
     if "train_steps" in fields and "summary_interval" not in fields:
         _report_often(config.trainer, "steps_per_loop" in fields)
-    if data is not None:
-        _apply(config, {"task": {"train_data": {"input_path": data}}}, "--data")
     if start is not None:
-        _apply(config, {"task": {"encoder": start.fields_to_reset(config.task.encoder)}}, "start")
+        task = {"encoder": start.fields_to_reset(config.task.encoder)}
+        _apply(config, [({"task": task}, "start")])
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
@@ -112,20 +107,24 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     return config
 
 
-def _read_changes(
-    config_files: Sequence[str] | None, params_override: str | dict[str, Any] | None
+def _list_changes(
+    config_files: Sequence[str], params_override: str | dict[str, Any] | None, data: str | None
 ) -> list[tuple[dict[str, Any], str]]:
-    """Returns (values, source) of the files and overrides that change an experiment."""
+    """Returns (values, source) of the files and flags that change an experiment."""
     from official_cmlm.configs.yaml_loading import parse_override, read_yaml
 
-    changes = [(read_yaml(Path(file)) or {}, str(file)) for file in config_files or []]
-    if isinstance(params_override, str) and params_override:
-        params_override = parse_override(params_override)
-    return [*changes, (params_override, "--params_override")] if params_override else changes
+    changes = [(read_yaml(Path(file)) or {}, str(file)) for file in config_files]
+    if params_override:
+        is_text = isinstance(params_override, str)
+        values = parse_override(params_override) if is_text else params_override
+        changes.append((values, "--params_override"))
+    if data is not None:
+        changes.append(({"task": {"train_data": {"input_path": data}}}, "--data"))
+    return changes
 
 
-def _apply(config: Any, values: dict, where: str) -> None:
-    """Overrides `config` by the values of one source.
+def _apply(config: Any, sources: Sequence[tuple[dict, str | Path]]) -> None:
+    """Overrides `config` by the values of each source in turn.
 
     If a source chooses one of Model Garden's learning rates and no schedule, it replaces the
     schedule of earlier sources. If it sets steps and no epochs, they replace the epochs of earlier
@@ -133,14 +132,15 @@ def _apply(config: Any, values: dict, where: str) -> None:
     """
     from official_cmlm.configs.yaml_loading import override
 
-    override(config, values, where)
-    trainer = get_mapping(values, "trainer")
-    own = get_mapping(trainer, "optimizer_config", "learning_rate")
-    if own.get("type") and "schedule" not in trainer:
-        config.trainer.schedule = None
-    if "train_steps" in trainer and "train_epochs" not in trainer:
-        config.trainer.train_epochs = None
-    _drop_long_buckets(config, values)
+    for values, where in sources:
+        override(config, values, str(where))
+        trainer = get_mapping(values, "trainer")
+        rate = get_mapping(trainer, "optimizer_config", "learning_rate")
+        if rate.get("type") and "schedule" not in trainer:
+            config.trainer.schedule = None
+        if "train_steps" in trainer and "train_epochs" not in trainer:
+            config.trainer.train_epochs = None
+        _drop_long_buckets(config, values)
 
 
 def _report_often(trainer: Any, loop_is_given: bool) -> None:
