@@ -106,9 +106,7 @@ def tokenizers_library(sentences: list[str], vocabulary_file: str) -> Callable[[
     return call
 
 
-def compare(
-    paths: list[str], vocabulary_file: str, folder: Path
-) -> dict[str, list[dict[str, float]]]:
+def compare(paths: list[str], vocabulary_file: str, folder: Path) -> shared.Rounds:
     """Returns the tokens per CPU-second of each side, round by round."""
     from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
@@ -140,7 +138,7 @@ def compare(
         return {"tokens_per_cpu_second": counts[side] / (time.process_time() - began)}
 
     sides = {side: functools.partial(speed, side) for side in makers}
-    return shared.in_turns(FLAGS.rounds, sides)
+    return shared.in_turns(range(1, FLAGS.rounds + 1), sides)
 
 
 def peak_memory(paths: list[str], vocabulary_file: str, folder: Path, deduplicate: str) -> int:

@@ -11,7 +11,7 @@ TensorFlow and ONNX Runtime, which `backend="auto"` chooses. Run it with the pyt
 test set.
 """
 
-import json
+import functools
 import os
 import tempfile
 from pathlib import Path
@@ -23,6 +23,8 @@ from benchmarks import shared
 from benchmarks.encode_peers import FLOAT32, PEERS, prepare
 from benchmarks.encode_side import EXPORTS, OURS, SIDES, measure_side
 from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from official_cmlm.evaluation.data.sts import ScoredPairs
 
 FLAGS = flags.FLAGS
-# Side -> the figures of each round.
-Figures = dict[str, list[dict[str, float]]]
 # Side -> the vectors of the first round.
 Vectors = dict[str, "list[np.ndarray]"]
 # Our sides of each kind of arithmetic.
@@ -56,19 +56,32 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Measures every way in turn, and prints the table and the ratios."""
     del argv
-    source = shared.find_weights()
+    source = str(find_encoder(FLAGS.model))
     with tempfile.TemporaryDirectory() as folder:
-        sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-        # ONNX graphs of our encoder are cached in this folder, and deleted with it.
+        # The import and the ONNX graphs of our encoder are cached here, and deleted with it.
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
-        shared.run_module(
-            "official_cmlm.checkpoints.import_checkpoint",
-            *(f"--source={source}", f"--output_dir={folder}/encoder"),
-        )
+        encoder = encoder_directory_of(Path(source)).path
+        sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
         pairs = sts_benchmark()
         texts = [*pairs.first, *pairs.second] if pairs else []
-        sides = [side for side in FLAGS.sides if _prepare(side, source, folder, sentences)]
-        figures, vectors = _measure_sides(sides, source, folder, sentences, texts)
+        models = {side: source for side in FLAGS.sides}
+        models |= dict.fromkeys(OURS, encoder)
+        models |= {side: f"{folder}/{name}" for side, (_, name) in EXPORTS.items()}
+        vectors: Vectors = {}
+
+        def measure(side: str) -> dict[str, float]:
+            more = [] if side in vectors else texts
+            arguments = side, models[side], folder, sentences, more, FLAGS.batch_size
+            figures_of_side, *vectors_of_side = shared.in_new_process(measure_side, *arguments)
+            vectors.setdefault(side, vectors_of_side)
+            return figures_of_side
+
+        calls = {
+            side: functools.partial(measure, side)
+            for side in FLAGS.sides
+            if _prepare(side, source, encoder, folder, sentences)
+        }
+        figures = shared.in_turns(range(1, FLAGS.rounds + 1), calls)
     print_table(figures, vectors, pairs)
     print_ratios(figures)
 
@@ -84,11 +97,11 @@ def sts_benchmark() -> "ScoredPairs | None":
     return None
 
 
-def _prepare(side: str, source: str, folder: str, sentences: list[str]) -> bool:
+def _prepare(side: str, source: str, encoder: Path, folder: str, sentences: list[str]) -> bool:
     """Writes the graph that a side runs; prints a line and returns False if that fails."""
     try:
         if side in EXPORTS:
-            _export(side, folder)
+            _export(side, encoder, folder)
         elif side in PEERS:
             shared.in_new_process(prepare, side, source, folder, sentences)
     except UserError as error:
@@ -97,47 +110,20 @@ def _prepare(side: str, source: str, folder: str, sentences: list[str]) -> bool:
     return True
 
 
-def _export(side: str, folder: str) -> None:
+def _export(side: str, encoder: Path, folder: str) -> None:
     """Writes the export that a side runs, unless another side has written it."""
-    (binary, name), encoder = EXPORTS[side], f"{folder}/encoder"
+    binary, name = EXPORTS[side]
     if (Path(folder) / name).exists():
         return
     more = []
     if name == "litert":
-        described = json.loads((Path(encoder) / "encoder_config.json").read_text(encoding="utf-8"))
-        longest = described["max_seq_length"]
+        longest = EncoderDirectory.open(encoder).max_seq_length
         lengths = [*(length for length in _LENGTHS if length < longest), longest]
         more = [f"--lengths={','.join(map(str, lengths))}"]
     shared.run_module(binary, f"--model_dir={encoder}", f"--export_dir={folder}/{name}", *more)
 
 
-def _measure_sides(
-    sides: list[str], source: str, folder: str, sentences: list[str], texts: list[str]
-) -> tuple[Figures, Vectors]:
-    """Measures the sides in turn; one that does not run is left out."""
-    figures: Figures = {side: [] for side in sides}
-    vectors: Vectors = {}
-    for number in range(1, FLAGS.rounds + 1):
-        for side in list(figures):
-            model = f"{folder}/encoder" if side in OURS else source
-            if side in EXPORTS:
-                model = f"{folder}/{EXPORTS[side][1]}"
-            arguments = folder, sentences, [] if side in vectors else texts, FLAGS.batch_size
-            try:
-                figures_of_round, *embeddings_of_side = shared.in_new_process(
-                    measure_side, side, model, *arguments
-                )
-            except UserError as error:
-                del figures[side]
-                print(f"{side}: left out, it does not run here: {error}", flush=True)
-                continue
-            figures[side].append(figures_of_round)
-            vectors.setdefault(side, embeddings_of_side)
-            shared.print_round(number, side, figures_of_round)
-    return figures, vectors
-
-
-def print_table(figures: Figures, vectors: Vectors, pairs: "ScoredPairs | None") -> None:
+def print_table(figures: shared.Rounds, vectors: Vectors, pairs: "ScoredPairs | None") -> None:
     """Prints medians of each side, how its vectors agree with ours in float32, and STS-B's test.
 
     Args:
@@ -175,7 +161,7 @@ def _spearman(vectors: "np.ndarray", pairs: "ScoredPairs") -> float:
     return similarity_spearman(lambda texts: next(halves), pairs)
 
 
-def print_ratios(figures: Figures) -> None:
+def print_ratios(figures: shared.Rounds) -> None:
     """Prints our speed over that of each peer of the same arithmetic, and serving over `encode`.
 
     Ratios of `p50_ms` are of times: smaller is better.
@@ -199,7 +185,7 @@ def print_ratios(figures: Figures) -> None:
         _print_ratio(figures, f"serving_batch_vs_{name}", "requests_per_second", _SERVING, other)
 
 
-def _print_ratio(figures: Figures, name: str, key: str, side: str, other: str) -> None:
+def _print_ratio(figures: shared.Rounds, name: str, key: str, side: str, other: str) -> None:
     """Prints the median of the rounds' ratios, where both sides were measured."""
     if side in figures and other in figures:
         shared.print_ratio(name, key, figures[side], figures[other])

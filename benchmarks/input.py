@@ -94,7 +94,7 @@ def _measure(
     def side() -> dict[str, float]:
         return shared.in_new_process(measure_pipeline, experiment, overrides, objective, examples)
 
-    (results,) = shared.in_turns(FLAGS.rounds, {experiment: side}).values()
+    (results,) = shared.in_turns(range(1, FLAGS.rounds + 1), {experiment: side}).values()
     speed = statistics.median(each["examples"] / each["seconds"] for each in results)
     print(f"figure input_{figure} {speed:.0f}", flush=True)
 

@@ -106,7 +106,7 @@ def _measure_embedding(folder: Path) -> "np.ndarray":
 
     cores = sorted(os.sched_getaffinity(0))
     sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-    model, file = shared.encoder_directory(folder), folder / "sentences.txt"
+    file = folder / "sentences.txt"
     file.write_text("".join(f"{text}\n" for text in sentences), encoding="utf-8")
     output = folder / "embedded"
 
@@ -116,19 +116,14 @@ def _measure_embedding(folder: Path) -> "np.ndarray":
         # A started process inherits the cores of its parent.
         os.sched_setaffinity(0, cores[:count])
         printed = shared.run_module(
-            *(
-                "export.embedding.embed",
-                f"--model_dir={model}",
-                f"--input={file}",
-                f"--workers={workers}",
-            ),
-            *(f"--output_dir={output}", f"--shard_rows={FLAGS.shard_rows}"),
+            *("export.embedding.embed", f"--model={FLAGS.model}", f"--input={file}"),
+            *(f"--workers={workers}", f"--output_dir={output}", f"--shard_rows={FLAGS.shard_rows}"),
         )
         os.sched_setaffinity(0, cores)
         return {"per_second": float(_SPEED.search(printed)[1])}
 
     calls = {side: functools.partial(embed, *n) for side, n in _EMBED.items() if n[1] <= len(cores)}
-    speeds = shared.in_turns(FLAGS.rounds, calls)
+    speeds = shared.in_turns(range(1, FLAGS.rounds + 1), calls)
     for side, figures in speeds.items():
         print(f"figure embed_{side} {shared.median(figures, 'per_second'):.1f}")
     two = speeds.pop("two_workers", None)

