@@ -24,6 +24,7 @@ import hashlib
 import heapq
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,10 +105,18 @@ def define_flags() -> None:
     cli.require_flags("model")
 
 
-def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[list[str]]]:
-    """Writes the rows to train on into `train.jsonl`; returns its path and the held-out rows.
+def hold_out(
+    table: str, columns: list[str], folder: Path, most: int | None = None
+) -> tuple[Path, list[list[str]]]:
+    """Writes the rows to train on as JSON lines; returns their file and the held-out rows.
 
-    A hash of the first text decides, so a second call does the same.
+    Hashes decide, so a second call does the same. Rows with an empty cell are left out.
+
+    Args:
+      table: a table of one of the formats of `text_files`.
+      columns: the columns to read.
+      folder: folder for the file.
+      most: rows to train on, drawn from all of the table if it has more; None: all of them.
 
     Raises:
       UserError: as `text_files.read_columns` does; or for a cell that is not a text.
@@ -115,52 +124,42 @@ def hold_out(table: str, columns: list[str], folder: Path) -> tuple[Path, list[l
     from official_cmlm.common.text_files import open_file, read_columns
 
     held_out: list[list[str]] = []
-    with open_file(table) as file, atomic_write(folder / "train.jsonl") as output:
 
-        def write(cells: list[str]) -> None:
-            output.write(json.dumps(dict(zip(columns, cells))).encode() + b"\n")
+    def write(cells: list[str]) -> bytes:
+        return json.dumps(dict(zip(columns, cells))).encode() + b"\n"
 
-        for where, row in read_columns(table, file, columns):
-            cells = [row[name] for name in columns]
+    def read_rows(file: Any) -> Iterator[tuple[bytes, int, bytes]]:
+        """Yields hash, place and line of each row that is not held out."""
+        for place, (where, row) in enumerate(read_columns(table, file, columns)):
             # Labels of JSON and Parquet may be numbers.
-            cells = [str(cell) if isinstance(cell, int) else cell for cell in cells]
+            cells = [
+                str(row[name]) if isinstance(row[name], int) else row[name] for name in columns
+            ]
             for name, cell in zip(columns, cells):
                 if not isinstance(cell, str):
                     raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
+            if not all(cell.strip() for cell in cells):
+                continue
             digest = hashlib.sha256(cells[0].encode("utf-8", "replace")).digest()
             is_drawn = int.from_bytes(digest[:8]) % _HELD_OUT_SHARE == 0
-            if is_drawn and len(held_out) < _MOST_HELD_OUT and all(cell.strip() for cell in cells):
+            if is_drawn and len(held_out) < _MOST_HELD_OUT:
                 held_out.append(cells)
             else:
-                write(cells)
-        if len(held_out) < _LEAST_HELD_OUT:
-            for cells in held_out:
-                write(cells)
-            held_out = []
-    return folder / "train.jsonl", held_out
+                line = write(cells)
+                yield hashlib.sha256(line).digest(), place, line
 
-
-def draw(rows: Path, most: int) -> Path:
-    """Returns a file with `most` lines of `rows`, drawn by a hash; `rows` if it has no more.
-
-    Rows with an empty cell, which make no pair, are not counted and not drawn.
-    """
+    with open_file(table) as file:
+        rows = read_rows(file)
+        drawn = list(rows) if most is None else heapq.nsmallest(most, rows)
+    lines = [line for _, _, line in sorted(drawn, key=lambda row: row[1])]
+    if len(held_out) < _LEAST_HELD_OUT:
+        lines += map(write, held_out)
+        held_out = []
     # The number is in the name, so that stages which read another number run again.
-    path = rows.with_name(f"{most}_of_{rows.name}")
-    with open(rows, "rb") as file:
-        usable = (
-            (hashlib.sha256(line).digest(), place)
-            for place, line in enumerate(file)
-            if all(cell.strip() for cell in json.loads(line).values())
-        )
-        smallest = heapq.nsmallest(most + 1, usable)
-        if len(smallest) <= most:
-            return rows
-        places = {place for _, place in smallest[:most]}
-        file.seek(0)
-        with atomic_write(path) as output:
-            output.writelines(line for place, line in enumerate(file) if place in places)
-    return path
+    path = folder / f"train_{len(lines)}.jsonl"
+    with atomic_write(path) as output:
+        output.writelines(lines)
+    return path, held_out
 
 
 def fit_to_few(folder: Path, config: Any) -> Path:
@@ -316,10 +315,10 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
         form = {"documents_by": options.documents_by, "language": options.language, "output": table}
         title, program = "pairs of titles and bodies", "data_prep.title_pairs"
         stages.run(title, table, program, input=options.input, **form)
-    pairs, held_out = hold_out(str(table), columns, folder)
-    if config.trainer.train_epochs is None:
-        # More pairs than the training reads would be mined and encoded in vain.
-        pairs = draw(pairs, config.trainer.train_steps * data.global_batch_size)
+    # More pairs than the training reads would be mined and encoded in vain.
+    is_counted = config.trainer.train_epochs is None
+    most = config.trainer.train_steps * data.global_batch_size if is_counted else None
+    pairs, held_out = hold_out(str(table), columns, folder, most)
     form = {"format": "table", "columns": columns}
     if is_mined:
         triples, program = folder / "triples.jsonl", "data_prep.mine_negatives"

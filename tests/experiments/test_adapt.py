@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from experiments.adapt import average, draw, hold_out
+from experiments.adapt import average, hold_out
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.encoding.classifier import Classifier
@@ -125,31 +125,32 @@ def test_a_table_needs_its_columns_named(tmp_path, capsys):
 
 
 def test_held_out_rows_are_not_trained_on(tmp_path):
+    """Rows with an empty cell make no pair; of few rows none is held out."""
     rows = [[f"text {i}", f"other {i}"] for i in range(1000)]
-    table = _write_table(tmp_path / "pairs.csv", ["a", "b"], rows)
-    path, held_out = hold_out(str(table), ["a", "b"], tmp_path)
-    trained = [list(json.loads(line).values()) for line in path.read_text().splitlines()]
+    table = _write_table(tmp_path / "pairs.csv", ["a", "b"], [*rows, ["text", " "]])
+    trained, held_out = _hold_out(table)
     assert 20 <= len(held_out) < 100 and sorted(trained + held_out) == sorted(rows)
     few = _write_table(tmp_path / "few.csv", ["a", "b"], rows[:100])
-    path, held_out = hold_out(str(few), ["a", "b"], tmp_path)
-    assert not held_out and len(path.read_text().splitlines()) == 100
+    assert sorted(_hold_out(few)[0]) == sorted(rows[:100])
 
 
 def test_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
     """Rows from everywhere, in their order; the same ones in a second call."""
-    rows = tmp_path / "train.jsonl"
-    lines = [f'{{"a": "text {i}", "b": "other"}}\n' for i in range(1000)]
-    without = ['{"a": "text", "b": " "}\n'] * 1000
-    rows.write_text("".join(lines + without))
-    assert draw(rows, 1000) == rows
-    path = draw(rows, 100)
-    drawn = path.read_text().splitlines(keepends=True)
-    places = [lines.index(line) for line in drawn]
+    rows = [[f"text {i}", "other"] for i in range(1000)]
+    table = _write_table(tmp_path / "pairs.csv", ["a", "b"], rows)
+    drawn, held_out = _hold_out(table, 100)
+    places = [rows.index(row) for row in drawn]
     assert len(set(places)) == 100 and places == sorted(places)
-    assert 300 < np.mean(places) < 700
-    assert draw(rows, 100) == path and path.read_text() == "".join(drawn)
+    assert 300 < np.mean(places) < 700 and len(held_out) >= 20
+    assert _hold_out(table, 100) == (drawn, held_out)
     # A stage that reads another number has another command, so that it runs again.
-    assert draw(rows, 10) != path
+    assert len({hold_out(str(table), ["a", "b"], tmp_path, most)[0] for most in (10, 100)}) == 2
+
+
+def _hold_out(table, most=None):
+    """Returns the rows to train on and those held out."""
+    path, held_out = hold_out(str(table), ["a", "b"], table.parent, most)
+    return [list(json.loads(line).values()) for line in path.read_text().splitlines()], held_out
 
 
 @pytest.mark.long
