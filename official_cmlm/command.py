@@ -44,104 +44,92 @@ class Command:
     defaults: tuple[str, ...] = ()
 
 
-# Heading of `cmlm --help` -> name -> sub-command.
-_GROUPS = {
-    "Use an encoder": {
-        "embed": Command(
-            "export.embedding.embed", "vectors of the texts in files, however many", "input*"
-        ),
-        "index": Command(
-            "export.search.index",
-            "an index of the passages in files and folders",
-            "input*",
-            "index",
-        ),
-        "search": Command(
-            "export.search.search", "passages of an index that answer a question", "index query"
-        ),
-        "serve": Command(
-            "export.service.serve",
-            "HTTP service, as OpenAI's embeddings; of an index a page to search it too",
-            "model",
-        ),
-        "evaluate": Command(
-            "experiments.evaluate",
-            "scores by the papers' protocols",
-            "encoder",
-            defaults=("--output_dir={encoder}_results",),
-        ),
-        "info": Command(
-            "export.info", "what an encoder is, and the backend that is the fastest here", "model"
-        ),
-        "import": Command(
-            "checkpoints.import_checkpoint",
-            "a public checkpoint to an encoder directory",
-            "source",
-        ),
-    },
-    "Train": {
-        "shrink": Command(
-            "checkpoints.shrink",
-            "a smaller encoder of a larger one, to start a training from",
-            "model",
-        ),
-        "train": Command(
-            "experiments.train",
-            "a training by an experiment's name; `cmlm train ?` lists them",
-            "experiment",
-            "model_dir",
-            ("--mode=train",),
-        ),
-        "train-stages": Command(
-            "experiments.train_stages",
-            "a chain of trainings; `cmlm train-stages ?` lists them",
-            "stages",
-            "model_dir",
-        ),
-        "study": Command(
-            "experiments.study.__main__",
-            "a comparison over arms and seeds; `cmlm study ?` lists them",
-            "study",
-            "work_dir",
-        ),
-        "adapt": Command(
-            "experiments.adapt",
-            "an encoder, trained on with your own text, pairs or labels",
-            "input*",
-        ),
-        "demo": Command("experiments.demo.__main__", "from text to search, in minutes"),
-        "demo-report": Command("experiments.demo.report", "the demo's number and figure"),
-    },
-    "Make data for a training": {
-        "build-vocab": Command("data_prep.build_vocab", "learns a WordPiece vocabulary"),
-        "create-documents": Command("data_prep.create_documents", "text to documents records"),
-        "create-pairs": Command(
-            "data_prep.create_pairs", "translations, inferences and other pairs to pairs records"
-        ),
-        "prepare": Command(
-            "data_prep.prepare", "crawl files to documents records, on one machine or many"
-        ),
-        "add-vectors": Command(
-            "data_prep.add_vectors",
-            "a teacher's vectors beside the texts of records, for distillation",
-            "records",
-        ),
-        "hold-out": Command(
-            "data_prep.hold_out", "splits documents into a training and a held-out part"
-        ),
-        "title-pairs": Command(
-            "data_prep.title_pairs", "pairs of titles and bodies from running text"
-        ),
-        "mine-negatives": Command("data_prep.mine_negatives", "hard negatives of pairs"),
-        "train-quality-classifier": Command(
-            "data_prep.train_quality_classifier", "a classifier of main content for prepare"
-        ),
-        "docstrings": Command(
-            "data_prep.docstrings", "a corpus of the docstrings of installed packages"
-        ),
-        "random-strings": Command("data_prep.random_strings", "strings without meaning"),
-    },
+# Name -> sub-command, by the headings of `cmlm --help`.
+_USE = {
+    "embed": Command(
+        "export.embedding.embed", "vectors of the texts in files, however many", "input*"
+    ),
+    "index": Command(
+        "export.search.index", "an index of the passages in files and folders", "input*", "index"
+    ),
+    "search": Command(
+        "export.search.search", "passages of an index that answer a question", "index query"
+    ),
+    "serve": Command(
+        "export.service.serve",
+        "HTTP service, as OpenAI's embeddings; of an index a page to search it too",
+        "model",
+    ),
+    "evaluate": Command(
+        "experiments.evaluate",
+        "scores by the papers' protocols",
+        "encoder",
+        defaults=("--output_dir={encoder}_results",),
+    ),
+    "info": Command(
+        "export.info", "what an encoder is, and the backend that is the fastest here", "model"
+    ),
+    "import": Command(
+        "checkpoints.import_checkpoint", "a public checkpoint to an encoder directory", "source"
+    ),
 }
+_TRAIN = {
+    "shrink": Command(
+        "checkpoints.shrink", "a smaller encoder of a larger one, to start a training from", "model"
+    ),
+    "train": Command(
+        "experiments.train",
+        "a training by an experiment's name; `cmlm train ?` lists them",
+        "experiment",
+        "model_dir",
+        ("--mode=train",),
+    ),
+    "train-stages": Command(
+        "experiments.train_stages",
+        "a chain of trainings; `cmlm train-stages ?` lists them",
+        "stages",
+        "model_dir",
+    ),
+    "study": Command(
+        "experiments.study.__main__",
+        "a comparison over arms and seeds; `cmlm study ?` lists them",
+        "study",
+        "work_dir",
+    ),
+    "adapt": Command(
+        "experiments.adapt", "an encoder, trained on with your own text, pairs or labels", "input*"
+    ),
+    "demo": Command("experiments.demo.__main__", "from text to search, in minutes"),
+    "demo-report": Command("experiments.demo.report", "the demo's number and figure"),
+}
+_DATA = {
+    "build-vocab": Command("data_prep.build_vocab", "learns a WordPiece vocabulary"),
+    "create-documents": Command("data_prep.create_documents", "text to documents records"),
+    "create-pairs": Command(
+        "data_prep.create_pairs", "translations, inferences and other pairs to pairs records"
+    ),
+    "prepare": Command(
+        "data_prep.prepare", "crawl files to documents records, on one machine or many"
+    ),
+    "add-vectors": Command(
+        "data_prep.add_vectors",
+        "a teacher's vectors beside the texts of records, for distillation",
+        "records",
+    ),
+    "hold-out": Command(
+        "data_prep.hold_out", "splits documents into a training and a held-out part"
+    ),
+    "title-pairs": Command("data_prep.title_pairs", "pairs of titles and bodies from running text"),
+    "mine-negatives": Command("data_prep.mine_negatives", "hard negatives of pairs"),
+    "train-quality-classifier": Command(
+        "data_prep.train_quality_classifier", "a classifier of main content for prepare"
+    ),
+    "docstrings": Command(
+        "data_prep.docstrings", "a corpus of the docstrings of installed packages"
+    ),
+    "random-strings": Command("data_prep.random_strings", "strings without meaning"),
+}
+_GROUPS = {"Use an encoder": _USE, "Train": _TRAIN, "Make data for a training": _DATA}
 # Format of `cmlm export --to=FORMAT` -> the files that it writes.
 _FORMATS = {
     "tfhub": "TF-Hub modules and a serving model",
@@ -157,7 +145,7 @@ def _exporter(module: str, summary: str = "") -> Command:
     return Command(module, summary, "model", defaults=(beside,))
 
 
-COMMANDS = {name: row for group in _GROUPS.values() for name, row in group.items()}
+COMMANDS = _USE | _TRAIN | _DATA
 COMMANDS |= {
     f"export-{name}": _exporter(f"export.export_{name.replace('-', '_')}", summary)
     for name, summary in _FORMATS.items()

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -53,19 +54,28 @@ def flags_of(module: str) -> flags.FlagValues:
 
 def call(module: str, *arguments: str) -> int:
     """Runs a binary in this process as `cli.run` does; returns its exit status."""
-    binary, parsed = import_binary(module), cli._parse
-    # On the way out the flags that were defined inside are removed again.
-    with flagsaver.flagsaver():
+
+    def start():
+        binary = import_binary(module)
         binary.define_flags()
-        with (
-            # Everything else that absl does when a program starts would outlive the test.
-            mock.patch.object(
-                app, "run", lambda main, flags_parser: sys.exit(main(flags_parser()))
-            ),
-            mock.patch.object(cli, "_parse", lambda: parsed([module, *arguments])),
-        ):
-            try:
-                cli.run(binary.main, arguments=module == "data_prep.prepare")
-            except SystemExit as ended:
-                return ended.code or 0
-    raise AssertionError("`cli.run` always ends by an exit status")
+        cli.run(binary.main, arguments=module == "data_prep.prepare")
+
+    return call_program(start, module, *arguments)
+
+
+def call_program(start: Callable[[], None], *command: str) -> int | str:
+    """Runs a program that ends by `cli.run` or `sys.exit`; returns its exit status or message."""
+    with (
+        # On the way out the flags that were defined inside are removed again.
+        flagsaver.flagsaver(),
+        mock.patch.object(sys, "argv", [*command]),
+        # Everything else that absl does when a program starts would outlive the test.
+        mock.patch.object(
+            app, "run", lambda main, flags_parser: sys.exit(main(flags_parser(sys.argv)))
+        ),
+    ):
+        try:
+            start()
+        except SystemExit as ended:
+            return ended.code or 0
+    raise AssertionError("programs always end by an exit status")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from official_cmlm import command
-from tests.binaries import BINARIES, ROOT, call, flags_of
+from tests.binaries import BINARIES, ROOT, call, call_program, flags_of
 
 # Ends with the modules that a call imports beside Python's own.
 _HELP = """
@@ -16,15 +16,6 @@ from official_cmlm import command
 command.main()
 print(*{name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names))
 """
-
-
-def cmlm(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "official_cmlm.command", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
 
 
 def get_flags(name):
@@ -68,7 +59,8 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
 
 def test_help_of_a_sub_command_is_that_of_its_binary():
     """Its positional arguments come first; flags that another module defines are there too."""
-    done = cmlm("export", "--to=onnx", "--help")
+    program = [sys.executable, "-m", "official_cmlm.command", "export", "--to=onnx", "--help"]
+    done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
     # The status is that of absl's `--help`.
     assert (done.returncode, done.stderr) == (1, "")
     text = done.stdout
@@ -89,10 +81,13 @@ def test_help_of_a_sub_command_is_that_of_its_binary():
         (["serve"], "flag --model=None: Flag --model must have a value other than None"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message):
-    done = cmlm(*arguments)
-    (line,) = done.stderr.splitlines()
-    assert done.returncode == 1 and line.startswith(f"error: {message}")
+def test_mistakes_are_one_line(arguments, message, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    status = call_program(command.main, "cmlm", *arguments)
+    # Python prints a message that ends a program, with the status 1.
+    printed = capsys.readouterr().err + ("" if status == 1 else status)
+    (line,) = printed.splitlines()
+    assert line.startswith(f"error: {message}")
 
 
 def test_training_in_one_line():
