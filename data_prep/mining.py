@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.validation import OneOf, between
+from official_cmlm.common.validation import SEED, OneOf, between
 from official_cmlm.vectors.nearest import nearest, unit
 
 from .stages.letters import analyse, letter_keys
@@ -57,7 +57,7 @@ class Mining:
     min_score: Annotated[float, between(-1, 1)] | None = None
     max_score: Annotated[float, between(-1, 1)] | None = None
     sampling: Annotated[str, OneOf(("top", "random"))] = "top"
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     search: Annotated[str, OneOf(("exact", "graph"))] = "exact"
 
     def __post_init__(self) -> None:

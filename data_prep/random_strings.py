@@ -14,7 +14,7 @@ from typing import Annotated
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import atomic_write_text, check_output
-from official_cmlm.common.validation import between
+from official_cmlm.common.validation import SEED, between
 
 from .common_flags import OutputFile
 
@@ -39,7 +39,7 @@ class RandomStrings(OutputFile):
     count: Annotated[int, between(1, 100_000_000)] = 10_000
     min_length: Annotated[int, between(1, 10_000)] = 3
     max_length: Annotated[int, between(1, 10_000)] = 12
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         if self.min_length > self.max_length:

@@ -20,7 +20,7 @@ from official_cmlm.common.errors import UserError, one_line
 from official_cmlm.common.files import check_output
 from official_cmlm.common.hashing import Smallest, hash_text
 from official_cmlm.common.languages import check_language_tag
-from official_cmlm.common.validation import OneOf, at_least, between
+from official_cmlm.common.validation import SEED, OneOf, at_least, between
 
 from .common_flags import other_fields
 from .counts import Counts, DropCounter
@@ -192,7 +192,7 @@ class Options:
     level: Annotated[str, OneOf(("document", "sentence"))] = "document"
     held_out: Annotated[float, between(0, 0.9)] = 0.1
     max_examples: Annotated[int, between(1, 100_000_000)] = 20_000
-    seed: int = 0
+    seed: Annotated[int, SEED] = 0
     l2: Annotated[float, at_least(0)] = L2
     bits: Annotated[int, between(8, 22)] = Features.bits
 

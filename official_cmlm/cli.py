@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import importlib
 import io
-import math
 import os
 import sys
 import types
@@ -29,8 +28,6 @@ EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); this is the shell's own status for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
-# The largest seed that NumPy, Python and TensorFlow all accept.
-_MAX_SEED = (1 << 32) - 1
 
 
 def quiet_tensorflow() -> None:
@@ -225,11 +222,8 @@ _DEFINITIONS: dict[type, Callable] = {
 
 def _check_limit(value: Any, limit: Any) -> bool:
     for item in value if isinstance(value, list) else [value]:
-        is_number = isinstance(item, int | float) and not isinstance(item, bool)
-        # Strings have no range, numbers no pattern.
-        if item is not None and is_number == isinstance(limit, validation.Range):
-            if item not in limit:
-                raise flags.ValidationError(f"must be {limit}")
+        if fault := validation.fault_of(item, limit):
+            raise flags.ValidationError(fault)
     return True
 
 
@@ -312,10 +306,7 @@ def _parse(argv: list[str]) -> list[str]:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     try:
         rest = flags.FLAGS(argv)
-        for name in flags.FLAGS:
-            if flags.FLAGS[name].present:
-                _check_number(flags.FLAGS[name])
-    except (flags.Error, UserError) as error:
+    except flags.Error as error:
         text = str(error)
         shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
         sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
@@ -324,24 +315,6 @@ def _parse(argv: list[str]) -> list[str]:
         _drop_output()
         sys.exit(_fail(error.strerror or error))
     return rest
-
-
-def _check_number(flag: flags.Flag) -> None:
-    """Raises `UserError` for a number that no flag takes; a flag's own bounds are checked by absl.
-
-    absl's bounds let "nan" pass, and integers of more than 64 bits.
-    """
-    values: list[Any] = flag.value if isinstance(flag.value, list) else [flag.value]
-    for value in values:
-        if isinstance(flag.parser, flags.FloatParser) and not math.isfinite(value):
-            raise UserError(f"--{flag.name} is {value:g}; give a finite number")
-        if not isinstance(flag.parser, flags.IntegerParser):
-            continue
-        if not -1 << 63 <= value < 1 << 63:
-            raise UserError(f"--{flag.name} is {value:.3g}; give a number of at most 64 bits")
-        is_seed = flag.name == "seed" or flag.name.endswith("_seed")
-        if is_seed and not 0 <= value <= _MAX_SEED:
-            raise UserError(f"--{flag.name} is {value}; give a seed of 0 to {_MAX_SEED}")
 
 
 def require_flags(*names: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.hashing import GOLDEN_GAMMA, mix
-from official_cmlm.common.validation import Flag, OneOf, between
+from official_cmlm.common.validation import SEED, Flag, OneOf, between
 
 from ..counts import DropCounter
 from ..readers.document import Document, cut_id
@@ -68,7 +68,7 @@ class MinHash:
     threshold: Annotated[float, between(0, 1, above_low=True), Flag("near_threshold")] = 0.75
     shingle_words: int = 5
     min_shingles: int = 10
-    seed: int = 1
+    seed: Annotated[int, SEED] = 1
 
     @property
     def permutations(self) -> int:

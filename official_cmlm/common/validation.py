@@ -352,19 +352,19 @@ def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
         # Overrides may hold anything; the values of other mappings have a limit that is declared.
         for key, item in value.items() if limit is not ANY else ():
             _check(item, f"{path}.{key}", limit, recursive)
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        if isinstance(value, int) and value not in _WHOLE:
-            raise UserError(f"{path} must fit into 64 bits, got {reprlib.repr(value)}")
-        if isinstance(limit, Range):
-            _refuse_outside(value, path, limit)
-    elif isinstance(value, str) and not isinstance(limit, Range):
-        _refuse_outside(value, path, limit)
+    elif fault := fault_of(value, limit):
+        raise UserError(f"{path} {fault}, got {reprlib.repr(value)}")
 
 
-def _refuse_outside(value: Any, path: str, limit: _Limit) -> None:
-    if value not in limit:
-        reason = f" ({limit.reason})" if limit.reason else ""
-        raise UserError(f"{path} must be {limit}{reason}, got {reprlib.repr(value)}")
+def fault_of(value: Any, limit: _Limit) -> str:
+    """Returns the fault of a number or string, e.g. `must be at least 1`; empty if it has none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and isinstance(value, int) and value not in _WHOLE:
+        return "must fit into 64 bits"
+    has_limit = is_number if isinstance(limit, Range) else isinstance(value, str)
+    if not has_limit or value in limit:
+        return ""
+    return f"must be {limit}{f' ({limit.reason})' if limit.reason else ''}"
 
 
 @functools.cache
