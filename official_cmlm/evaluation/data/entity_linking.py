@@ -5,11 +5,11 @@ The files are found by their publishers' names: see `find_dictionary` and `find_
 
 import csv
 import dataclasses
-import functools
+import itertools
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from official_cmlm.common.errors import UserError
@@ -60,6 +60,12 @@ def split_ids(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in re.split(r"[|+]", text)) - {""}
 
 
+Row = tuple[str, str, str, str]
+"""A mention's text, ids, type, and the parts of a composite mention between `|`."""
+Rows = Iterator[Row | None]
+"""Rows of a file; None for a malformed line. Lines that never hold a mention give nothing."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Queries:
     """Files of mentions that are scored together.
@@ -67,29 +73,47 @@ class Queries:
     Attributes:
       name: follows the folder's name in results, e.g. a language or `pubtator`; may be empty.
       paths: the files.
-      parse: lines -> (mentions, number of lines left out by reason).
+      parse: (lines, file) -> rows.
       folds: whether each file is a fold of a cross-validation: scores are means over folds.
       cased: whether SapBERT's code keeps the case of these mentions.
     """
 
     name: str
     paths: tuple[Path, ...]
-    parse: Callable[[Sequence[str]], tuple[list[Mention], Counter[str]]]
+    parse: Callable[[Sequence[str], Path], Rows]
     folds: bool = False
     cased: bool = False
 
     def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
         """Reads (mentions of each fold, lines left out by reason); one fold by default."""
         lines = [data.lines(path, MENTIONS_HINT) for path in self.paths]
-        first = next((part[0] for part in lines if part), "")
-        read, left_out = zip(*map(self.parse, lines))
-        folds = read if self.folds else [[mention for mentions in read for mention in mentions]]
+        left_out: Counter[str] = Counter()
+        folds = [make_mentions(self.parse(*one), left_out) for one in zip(lines, self.paths)]
+        if not self.folds:
+            folds = [list(itertools.chain.from_iterable(folds))]
         for path, mentions in zip(self.paths, folds):
             if not mentions:
+                first = next((part[0] for part in lines if part), "")
                 raise UserError(
                     f"{path}: no linked mention; line 1 is {reprlib.repr(first)}; {MENTIONS_HINT}"
                 )
-        return list(folds), sum(left_out, Counter())
+        return folds, left_out
+
+
+def make_mentions(rows: Rows, left_out: Counter[str]) -> list[Mention]:
+    """Returns the linked mentions of rows; counts the others: `malformed` or `unlinked`."""
+    mentions = []
+    for row in rows:
+        if row is None:
+            left_out["malformed"] += 1
+            continue
+        text, ids, kind, parts = row
+        if ids.lower() in _UNLINKED or not split_ids(ids):
+            left_out["unlinked"] += 1
+            continue
+        names = tuple(part.strip() for part in parts.split("|") if part.strip())
+        mentions.append(Mention(names or (text,), split_ids(ids), kind))
+    return mentions
 
 
 def find_folders(root: Path) -> list[Path]:
@@ -139,26 +163,19 @@ def find_queries(folder: Path, split: str) -> list[Queries]:
 
 
 def _queries(folder: Path, split: str) -> list[Queries]:
-    by_id = functools.partial(parse_lines, read=id_mention_row)
     if split == "test" and (path := folder / "mentions.tsv").is_file():
-        return [
-            Queries("", (path,), functools.partial(parse_lines, read=table_row, separator="\t"))
-        ]
+        return [Queries("", (path,), read_table)]
     names = [f"{split}_corpus.txt", *(f"{f}/{_CDR[split]}.PubTator.txt" for f in _CDR_FOLDERS)]
     for name in names:
         if (path := folder / name.lstrip("/")).is_file():
-            parse = functools.partial(parse_lines, read=pubtator_row, separator="\t")
-            return [Queries(PUBTATOR, (path,), parse)]
+            return [Queries(PUBTATOR, (path,), read_pubtator)]
     processed = folder / f"processed_{split}"
     if paths := sorted([*processed.glob("*.concept"), *processed.glob("*.txt")]):
-        return [Queries("", tuple(paths), functools.partial(parse_lines, read=concept_row))]
+        return [Queries("", tuple(paths), read_concepts)]
     if paths := sorted(folder.glob(f"splits/*/{split}.csv")):
-        return [
-            Queries(p.parent.name, (p,), functools.partial(parse_cometa, path=p), cased=True)
-            for p in paths
-        ]
+        return [Queries(path.parent.name, (path,), read_cometa, cased=True) for path in paths]
     if paths := sorted(folder.glob(f"AskAPatient.fold-*.{split}.preprocessed_query.txt")):
-        return [Queries("", tuple(paths), by_id, folds=True, cased=True)]
+        return [Queries("", tuple(paths), read_ids_first, folds=True, cased=True)]
     if split == "test":
         # The first version is the one of XL-BEL's published figures; the second adds sentences.
         for place in ("", "xlbel_v0.0/", "xlbel_v1.0/"):
@@ -167,7 +184,7 @@ def _queries(folder: Path, split: str) -> list[Queries]:
             # The file of all languages repeats the other files.
             languages = sorted(named.keys() - {"all"}) or sorted(named)
             if languages:
-                return [Queries(name, (named[name],), by_id, cased=True) for name in languages]
+                return [Queries(n, (named[n],), read_ids_first, cased=True) for n in languages]
     return []
 
 
@@ -193,40 +210,12 @@ def parse_dictionary(
     return names, ids, skipped
 
 
-Row = tuple[str, str, str, str]
-"""A mention's text, ids, type, and the parts of a composite mention between `|`."""
-
-
-def parse_rows(
-    rows: Iterable[Sequence[str]], read: Callable[[Sequence[str]], Row | tuple[()] | None]
-) -> tuple[list[Mention], Counter[str]]:
-    """Returns (mentions, lines left out by reason) of rows of cells.
-
-    `read` returns None for a malformed row, and an empty tuple for a row that holds no mention.
-    """
-    mentions, left_out = [], Counter()
-    for cells in rows:
-        cells = [cell.strip() for cell in cells]
-        row = read(cells)
-        if not row:
-            left_out["malformed"] += row is None and any(cells)
-            continue
-        text, ids, kind, parts = row
-        if ids.lower() in _UNLINKED or not split_ids(ids):
-            left_out["unlinked"] += 1
-            continue
-        names = tuple(part.strip() for part in parts.split("|") if part.strip())
-        mentions.append(Mention(names or (text,), split_ids(ids), kind))
-    return mentions, left_out
-
-
-def parse_lines(
-    lines: Iterable[str],
-    read: Callable[[Sequence[str]], Row | tuple[()] | None],
-    separator: str = "||",
-) -> tuple[list[Mention], Counter[str]]:
-    """Returns (mentions, lines left out by reason); see `parse_rows`."""
-    return parse_rows((line.split(separator) for line in lines), read)
+def _cells(lines: Iterable[str], separator: str = "||") -> Iterator[list[str]]:
+    """Yields the cells of each line that is not blank."""
+    for line in lines:
+        cells = [cell.strip() for cell in line.split(separator)]
+        if any(cells):
+            yield cells
 
 
 def _parts_by_ids(text: str, ids: str) -> str:
@@ -237,78 +226,80 @@ def _parts_by_ids(text: str, ids: str) -> str:
     return text.replace("+", "|") if len(split_ids(ids)) > 1 else ""
 
 
-def pubtator_row(cells: Sequence[str]) -> Row | tuple[()] | None:
-    """Reads a line of a file in PubTator format, split at tabs.
+def read_pubtator(lines: Iterable[str], path: Path) -> Rows:
+    """Reads a file in PubTator format.
 
     Its lines are `pmid|t|title`, `pmid|a|abstract`, relations (four columns) and mentions: pmid,
     start, end, text, type, ids, and for composite mentions a seventh column with the parts,
     separated by `|`.
     """
-    is_relation = len(cells) == 4 and not cells[1].isdigit()
-    if is_relation or re.match(r"[^|]+\|[ta]\|", cells[0]):
-        return ()
-    if not 5 <= len(cells) <= 7 or not (cells[1].isdigit() and cells[2].isdigit() and cells[3]):
-        return None
-    _, _, _, text, kind, ids, parts = [*cells, "", ""][:7]
-    return text, ids, kind, parts
+    for cells in _cells(lines, "\t"):
+        is_relation = len(cells) == 4 and not cells[1].isdigit()
+        if is_relation or re.match(r"[^|]+\|[ta]\|", cells[0]):
+            continue
+        if 5 <= len(cells) <= 7 and cells[1].isdigit() and cells[2].isdigit() and cells[3]:
+            text, kind, ids, parts = [*cells, "", ""][3:7]
+            yield text, ids, kind, parts
+        else:
+            yield None
 
 
-def table_row(cells: Sequence[str]) -> Row | None:
+def read_table(lines: Iterable[str], path: Path) -> Rows:
     """Reads the columns mention and ids.
 
     In a mention with several ids, `|` and `+` separate the parts of a composite mention; with a
     single id they belong to the name ("CD4+").
     """
-    if len(cells) != 2 or not cells[0]:
-        return None
-    return *cells, "", _parts_by_ids(*cells)
+    for cells in _cells(lines, "\t"):
+        yield (*cells, "", _parts_by_ids(*cells)) if len(cells) == 2 and cells[0] else None
 
 
-def concept_row(cells: Sequence[str]) -> Row | None:
-    """Reads a line of BioSyn's `*.concept` files, `pmid||start|end||type||mention||ids`.
+def read_concepts(lines: Iterable[str], path: Path) -> Rows:
+    """Reads BioSyn's `*.concept` files, `pmid||start|end||type||mention||ids`.
 
     The parts of a composite mention are separated by `|`, and punctuation is gone from all of them,
     so that `|` and `+` are separators only.
     """
-    if len(cells) != 5 or not cells[3]:
-        return None
-    return cells[3], cells[4], cells[2], cells[3].replace("+", "|")
+    for cells in _cells(lines):
+        if len(cells) == 5 and cells[3]:
+            yield cells[3], cells[4], cells[2], cells[3].replace("+", "|")
+        else:
+            yield None
 
 
-def id_mention_row(cells: Sequence[str]) -> Row | None:
+def read_ids_first(lines: Iterable[str], path: Path) -> Rows:
     """Reads `id||mention`, or with a third column, a sentence.
 
     XL-BEL's ids are joined by `|`; its second version has the sentences.
     """
-    ids, text, *sentence = cells if len(cells) > 1 else ("", "")
-    if not text or (sentence and "<tgt>" not in "".join(sentence)):
-        return None
-    return text, ids, "", _parts_by_ids(text, ids)
+    for cells in _cells(lines):
+        ids, text, *sentence = cells if len(cells) > 1 else ("", "")
+        is_known = not sentence or "<tgt>" in "".join(sentence)
+        yield (text, ids, "", _parts_by_ids(text, ids)) if text and is_known else None
 
 
-def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
-    """Reads COMETA's tab-separated table: (mentions, lines left out by reason).
+def read_cometa(lines: Iterable[str], path: Path) -> Rows:
+    """Reads COMETA's tab-separated table.
 
     The header tells where the columns are. These are read: `Term`, and `General SNOMED ID`, or for
     splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
     """
     kind = "Specific" if path.parent.name.endswith("_specific") else "General"
-    wanted = ("Term", f"{kind} SNOMED ID")
+    needed = ("Term", f"{kind} SNOMED ID")
     rows = csv.reader(lines, delimiter="\t")
     try:
         header = [cell.strip() for cell in next(rows, [])]
-        if not set(wanted) <= set(header):
+        if not set(needed) <= set(header):
             raise UserError(
                 f"{path}: the header is {', '.join(header) or 'empty'}; COMETA's has "
-                f"{' and '.join(wanted)}, separated by tabs; download it again"
+                f"{' and '.join(needed)}, separated by tabs; download it again"
             )
-        term, identity = map(header.index, wanted)
-
-        def read(cells: Sequence[str]) -> Row | None:
-            if len(cells) != len(header) or not cells[term]:
-                return None
-            return cells[term], cells[identity], "", ""
-
-        return parse_rows(rows, read)
+        term, identity = map(header.index, needed)
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if len(cells) == len(header) and cells[term]:
+                yield cells[term], cells[identity], "", ""
+            elif any(cells):
+                yield None
     except csv.Error as error:
         raise UserError(f"{path}: line {rows.line_num}: {error}; download it again") from None

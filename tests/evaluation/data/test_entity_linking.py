@@ -1,76 +1,46 @@
 """Dictionaries and mentions, line by line."""
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     Mention,
-    concept_row,
-    id_mention_row,
+    make_mentions,
     parse_dictionary,
-    parse_lines,
-    pubtator_row,
-    table_row,
+    read_concepts,
+    read_ids_first,
+    read_pubtator,
+    read_table,
 )
 
 
-def test_dictionary_lines():
-    """An id may stand on several lines; a line without a tab or a name is counted."""
-    names, ids, skipped = parse_dictionary(["A\tone", "A\tuno", "A|B\tboth", "C", "D\t", ""], "x")
-    assert names == ["one", "uno", "both"] and ids == [{"A"}, {"A"}, {"A", "B"}] and skipped == 2
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            ["A\tone", "A\tuno", "A|B\tboth", "C", "D\t", ""],
+            (["one", "uno", "both"], [{"A"}, {"A"}, {"A", "B"}], 2),
+        ),
+        # BioSyn's form.
+        (
+            ["", "D1||one", "D3+D4||two", "CUI-less||none", "D5||a||b", "D6||"],
+            (["one", "two"], [{"D1"}, {"D3", "D4"}], 2),
+        ),
+    ],
+)
+def test_dictionary_lines(lines, expected):
+    """An id may stand on several lines; a line without a separator or a name is counted."""
+    assert parse_dictionary(lines, "x") == expected
     with pytest.raises(UserError, match=r"here: no names; line 1 is 'C'; .*id\|\|name") as error:
         parse_dictionary(["C"], "here")
     assert "\n" not in str(error.value)
 
 
-def test_pubtator_lines():
-    """Composite parts, unlinked mentions, relations, and three malformed lines."""
-    mentions, left_out = parse_lines(PUBTATOR.splitlines(), pubtator_row, "\t")
-    assert mentions == [
-        Mention(("Drug A",), ids("A"), "Chemical"),
-        Mention(("b disease", "c disease"), ids("B C"), "Disease"),
-        Mention(("BC",), ids("B C"), "Disease"),
-    ]
-    assert left_out["unlinked"] == 2 and left_out["malformed"] == 3
-
-
-def test_table_lines():
-    """`+` belongs to a name with one id and divides a name with several."""
-    lines = ["CD4+ cell\tA", "a+b\tA+B", "a|b\tA|B", "x\tcui-less", "alone", "\tA"]
-    mentions, left_out = parse_lines(lines, table_row, "\t")
-    assert [mention.parts for mention in mentions] == [("CD4+ cell",), ("a", "b"), ("a", "b")]
-    assert left_out["unlinked"] == 1 and left_out["malformed"] == 2
-
-
-def test_dictionary_of_biosyn():
-    """`id||name`; a name may have several ids; a line without an id is left out."""
-    lines = ["", "D1||one", "D1|D2||both", "D3+D4||two", "CUI-less||none", "D5||a||b", "D6||"]
-    names, ids, skipped = parse_dictionary(lines, "x")
-    assert names == ["one", "both", "two"]
-    assert ids == [{"D1"}, {"D1", "D2"}, {"D3", "D4"}] and skipped == 2
-
-
-def test_concept_lines():
-    """Five columns between double bars, parts between single ones."""
-    lines = ["1||0|3||Disease||a b||D1", "1||0|3||Disease||a|c||D1|D2", "1||0|3||a||D1", "x"]
-    mentions, left_out = parse_lines(lines, concept_row)
-    assert mentions == [
-        Mention(("a b",), ids("D1"), "Disease"),
-        Mention(("a", "c"), ids("D1 D2"), "Disease"),
-    ]
-    assert left_out["malformed"] == 2
-
-
-def test_id_mention_lines():
-    """With or without a sentence; another third column is none of a known form."""
-    lines = ["C1||a", "C1|C2||b", "C3||c||a <tgt>c</tgt> || d", "C4||d||e", "C5||", "alone"]
-    mentions, left_out = parse_lines(lines, id_mention_row)
-    assert [mention.parts for mention in mentions] == [("a",), ("b",), ("c",)]
-    assert mentions[1].ids == {"C1", "C2"} and left_out["malformed"] == 3
-
-
-def ids(text):
-    return frozenset(text.split())
+def _mention(parts, ids, kind=""):
+    return Mention(tuple(parts.split("/")), frozenset(ids.split()), kind)
 
 
 PUBTATOR = """\
@@ -87,3 +57,49 @@ PUBTATOR = """\
 1\t0\t5\t\tDisease\tA
 stray
 """
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "mentions", "unlinked", "malformed"),
+    [
+        (
+            read_pubtator,
+            PUBTATOR,
+            [
+                _mention("Drug A", "A", "Chemical"),
+                _mention("b disease/c disease", "B C", "Disease"),
+                _mention("BC", "B C", "Disease"),
+            ],
+            2,
+            3,
+        ),
+        # `+` belongs to a name with one id and divides a name with several.
+        (
+            read_table,
+            "CD4+ cell\tA\na+b\tA+B\na|b\tA|B\nx\tcui-less\nalone\n\tA",
+            [_mention("CD4+ cell", "A"), _mention("a/b", "A B"), _mention("a/b", "A B")],
+            1,
+            2,
+        ),
+        # Five columns between double bars, parts between single ones.
+        (
+            read_concepts,
+            "1||0|3||Disease||a b||D1\n1||0|3||Disease||a|c||D1|D2\n1||0|3||a||D1\nx",
+            [_mention("a b", "D1", "Disease"), _mention("a/c", "D1 D2", "Disease")],
+            0,
+            2,
+        ),
+        # With or without a sentence; another third column is none of a known form.
+        (
+            read_ids_first,
+            "C1||a\nC1|C2||b\nC3||c||a <tgt>c</tgt> || d\nC4||d||e\nC5||\nalone",
+            [_mention("a", "C1"), _mention("b", "C1 C2"), _mention("c", "C3")],
+            0,
+            3,
+        ),
+    ],
+)
+def test_mention_lines(read, text, mentions, unlinked, malformed):
+    left_out = Counter()
+    assert make_mentions(read(text.splitlines(), Path("x")), left_out) == mentions
+    assert (left_out["unlinked"], left_out["malformed"]) == (unlinked, malformed)
