@@ -9,7 +9,7 @@ from typing import NamedTuple
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import expand_inputs, is_remote, join_directory, size_of
 from official_cmlm.common.languages import check_language_tag
-from official_cmlm.common.text_files import COMPRESSED
+from official_cmlm.common.text_files import strip_compression
 
 from ..counts import Counts, guard_faults
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
@@ -83,12 +83,10 @@ def reader_for(path: str, name: str = "auto") -> Reader:
         return _READERS[name]
     if path.startswith(tfds.PREFIX):
         return tfds.read
-    path = path.lower()
-    for ending in COMPRESSED:
-        # Files of JSON lines are published as json.gz; a plain .json is one object.
-        if path.endswith(f".json{ending}"):
-            return jsonl.read
-        path = path.removesuffix(ending)
+    packed, path = path.lower(), strip_compression(path.lower())
+    # Files of JSON lines are published as json.gz; a plain .json is one object.
+    if path.endswith(".json") and packed != path:
+        return jsonl.read
     if path.endswith(_TABLES):
         raise UserError(
             f"{path}: a table, not running text; save its text as .txt or .jsonl, or give "

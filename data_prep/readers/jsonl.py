@@ -64,14 +64,14 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
         if key not in record:
             raise UserError(f'{where}: no "text"; every object needs one')
         is_list = isinstance(value, list) and all(isinstance(part, str) for part in value)
-        right, wanted = isinstance(value, str) or is_list, "a string or a list of strings"
+        fits, kind = isinstance(value, str) or is_list, "a string or a list of strings"
     elif key == "id":
-        right = value is None or (isinstance(value, str | int) and not isinstance(value, bool))
-        wanted = "a string or a whole number"
+        fits = value is None or (isinstance(value, str | int) and not isinstance(value, bool))
+        kind = "a string or a whole number"
     else:
-        right, wanted = value is None or isinstance(value, str), "a string"
-    if not right:
-        raise UserError(f'{where}: "{key}" is not of the right type; make it {wanted}')
+        fits, kind = value is None or isinstance(value, str), "a string"
+    if not fits:
+        raise UserError(f'{where}: "{key}" is not of the right type; make it {kind}')
     return value
 
 

@@ -94,7 +94,7 @@ class PairInput:
                 # A row need not have a hard negative.
                 if negative and row[negative] is None:
                     row[negative] = ""
-                texts = _texts(row, columns, path, where, counts)
+                texts = _get_texts(row, columns, path, where, counts)
                 yield self._pair(where, **dict(zip(self.columns, texts)))
 
     def _cells(
@@ -120,9 +120,10 @@ class PairInput:
                 is_json = line.lstrip().startswith("{") and (names == _NLI or "\t" not in line)
             if is_json:
                 row = parse_object(line, where)
-                wanted = names if names == _NLI or row.get("negative") is not None else names[:2]
-                _check_names(list(row), wanted, where, self.form)
-                yield where, _texts(row, wanted, path, where, counts)
+                has_third = names == _NLI or row.get("negative") is not None
+                needed = names if has_third else names[:2]
+                _check_names(list(row), needed, where, self.form)
+                yield where, _get_texts(row, needed, path, where, counts)
                 continue
             cells = line.split("\t")
             if names != _NLI:
@@ -144,16 +145,16 @@ class PairInput:
                 yield where, [cells[columns.index(name)] for name in _NLI]
 
 
-def _check_names(columns: list[str], wanted: Sequence[str], where: str, form: str) -> None:
-    for name in wanted:
+def _check_names(columns: list[str], needed: Sequence[str], where: str, form: str) -> None:
+    for name in needed:
         if name not in columns:
             raise UserError(
-                f"{where}: no {name!r}; --format={form} needs {', '.join(wanted)}, in the first"
+                f"{where}: no {name!r}; --format={form} needs {', '.join(needed)}, in the first"
                 " line of a table or in each object"
             )
 
 
-def _texts(
+def _get_texts(
     row: dict[str, Any], names: Sequence[str], path: str, where: str, counts: Counts
 ) -> list[str]:
     for name in names:
@@ -183,31 +184,32 @@ def inputs_of(
             f"--languages names {len(languages)} languages for {len(paths)} files of --input; "
             "give one for each file, in the same order"
         )
-    if form == "lines":
-        for tag in languages:
-            check_language_tag(tag, "--languages")
-        if len(paths) % 2:
-            raise UserError(
-                f"--input names {len(paths)} files; with --format=lines every two belong together"
-            )
-        return [
-            PairInput((paths[i], paths[i + 1]), (languages[i], languages[i + 1]))
-            for i in range(0, len(paths), 2)
-        ]
-    for tag in languages if form == "moses" else ():
-        if "-" not in tag:
+    for tag in languages:
+        if form == "moses" and "-" not in tag:
             raise UserError(
                 f"--languages={tag}: with --format=moses name two languages, e.g. en-de"
             )
-    both = [(path, _both(tag)) for path, tag in zip(paths, languages)]
-    for tag_of_text in itertools.chain(*(tags for _, tags in both)):
-        check_language_tag(tag_of_text, "--languages")
+    both = [(tag, tag) if form == "lines" else _divide_tag(tag) for tag in languages]
+    for tag in itertools.chain.from_iterable(both):
+        check_language_tag(tag, "--languages")
     if form == "moses":
-        return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
-    return [PairInput((path,), tags, form, columns or {}) for path, tags in both]
+        return [
+            PairInput(tuple(_find_side(path, tag) for tag in tags), tags)
+            for path, tags in zip(paths, both)
+        ]
+    if form != "lines":
+        return [PairInput((path,), tags, form, columns or {}) for path, tags in zip(paths, both)]
+    if len(paths) % 2:
+        raise UserError(
+            f"--input names {len(paths)} files; with --format=lines every two belong together"
+        )
+    return [
+        PairInput((paths[i], paths[i + 1]), (languages[i], languages[i + 1]))
+        for i in range(0, len(paths), 2)
+    ]
 
 
-def _moses(prefix: str, language: str) -> str:
+def _find_side(prefix: str, language: str) -> str:
     names = [f"{prefix}.{language}{ending}" for ending in ("", ".gz", ".zst")]
     for name in names:
         if is_file(name):
@@ -217,6 +219,6 @@ def _moses(prefix: str, language: str) -> str:
     )
 
 
-def _both(tag: str) -> tuple[str, str]:
+def _divide_tag(tag: str) -> tuple[str, str]:
     first, dash, second = tag.partition("-")
     return (first, second) if dash else (tag, tag)

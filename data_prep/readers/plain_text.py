@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import split_lines
 from official_cmlm.common.text_files import (
     BUFFER_BYTES,
     UTF16_BOMS,
@@ -13,7 +14,6 @@ from official_cmlm.common.text_files import (
     ExpandedFile,
     LineTooLongError,
     read_whole_lines,
-    split_lines,
 )
 
 from ..counts import Counts

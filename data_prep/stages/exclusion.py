@@ -11,7 +11,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, write_array
-from official_cmlm.common.text_files import replace_surrogates
+from official_cmlm.common.text_files import replace_surrogates, strip_compression
 
 from ..counts import Counts, guard_faults
 from ..readers.document import Document, ReadOptions
@@ -109,11 +109,11 @@ class Exclusion:
           [texts], bool.
         """
         parts = [[text, *several_sentences(text, language)] for text, language in texts]
-        kept = self.keep_each(list(itertools.chain.from_iterable(parts)))
+        marks = self.keep_each(list(itertools.chain.from_iterable(parts)))
         if not parts:
-            return kept
+            return marks
         starts = np.cumsum([0, *map(len, parts[:-1])])
-        return np.logical_and.reduceat(kept, starts)
+        return np.logical_and.reduceat(marks, starts)
 
 
 class Cutter(SentenceCutter):
@@ -155,7 +155,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     Raises:
       UserError: no such file, a broken or exploding stream, binary content, a line too long.
     """
-    name = path.lower().removesuffix(".gz").removesuffix(".zst")
+    name = strip_compression(path.lower())
     is_csv, is_json = name.endswith(".csv"), name.endswith((".json", ".jsonl", ".ndjson"))
     for *_, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}

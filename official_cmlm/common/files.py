@@ -503,6 +503,15 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
         raise UserError(f"{str(path)[:200]!r}: cannot be read ({reason}); {advice}") from None
 
 
+def split_lines(text: str) -> list[str]:
+    r"""Returns the lines of a text in memory, which end with \n, \r\n or \r alone.
+
+    Form feeds and U+2028, at which `str.splitlines` splits too, may occur inside a sentence.
+    """
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
 def _read_remote(path: str, advice: str) -> bytes:
     import tensorflow as tf
 

@@ -155,7 +155,7 @@ def form_of(path: str) -> str:
     >>> form_of("data.csv.gz")
     'csv'
     """
-    name = _strip_compression(path).lower()
+    name = strip_compression(path).lower()
     for suffix, form in SUFFIXES.items():
         if name.endswith(suffix):
             return form
@@ -260,7 +260,7 @@ def open_file(path: str) -> io.BufferedReader:
     """
     expanded = ExpandedFile(path, BOMB_BYTES)
     file = io.BufferedReader(expanded, BUFFER_BYTES)
-    if not expanded.form and _strip_compression(path) != path and file.peek(1):
+    if not expanded.form and strip_compression(path) != path and file.peek(1):
         file.close()
         raise UserError(f"{path}: its content is not compressed as its name says")
     return file
@@ -375,7 +375,8 @@ class ExpandedFile(io.RawIOBase):
         return len(data)
 
 
-def _strip_compression(path: str) -> str:
+def strip_compression(path: str) -> str:
+    """Returns the name of a file without the ending of a compression, in any case."""
     for suffix in COMPRESSED:
         if path.lower().endswith(suffix):
             return path[: -len(suffix)]
@@ -426,15 +427,6 @@ def read_whole_lines(
             rest, offset = rest[end:], offset + end
     if rest:
         yield offset, rest
-
-
-def split_lines(text: str) -> list[str]:
-    r"""Returns the lines of a text in memory, which end with \n, \r\n or \r alone.
-
-    Form feeds and U+2028, at which `str.splitlines` splits too, may occur inside a sentence.
-    """
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return lines if lines[-1] else lines[:-1]
 
 
 def _lines(path: str, file: io.BufferedReader) -> Iterator[tuple[int, str]]:
@@ -585,10 +577,11 @@ def _row(
             " the column of ids by --id_column"
         )
     whole = replace_surrogates(text)
-    whole_id = None if identity is None else replace_surrogates(str(identity))
-    mended = whole is not text or (identity is not None and whole_id != str(identity))
+    name = None if identity is None else str(identity)
+    whole_name = None if name is None else replace_surrogates(name)
     others = {k: v for k, v in values.items() if k not in (column, id_column)} if keep else {}
-    return Row(whole, whole_id, path, number, mended, others)
+    mended = whole is not text or whole_name is not name
+    return Row(whole, whole_name, path, number, mended, others)
 
 
 def replace_surrogates(text: str) -> str:

@@ -39,7 +39,7 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
         part: _read(data, root / "COCO" / f"{name}.pkl")
         for part, name in (("train", "train"), ("dev", "valid"), ("test", "test"))
     }
-    widths = {part: one.images.shape[1] for part, one in parts.items()}
+    widths = {name: part.images.shape[1] for name, part in parts.items()}
     if len(set(widths.values())) > 1:
         raise UserError(f"{root / 'COCO'}: images of different widths, {widths}; {HINT}")
     return parts

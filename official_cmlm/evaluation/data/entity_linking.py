@@ -88,7 +88,7 @@ class Queries:
         """Reads (mentions of each fold, lines left out by reason); one fold by default."""
         lines = [data.lines(path, MENTIONS_HINT) for path in self.paths]
         left_out: Counter[str] = Counter()
-        folds = [make_mentions(self.parse(*one), left_out) for one in zip(lines, self.paths)]
+        folds = [make_mentions(self.parse(*part), left_out) for part in zip(lines, self.paths)]
         if not self.folds:
             folds = [list(itertools.chain.from_iterable(folds))]
         for path, mentions in zip(self.paths, folds):

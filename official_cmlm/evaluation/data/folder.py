@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import refuse_special, sha256
-from official_cmlm.common.text_files import split_lines
+from official_cmlm.common.files import refuse_special, sha256, split_lines
 from official_cmlm.evaluation.scores import MissingData
 
 

@@ -70,8 +70,8 @@ def choose_languages(
     codes = ", ".join(there) or "none"
     for code in wanted:
         # A folder may have files under both codes of a language: the given code has priority.
-        same = [one for one in there if one.casefold() == code.casefold()]
-        same = same or [one for one in there if two_letters(one) == two_letters(code)]
+        same = [name for name in there if name.casefold() == code.casefold()]
+        same = same or [name for name in there if two_letters(name) == two_letters(code)]
         if not same:
             lacking[code] = f"{option}: the data has no {code!r}; it has {codes}"
         matching.update(same)
@@ -79,4 +79,4 @@ def choose_languages(
         raise UserError(next(iter(lacking.values())))
     if report:
         report.missing += [Missing(code, option, line) for code, line in lacking.items()]
-    return [one for one in there if one in matching]
+    return [name for name in there if name in matching]

@@ -110,13 +110,13 @@ def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
     while index < len(lines):
         some = (f"{line}\n" for line in lines[index : index + _MOST_LINES])
         reader = csv.reader(some, delimiter="\t", strict=True)
-        row, taken = lines[index].split("\t"), 1
+        row, count = lines[index].split("\t"), 1
         with contextlib.suppress(csv.Error):
             cells = next(reader)
             if len(cells) == columns:
-                row, taken = cells, reader.line_num
+                row, count = cells, reader.line_num
         yield row
-        index += taken
+        index += count
 
 
 def select_distinct_rows(

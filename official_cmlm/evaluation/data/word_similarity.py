@@ -104,10 +104,10 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
     sources_of: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
     def add(data_set: str, name: str, file: PairFile) -> None:
-        taken = sources_of[data_set].setdefault(name, file)
-        if taken is not file:
+        first = sources_of[data_set].setdefault(name, file)
+        if first is not file:
             report.notes.append(
-                f"{data_set}.{name}: {taken.path.name} is read, not {file.path.name}"
+                f"{data_set}.{name}: {first.path.name} is read, not {file.path.name}"
             )
 
     tables: list[Path] = []
