@@ -164,12 +164,6 @@ def test_every_reason_is_provoked(runs):
     assert known - counted == set()
 
 
-def test_stages_that_are_off_drop_nothing(runs):
-    """The first run judges neither language nor quality, the second looks for no duplicates."""
-    plain, quality, _ = ({name.partition("/")[0] for name in each.counters} for each in runs)
-    assert not plain & {"language", "quality"} and not quality & {"duplicates", "exclude"}
-
-
 def test_removals_are_counted_by_language(runs):
     """The declared language counts; the sum over languages is the count."""
     for manifest in runs:

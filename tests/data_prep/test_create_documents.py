@@ -1,7 +1,5 @@
 """The binary that makes records: what it writes, and what it leaves behind when it fails."""
 
-import json
-
 import pytest
 
 from data_prep import create_documents
@@ -61,15 +59,13 @@ def test_a_folder_of_something_else(run, tmp_path, overwrite):
 
 
 def test_a_link_to_a_folder_of_records(run, tmp_path):
-    """Records behind a symbolic link can be replaced too, or are refused before any work."""
+    """Records that a symbolic link leads to are replaced; the link stays."""
     run(output_dir=tmp_path / "elsewhere")
     (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
-    try:
-        run(overwrite=True)
-    except UserError:
-        pass
-    assert load_manifest(tmp_path / "out", "documents").documents == 30
-    assert "out.partial" not in names_in(tmp_path)
+    run(overwrite=True, max_sentences=4)
+    manifest = load_manifest(tmp_path / "elsewhere", "documents")
+    assert (tmp_path / "out").is_symlink() and manifest.records > 30
+    assert not any(name.endswith(".partial") for name in names_in(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -87,18 +83,6 @@ def test_nothing_is_left_after_a_failure(run, tmp_path, values, message):
     assert names_in(tmp_path) == ["text.txt", "vocab.json", "vocab.txt"]
 
 
-def test_a_failure_does_not_touch_old_records(run, tmp_path):
-    """They stay even with --overwrite; remains of a killed run do not matter."""
-    run()
-    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "documents-00009.tfrecord").write_text("x")
-    with pytest.raises(UserError, match="no usable sentence"):
-        run(overwrite=True, min_sentences=50)
-    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    assert "out.partial" not in names_in(tmp_path)
-
-
 def test_languages_of_files(run, tmp_path):
     """A language before a pattern is that of the documents that do not name their own."""
     for name in ("en", "de"):
@@ -107,16 +91,6 @@ def test_languages_of_files(run, tmp_path):
     (tmp_path / "de" / "b.jsonl").write_text('{"text": "A. B.", "lang": "fr"}\n{"text": "C."}')
     run(input=f"en:{tmp_path}/en/*.txt,de:{tmp_path}/de")
     assert load_manifest(tmp_path / "out").languages == {"en": 2, "de": 3, "fr": 1}
-
-
-def test_casing_must_be_known(run, tmp_path):
-    """The settings beside the vocabulary say it, or the flag."""
-    (tmp_path / "vocab.json").unlink()
-    with pytest.raises(UserError, match="casing unknown; pass --lower_case"):
-        run()
-    run(lower_case=False, max_bytes_per_word=50)
-    settings = json.loads((tmp_path / "out" / "vocab.json").read_text())
-    assert settings == {"lower_case": False, "max_bytes_per_word": 50}
 
 
 def test_exclude(run, tmp_path, capsys):

@@ -25,16 +25,21 @@ def _extract(root, **arguments):
     return list(extract([root], counters, **arguments)), counters
 
 
-def test_markup_is_removed():
-    text = "Calls :func:`~a.b.run` on ``x``, *not* on `the list <#anchor>`_ of **all** values."
-    assert prose(text) == ["Calls a.b.run on x, not on the list of all values."]
-
-
-def test_lines_of_a_paragraph_are_joined():
-    assert prose("It spans\nthree lines\nof text.\n\nAnd then another one.") == [
-        "It spans three lines of text.",
-        "And then another one.",
-    ]
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        ("Calls :func:`~a.b.run` on ``x``, *not* on `the list <#anchor>`_ of **all** values.",
+         ["Calls a.b.run on x, not on the list of all values."]),
+        ("It spans\nthree lines\nof text.\n\nAnd then another one.",
+         ["It spans three lines of text.", "And then another one."]),
+        ("Args:\n  x: The values to use.\n\nThe text goes on after it.",
+         ["The text goes on after it."]),
+        ("Parameters\n----------\nx : int\n    Number.\n\nNotes\n-----\n\nThe text goes on here.",
+         ["The text goes on here."]),
+    ],
+)  # fmt: skip
+def test_prose_is_found_in_markup(text, paragraphs):
+    assert prose(text) == paragraphs
 
 
 @pytest.mark.parametrize(
@@ -65,16 +70,6 @@ def test_markup_and_code_are_not_prose(dropped):
     assert prose(dropped) == []
     before = "The paragraph above it is kept."
     assert prose(f"{before}\n\n{dropped}") == [before]
-
-
-@pytest.mark.parametrize(
-    "section", ["Args:\n  x: The values to use.", "Parameters\n----------\nx : int\n    Number."]
-)
-def test_prose_after_a_section(section):
-    title = "\n\nNotes\n-----" if "---" in section else ""
-    assert prose(f"{section}{title}\n\nThe text goes on after it.") == [
-        "The text goes on after it."
-    ]
 
 
 def test_documents_of_a_package(tmp_path):

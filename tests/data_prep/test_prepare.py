@@ -59,22 +59,13 @@ REMOVALS = {
         DuplicateOptions("normalised", "near", MinHash(bands=10, threshold=0.6), 300),
     ),
 }
-_FAST = [("off", "one"), ("normalised", "one"), ("near", "many"), ("near-paragraphs", "many")]
 
 
-@pytest.mark.parametrize(
-    ("removal", "partitions"),
-    [
-        pytest.param(*case, marks=() if case in _FAST else pytest.mark.long)
-        for case in itertools.product(REMOVALS, ("one", "many"))
-    ],
-)
-def test_records_are_those_of_the_plain_stages(
-    start, tmp_path, vocabulary, monkeypatch, removal, partitions
-):
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_records_are_those_of_the_plain_stages(start, tmp_path, vocabulary, monkeypatch, removal):
     """Neither elements nor partitions of the keys show in the records."""
     values, options = REMOVALS[removal]
-    size = 1 << 26 if partitions == "one" else 1000
+    size = 1 << 26 if removal == "normalised" else 1000
     monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", size)
     # Several groups of elements whose duplicates are collected at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)

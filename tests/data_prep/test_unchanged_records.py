@@ -68,7 +68,7 @@ RUNS = {
         ["--output=out.txt", "--count=200", "--seed=3"],
         "out.txt",
     ),
-    "docstrings": ("docstrings", ["--roots=packages", "--output=out.jsonl"]),
+    "docstrings": ("docstrings", ["--roots=packages", "--output=out.jsonl"], "out.jsonl"),
     "build_vocab": (
         "build_vocab",
         ["--input=text", "--output=out/v.txt", "--vocab_size=200", "--check=false"],
@@ -136,29 +136,23 @@ def _write_input() -> None:
     Path("vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n")
 
 
-def _run(binary: str, arguments: list[str]) -> None:
-    run_binary(importlib.import_module(f"data_prep.{binary}"), *arguments)
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def _digest_files(path: Path) -> dict[str, str]:
     """Returns file name -> checksum of all files but plans."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
-    kept = [file for file in files if file.name != "prepare.json"]
-    return {file.name: _sha256(file.read_bytes()) for file in kept}
+    return {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        if file.name != "prepare.json"
+    }
 
 
 def checksums(name: str) -> dict[str, str]:
     """Runs one of `RUNS` in an empty working directory; returns the checksums of its files."""
-    binary, arguments, *output = RUNS[name]
-    output = output[0] if output else "out.jsonl"
+    binary, arguments, output = RUNS[name]
     if binary in ("create_documents", "prepare", "create_pairs"):
         arguments = [*arguments, f"--output_dir={output}"]
     _write_input()
-    _run(binary, arguments)
+    run_binary(importlib.import_module(f"data_prep.{binary}"), *arguments)
     return _digest_files(Path(output))
 
 

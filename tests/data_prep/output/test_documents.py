@@ -96,15 +96,6 @@ def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     assert list(document_records(documents, vocabulary, RecordOptions(), Counts())) == expected
 
 
-def test_min_sentences(vocabulary):
-    """Shorter documents are dropped and counted; a long document's short last piece is not."""
-    documents = _documents([[["a"] * 2], [["a"] * 3], [["a"] * 3, ["a"]], [["a"]]])
-    result, statistics = _run(documents, vocabulary, min_sentences=3, **LINES)
-    assert [len(texts) for *_, texts in result] == [3, 3, 2]
-    assert (statistics.documents, statistics.sentences) == (2, 7)
-    assert statistics.counters["records/too_few_sentences"] == 2
-
-
 def test_min_tokens(vocabulary):
     """The whole document decides, in any number of pieces; too few sentences are named first."""
     pieces = [[["a b", "c"]], [["a", "b", "c d"]], [["a", "b"], ["c d"]], [["a b c d e"]], [["a"]]]

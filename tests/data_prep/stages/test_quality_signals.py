@@ -12,7 +12,6 @@ from data_prep.stages.quality_signals import (
     Lines,
     Words,
     has_end_mark,
-    is_spaced,
     sentence_ends,
     stop_words,
     symbol_ratios,
@@ -95,16 +94,6 @@ def test_little_or_no_text(paragraphs):
     assert Lines.of(paragraphs).ellipsis == 0
 
 
-def test_lines():
-    lines = Lines.of(["• one", "- two", "– three", "four…", "five...", "four…"])
-    assert (lines.bullet, lines.ellipsis, lines.duplicate) == (2 / 6, 3 / 6, 1 / 6)
-    assert lines.duplicate_characters == 5 / (5 + 5 + 7 + 5 + 7 + 5)
-
-
-def test_symbols():
-    assert symbol_ratios(Words(["# a ## b...", "c… d..."])) == (3 / 6, 3 / 6)
-
-
 @pytest.mark.parametrize(
     ("text", "ends"),
     [("So.", True), ("So!", True), ("So?”", True), ("(So.)", True), ("(So)", False), ("So", False),
@@ -130,9 +119,3 @@ def test_function_words():
     assert words.has(STOP_WORDS["en"], 4) and not words.has(STOP_WORDS["en"], 5)
     assert not Words(["theory bets"]).has(STOP_WORDS["en"], 1)
     assert Words(["the cat of the house of"]).share(STOP_WORDS["en"]) == 4 / 6
-
-
-def test_unspaced_languages():
-    assert [is_spaced(one) for one in ("en", "ko", "vi", "zh", "zh-Hant", "ja", "th", "km")] == [
-        *[True] * 3, *[False] * 5,
-    ]  # fmt: skip
