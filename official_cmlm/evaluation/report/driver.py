@@ -241,64 +241,58 @@ def _open_stores(
     return cached.get("") or LanguageEncoders(cached), list(stores.values())
 
 
+@dataclasses.dataclass(eq=False)
 class SuiteRun:
     """One suite: its files are read, then it is scored.
 
     Missing data become `missing` in results, exceptions `failures`.
 
     Attributes:
-      tasks: tasks that were read and not scored yet.
+      name, data_dir, options, strict: see `run`.
+      encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded and
+        how many it cut. Default: they are not counted.
+      encoder_languages: languages, if each has its own encoder.
+      job: the parts of its folder are the suites, and the tasks that are trained. Default: all is
+        computed, and nothing is stored.
+      fingerprint: of the encoder, for the job.
+      save_predictions: see `run`; needs a job.
       report: collects the results.
+      tasks: tasks that were read and not scored yet.
       is_done: whether an earlier run of the job has scored the suite; known after `read`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        data_dir: Path,
-        options: Any,
-        strict: bool = False,
-        encoder: OpenedEncoder | None = None,
-        encoder_languages: tuple[str, ...] = (),
-        job: Job | None = None,
-        fingerprint: str = "",
-        save_predictions: bool = False,
-    ) -> None:
-        """Prepares a run of a suite on a folder of data; see `run`.
+    name: str
+    data_dir: Path
+    options: Any
+    strict: bool = False
+    encoder: OpenedEncoder | None = None
+    encoder_languages: tuple[str, ...] = ()
+    job: Job | None = None
+    fingerprint: str = ""
+    save_predictions: bool = False
 
-        Args:
-          name, data_dir, options, strict: see `run`.
-          encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded
-            and how many it cut. Default: they are not counted.
-          encoder_languages: languages, if each has its own encoder.
-          job: the parts of its folder are the suites, and the tasks that are trained. Default: all
-            is computed, and nothing is stored.
-          fingerprint: of the encoder, for the job.
-          save_predictions: see `run`; needs a job.
-        """
-        self._suite = suites.get_suite(name)
-        self._data, self._options = DataFolder(data_dir, strict), options
-        self._job, self._fingerprint = job, fingerprint
-        self._predictions_in = job.folder if job and save_predictions else None
-        self._lengths = TextLengths(encoder)
+    def __post_init__(self) -> None:
+        self._suite = suites.get_suite(self.name)
+        self._data = DataFolder(self.data_dir, self.strict)
+        self._lengths = TextLengths(self.encoder)
         self.report = SuiteReport(
-            encoder=encoder,
-            encoder_languages=encoder_languages,
-            progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
+            encoder=self.encoder,
+            encoder_languages=self.encoder_languages,
+            progress=lambda what, total: progress.counter(total, "training", f"{self.name} {what}"),
         )
         # The file of a suite of one's own is not part of the package's code.
         self._task_code = f"{_digest_code()} {self._suite.digest[:16]}"
-        self._code = f"{self._task_code} strict={strict}"
+        self._code = f"{self._task_code} strict={self.strict}"
         self._seconds, self.is_done = 0.0, False
         self.tasks: deque[Task] = deque()
 
     def read(self) -> None:
         """Reads the files of the tasks, unless an earlier run has scored them as they are."""
         began = time.monotonic()
-        tasks = self._suite.tasks(self._data, self._options, self.report)
+        tasks = self._suite.tasks(self._data, self.options, self.report)
         self.tasks = read_tasks(tasks, self._data.files)
         self._seconds += time.monotonic() - began
-        earlier = self._job and self._job.result(self._suite.name, self._fingerprint)
+        earlier = self.job and self.job.result(self.name, self.fingerprint)
         self.is_done = bool(earlier) and self._is_complete(earlier)
         if self.is_done:
             self.tasks.clear()
@@ -309,15 +303,15 @@ class SuiteRun:
         They are not whole without the predictions that this run is to write.
         """
         has_intervals = any(metric.statistic for metric in self._suite.results.metrics)
-        if self._predictions_in and has_intervals and not results["predictions"]:
+        if self.save_predictions and has_intervals and not results["predictions"]:
             return False
-        options = json.loads(json.dumps(dataclasses.asdict(self._options)))
+        options = json.loads(json.dumps(dataclasses.asdict(self.options)))
         now = {"key": self._code, "options": options, "files": self._data.files, "failures": []}
         return bool(results["scores"]) and all(results[name] == now[name] for name in now)
 
     def store(self, results: dict[str, Any]) -> None:
         """Notes the results of `score` for later runs."""
-        self._job.store(self._suite.name, results, self._fingerprint)
+        self.job.store(self.name, results, self.fingerprint)
 
     def score(self, encode: Encode) -> dict[str, Any]:
         """Scores the tasks; returns the suite's part of `results.json`."""
@@ -337,9 +331,9 @@ class SuiteRun:
             report.failures.append(
                 "the encoder has the same vector for all texts, so no score means anything"
             )
-        if self._predictions_in and report.predictions:
-            predictions.write(self._predictions_in, self._suite.name, report.predictions)
-            predictions.add_intervals(self._suite.name, report)
+        if self.save_predictions and report.predictions:
+            predictions.write(self.job.folder, self.name, report.predictions)
+            predictions.add_intervals(self.name, report)
         for trace in report.traces:
             print(trace, file=sys.stderr)
         for warning in data.warnings:
@@ -348,9 +342,9 @@ class SuiteRun:
         embedding = getattr(encode, "seconds", 0.0) - embedding
         return {
             "key": self._code,
-            "predictions": self._predictions_in is not None,
+            "predictions": self.save_predictions,
             "protocol": self._suite.protocol,
-            "options": dataclasses.asdict(self._options),
+            "options": dataclasses.asdict(self.options),
             "seeds": report.seeds,
             "configuration": report.configuration,
             "scores": [dataclasses.asdict(score) for score in report.scores],
@@ -365,8 +359,8 @@ class SuiteRun:
     def _score(self, task: Task, encode: Encode) -> None:
         """Scores a task, or adds its stored scores if an earlier run has trained it."""
         report, lengths = self.report, self._lengths
-        part, is_stored = f"{self._suite.name}.{task.name}", bool(task.trained_by and self._job)
-        if is_stored and (earlier := self._job.result(part, self._make_task_key(task))):
+        part, is_stored = f"{self.name}.{task.name}", bool(task.trained_by and self.job)
+        if is_stored and (earlier := self.job.result(part, self._make_task_key(task))):
             report.scores += [Score(**score) for score in earlier["scores"]]
             if earlier["cut"]:
                 lengths.tasks[task.name] = TaskLengths(**earlier["cut"])
@@ -380,12 +374,12 @@ class SuiteRun:
             scores = [dataclasses.asdict(score) for score in report.scores[before:]]
             cut = lengths.tasks.get(task.name)
             result = {"scores": scores, "cut": cut and dataclasses.asdict(cut)}
-            self._job.store(part, result, self._make_task_key(task))
+            self.job.store(part, result, self._make_task_key(task))
 
     def _make_task_key(self, task: Task) -> dict[str, Any]:
         """Returns all that the scores of a trained task depend on."""
-        options = {name: getattr(self._options, name) for name in task.trained_by}
-        key = {"encoder": self._fingerprint, "code": self._task_code}
+        options = {name: getattr(self.options, name) for name in task.trained_by}
+        key = {"encoder": self.fingerprint, "code": self._task_code}
         return key | {"options": options, "files": task.files}
 
 

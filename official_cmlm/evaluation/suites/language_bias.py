@@ -6,7 +6,7 @@ sentence of the query's own language in a biased one.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -159,33 +159,20 @@ def _split(
     for name, files in by_split:
         if split and name != split:
             continue
+        chosen = languages if options.languages else list(files)
         try:
-            chosen_files = _choose_files(
-                folder, name, files, languages if options.languages else list(files)
-            )
-            columns = {
-                language: first_sentences(data, path) for language, path in chosen_files.items()
-            }
+            if lacking := [language for language in chosen if language not in files]:
+                raise Unsuitable(f"{folder}: {name} has no file of {', '.join(lacking)}")
+            if len(chosen) < 2:
+                raise Unsuitable(f"{folder}: {name} has files of one language only; {HINT}")
+            columns = {language: first_sentences(data, files[language]) for language in chosen}
         except Unsuitable as error:
             reasons.append(error)
             continue
         # A note says which splits were left out, since the split changes the scores.
         report.notes += [f"left out: {reason}" for reason in reasons]
-        return chosen_files, columns
+        return {language: files[language] for language in chosen}, columns
     raise reasons[0]
-
-
-def _choose_files(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
-    """Returns the files of these languages.
-
-    Raises:
-      Unsuitable: a language has no file, or there are fewer than two languages.
-    """
-    if lacking := [language for language in languages if language not in files]:
-        raise Unsuitable(f"{folder}: {split} has no file of {', '.join(lacking)}")
-    if len(languages) < 2:
-        raise Unsuitable(f"{folder}: {split} has files of one language only; {HINT}")
-    return {language: files[language] for language in languages}
 
 
 def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, rows: int) -> None:

@@ -86,18 +86,15 @@ def row_values(paper: str, table: str, row: str) -> dict[str, float]:
     Raises:
       UserError: for an unknown table or row.
     """
-    tables = {(one.paper, one.table): one for one in paper_tables()}
-    if (paper, table) not in tables:
-        names = "; ".join(map(", ".join, tables))
-        raise UserError(f"no table {table!r} of {paper!r}; there are {names}")
-    paper_table = tables[paper, table]
-    rows = dict(paper_table.rows)
-    if row not in rows:
-        raise UserError(f"{paper}, {table}: no row {row!r}; there are {', '.join(rows)}")
+    for one in paper_tables():
+        if (one.paper, one.table) == (paper, table) and row in dict(one.rows):
+            break
+    else:
+        raise UserError(f"{paper}, {table}: no such table, or none with the row {row!r}")
     values: dict[str, float] = {}
-    for _, variant in paper_table.variants:
-        for (_, ids), printed in zip(paper_table.columns, rows[row]):
-            for one in (ids or "").replace("*", variant).split("|"):
-                if "/" in one and printed is not None:
-                    values.setdefault(f"{paper_table.suite}/{one}", printed * paper_table.scale)
+    for _, variant in one.variants:
+        for (_, column), printed in zip(one.columns, dict(one.rows)[row]):
+            for score in (column or "").replace("*", variant).split("|"):
+                if "/" in score and printed is not None:
+                    values.setdefault(f"{one.suite}/{score}", printed * one.scale)
     return values
