@@ -12,10 +12,9 @@ eigenvectors, as `for c in eigenvectors` does in NumPy, where they are the colum
 inferred; the authors' code of the score is not published.
 """
 
-import csv
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +31,7 @@ from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.evaluation.suites import register
+from official_cmlm.evaluation.suites.qnli import parse_labelled
 from official_cmlm.evaluation.suites.sts import PairTask
 
 _TEXT_HINT = (
@@ -176,35 +176,13 @@ def _read_questions(data: DataFolder, options: Options) -> ScoredPairs:
     folder = data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT)
     # Mirror-BERT, appendix F, takes Kaggle's file.
     path = folder / ("train.csv" if (folder / "train.csv").is_file() else "dev.tsv")
-    pairs = parse_questions(data.lines(path, _QUESTIONS_HINT), str(path))
+    lines, labels = data.lines(path, _QUESTIONS_HINT), {"0": 0, "1": 1}
+    pairs = parse_labelled(lines, str(path), _QUESTION_COLUMNS, labels, _QUESTIONS_HINT)
     rows = np.random.default_rng(_SEED).permutation(len(pairs.gold))
     drawn = pairs.take(rows[: options.question_pairs])
     if len(set(drawn.gold.tolist())) < 2:
         raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
     return drawn
-
-
-def parse_questions(lines: Sequence[str], source: str) -> ScoredPairs:
-    """Parses pairs of questions; `gold` is 1 for duplicates.
-
-    The first line has the columns' names. Cells of a source `*.csv` are separated by commas, and
-    quoted cells may contain commas and line ends. Cells of other sources are separated by tabs, and
-    their quotation marks are text.
-    """
-    if source.endswith(".csv"):
-        rows = list(csv.reader(f"{line}\n" for line in lines))
-    else:
-        rows = [line.split("\t") for line in lines]
-    header, *rows = rows or [[]]
-    if not set(_QUESTION_COLUMNS) <= set(header):
-        raise UserError(f"{source}: its header is {' '.join(header)[:80]!r}; {_QUESTIONS_HINT}")
-    columns = [header.index(name) for name in _QUESTION_COLUMNS]
-    rows = [row for row in rows if any(map(str.strip, row))]
-    good = [[row[i] for i in columns] for row in rows if len(row) == len(header)]
-    good = [(a, b, int(label)) for a, b, label in good if label in ("0", "1") and a and b]
-    if len({label for _, _, label in good}) < 2:
-        raise UserError(f"{source}: needs duplicates (1) and other pairs (0); {_QUESTIONS_HINT}")
-    return ScoredPairs.of(good, len(rows) - len(good))
 
 
 def _measure(task: str, vectors: np.ndarray, report: SuiteReport) -> None:

@@ -4,9 +4,10 @@ Mirror-BERT (Liu et al. 2021), section 3, footnote 4, after Li et al. (2020): ar
 curve of the cosines on GLUE's development set of 5,463 pairs.
 """
 
+import csv
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from sklearn import metrics
@@ -23,6 +24,7 @@ _HINT = (
     "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
     "sentence, label, tab-separated, with a header"
 )
+_COLUMNS = ("question", "sentence", "label")
 _LABELS = {"entailment": 1, "not_entailment": 0}
 
 
@@ -52,17 +54,31 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 def _read(data: DataFolder) -> ScoredPairs:
     path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
-    return parse_pairs(data.lines(path, _HINT, header="index"), str(path))
+    header, lines = data.table(path, _HINT, bool)
+    return parse_labelled([header, *lines], str(path), _COLUMNS, _LABELS, _HINT)
 
 
-def parse_pairs(lines: Sequence[str], source: str) -> ScoredPairs:
-    """Parses pairs; `gold` is 1 for entailment.
+def parse_labelled(
+    lines: Sequence[str], source: str, columns: Sequence[str], labels: Mapping[str, int], hint: str
+) -> ScoredPairs:
+    """Parses pairs with labels; `gold` is the number of the label in `labels`.
 
-    Lines have index, question, sentence and label; quotation marks are part of the text.
+    The first line has the columns' names, among them `columns`: those of the two texts and of the
+    label. Cells of a source `*.csv` are separated by commas, and quoted cells may contain commas
+    and line ends. Cells of other sources are separated by tabs, and their quotation marks are text.
     """
-    rows = [line.split("\t") for line in lines if line.strip()]
-    good = [row for row in rows if len(row) == 4 and row[3].strip() in _LABELS]
-    if not good:
-        raise UserError(f"{source}: no pair with a label; {_HINT}")
-    pairs = [(row[1], row[2], _LABELS[row[3].strip()]) for row in good]
-    return ScoredPairs.of(pairs, len(rows) - len(good))
+    if source.endswith(".csv"):
+        rows = list(csv.reader(f"{line}\n" for line in lines))
+    else:
+        rows = [line.split("\t") for line in lines]
+    header, *rows = rows or [[]]
+    if not set(columns) <= set(header):
+        raise UserError(f"{source}: its header is {' '.join(header)[:80]!r}; {hint}")
+    places = [header.index(name) for name in columns]
+    rows = [row for row in rows if any(map(str.strip, row))]
+    chosen = [[row[i] for i in places] for row in rows if len(row) == len(header)]
+    pairs = [(a, b, labels.get(label.strip())) for a, b, label in chosen]
+    pairs = [(a, b, number) for a, b, number in pairs if number is not None and a and b]
+    if {number for *_, number in pairs} != set(labels.values()):
+        raise UserError(f"{source}: needs pairs of each label, {' and '.join(labels)}; {hint}")
+    return ScoredPairs.of(pairs, len(rows) - len(pairs))

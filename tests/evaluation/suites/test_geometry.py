@@ -6,10 +6,8 @@ import io
 import numpy as np
 import pytest
 
-from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.suites import geometry as geometry_suite
-from official_cmlm.evaluation.suites.geometry import parse_questions
 from tests.evaluation import toy
 
 
@@ -68,17 +66,3 @@ def test_question_pairs_of_kaggle(tmp_path):
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
     assert report.get("qqp", "cosine_negative") == pytest.approx(0.0)
     assert "qqp: 1 malformed lines skipped" in report.notes
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ([], "its header is ''"),
-        (["a\tb"], "its header is 'a b'"),
-        (["question1\tquestion2\tis_duplicate", "a\tb\t1"], "needs duplicates"),
-    ],
-)
-def test_question_files_of_another_form(lines, message):
-    """One line: what was found, what is known."""
-    with pytest.raises(UserError, match=f"x: {message}.*QQP's train.csv"):
-        parse_questions(lines, "x")

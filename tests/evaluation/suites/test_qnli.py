@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.suites import qnli
-from official_cmlm.evaluation.suites.qnli import parse_pairs
 from tests.evaluation import toy
 
 
@@ -33,9 +31,15 @@ def test_file_with_quotes_and_bad_lines(tmp_path):
     assert report.notes == ["dev: 2 malformed lines skipped"]
 
 
-def test_files_without_a_score(tmp_path):
-    """One label alone is a failure; a file without a good line is named."""
-    report = _run(tmp_path, HEADER + "0\ta\ta\tentailment\n1\ta\tb\tentailment\n")
-    assert not report.scores and "the same label" in report.failures[0]
-    with pytest.raises(UserError, match="somewhere: no pair"):
-        parse_pairs(["x"], "somewhere")
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "its header is ''"),
+        (["a\tb"], "its header is 'a b'"),
+        ([HEADER.strip(), "0\ta\ta\tentailment"], "each label, entailment and not_entailment"),
+    ],
+)
+def test_files_of_another_form_are_named(tmp_path, rows, message):
+    """One line: what was in the file, and what is known."""
+    (failure,) = _run(tmp_path, "\n".join(rows)).failures
+    assert message in failure and "index, question, sentence, label" in failure
