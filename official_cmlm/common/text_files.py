@@ -28,7 +28,6 @@ from typing import Annotated, Any, BinaryIO
 
 from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import split_lines  # noqa: F401
 from official_cmlm.common.input_files import is_remote, join_directory, open_stored, remote_system
 from official_cmlm.common.validation import Flag, OneOf
 
