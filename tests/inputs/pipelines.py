@@ -10,8 +10,8 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.plan import Plan, shard_repetitions
-from official_cmlm.inputs.reader import Blocks
-from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
+from official_cmlm.inputs.reader import Blocks, parse_block
+from official_cmlm.inputs.views import AdjacentPairs, SpecialIds, View
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 
 
@@ -64,9 +64,30 @@ class Pipeline:
     # Padded length -> examples of a batch, at 8 · 24 tokens.
     sizes = {12: 16, 16: 12, 24: 8}
 
-    def __init__(self, folder: Path, vocabulary, augments=()) -> None:
+    def __init__(self, folder: Path, vocabulary, augments=(), view: View | None = None) -> None:
+        """Takes a view, by default adjacent pairs of the settings of each pipeline."""
         self.folder, self.special, self._augments = folder, SpecialIds.of(vocabulary), augments
-        self._read = {}
+        self._view, self._read = view, {}
+
+    def open(self, folder: Path | None = None, **settings) -> tuple[DataConfig, Manifest, View]:
+        """Returns what a pipeline reads; `folder` takes the place of its own."""
+        folder = folder or self.folder
+        values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
+        config = DataConfig(input_path=str(folder), **(values | settings))
+        config.check("data")
+        pairs = (config.segment, config.seq_length, config.swap_probability, self.special)
+        return config, load_manifest(folder), self._view or AdjacentPairs(*pairs)
+
+    def examples(self, epoch: int, **settings) -> dict[int, tuple]:
+        """Maps the key of each example of an epoch to it: the view of each block as it comes."""
+        config, manifest, view = self.open(**settings)
+        rows = {}
+        for _, serialized, keys in blocks_of(config, manifest).epoch(epoch):
+            examples = view(parse_block(view.kind, serialized, keys, view.reads_text))
+            lists = [examples[name].to_list() for name in view.sequences]
+            lists += [examples[name].numpy().tolist() for name in view.scalars]
+            rows |= zip(examples["key"].numpy().tolist(), zip(*lists, strict=True), strict=True)
+        return rows
 
     def build(
         self,
@@ -76,15 +97,8 @@ class Pipeline:
         static_shapes=False,
         **settings,
     ) -> tf.data.Dataset:
-        """Builds a new pipeline; `folder` takes the place of its own."""
-        folder = folder or self.folder
-        values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
-        config = DataConfig(input_path=str(folder), **(values | settings))
-        config.check("data")
-        view = AdjacentPairs(
-            config.segment, config.seq_length, config.swap_probability, self.special
-        )
-        manifest = load_manifest(folder, "documents")
+        """Builds a new pipeline."""
+        config, manifest, view = self.open(folder, **settings)
         plan = Plan.of(config, manifest, view, replicas.total, reached, static_shapes)
         return build_dataset(plan, self._augments, replicas)
 
@@ -100,6 +114,19 @@ class Pipeline:
         if count < 0 or len(read) < count:
             read.extend(itertools.islice(iterator, None if count < 0 else count - len(read)))
         return read[: count if count >= 0 else None]
+
+
+def rows_of(view: View, batch: dict) -> list[tuple[int, tuple]]:
+    """Lists (key, example) of a batch, without padding, as `Pipeline.examples` has them."""
+    lists = [
+        [
+            ids[mask > 0].tolist()
+            for ids, mask in zip(batch[name]["input_word_ids"], batch[name]["input_mask"])
+        ]
+        for name in view.sequences
+    ]
+    lists += [batch[name].tolist() for name in view.scalars]
+    return list(zip(batch["key"].tolist(), zip(*lists, strict=True), strict=True))
 
 
 def pairs_of(batches) -> list[tuple]:

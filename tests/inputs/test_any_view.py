@@ -1,4 +1,4 @@
-"""Promises of every view of token ids: keys decide, empty blocks are empty, equal ones share."""
+"""Promises of every view of token ids, alone and in the batches of a pipeline."""
 
 import dataclasses
 
@@ -7,8 +7,12 @@ import tensorflow as tf
 
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.pair_views import InferencePairs
 from official_cmlm.inputs.views import AdjacentPairs, SegmentRuns, Segments
+from tests.conftest import make_documents, write_records
 from tests.inputs.blocks import SPECIAL, make_block, random_documents
+from tests.inputs.pipelines import Pipeline, rows_of
+from tests.pairs_helpers import nli_rows, write_pairs
 
 
 def _make_mirrored(name):
@@ -92,3 +96,75 @@ def test_equal_settings_are_equal_views(vocabulary):
     views = [make(length, vocabulary) for make in VIEWS.values() for length in (34, 40)]
     assert len(set(views)) == len(views)
     assert {make(34, vocabulary) for make in VIEWS.values()} < set(views)
+
+
+# Settings of pipelines by the kind of their batches; `max_examples` is of validation only.
+BATCHES = {
+    "validation": {"is_training": False},
+    "part": {"is_training": False, "max_examples": 7},
+    "random": {"bucket_boundaries": [], "max_examples": 7, "seed": 3},
+    "buckets": {"bucket_boundaries": [12, 24], "shuffle_sentences": 90},
+}
+FAST_BATCHES = (("span_mask", "validation"), ("pairs", "buckets"), ("AdjacentPairs", "random"))
+
+
+@pytest.fixture(scope="module")
+def pipeline_of(tmp_path_factory, vocabulary):
+    """Writes documents with text, some in several records, and rows of pairs; makes pipelines."""
+    root = tmp_path_factory.mktemp("views")
+    documents = make_documents(20)
+    write_records(root / "documents", documents, vocabulary, keep_text=True, max_sentences=6)
+    write_pairs(root / "pairs", nli_rows(35, seed=2), vocabulary, 700)
+
+    def make(name):
+        if name == "pairs":
+            view = InferencePairs(14, "different", 3, SPECIAL)
+            return Pipeline(root / "pairs", vocabulary, view=view), view
+        # Documents are short.
+        view = Spans(1, 1, 4, 10, name, SPECIAL) if name in SAMPLINGS else None
+        view = view or VIEWS[name](24, vocabulary)
+        return Pipeline(root / "documents", vocabulary, view=view), view
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "batches"),
+    [
+        pytest.param(name, kind, marks=() if (name, kind) in FAST_BATCHES else pytest.mark.long)
+        for name in (*VIEWS, "pairs")
+        for kind in BATCHES
+        if kind == "validation" or name in ("AdjacentPairs", "SegmentRuns", "pairs")
+    ],
+)
+def test_batches_hold_the_examples_of_the_view(pipeline_of, name, batches):
+    """Each of an epoch once, in an order of its own; random batches end with the epoch.
+
+    Neighbours of one document as candidates of one batch would find themselves.
+    """
+    (pipeline, view), settings = pipeline_of(name), BATCHES[batches]
+    epochs = [pipeline.examples(epoch, **settings) for epoch in (0, 1, 2)]
+    size = len(epochs[0])
+    if not settings.get("is_training", True):
+        epochs = epochs[:1]
+    examples = {key: row for epoch in epochs for key, row in epoch.items()}
+    assert len(examples) == size * len(epochs) > 15
+    seen, sizes = [], []
+    for batch in pipeline.build(**settings).as_numpy_iterator():
+        seen += rows_of(view, batch)
+        sizes.append(len(batch["key"]))
+        if len(seen) >= 2.5 * size:
+            break
+    keys = [key for key, _ in seen]
+    assert len(set(keys)) == len(keys) and all(row == examples[key] for key, row in seen)
+    assert (keys[:size] == [*examples][: len(keys[:size])]) == view.keeps_order
+    if batches == "part":
+        assert len(keys) == 7
+    elif batches == "buckets":
+        # Some of the first epoch's examples wait still.
+        assert len(epochs[0].keys() - set(keys)) <= 2 * 16
+    else:
+        parts = [set(keys[i * size : (i + 1) * size]) for i in range(len(epochs) - 1 or 1)]
+        assert parts == [set(epoch) for epoch in epochs[: len(parts)]]
+    if batches == "random":
+        assert sizes[: size // 8 + 1] == [8] * (size // 8) + [size % 8] and size % 8

@@ -1,4 +1,4 @@
-"""The pipeline: what is in its batches, how they are padded and shared, what a seed decides."""
+"""The pipeline: how batches are padded and shared, and what a seed decides."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.common.errors import UserError
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs.pipeline import Replicas, check_batches
-from official_cmlm.inputs.views import AdjacentPairs
+from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
 from tests.inputs.pipelines import Pipeline, assert_same, concatenate, pairs_by_hand, pairs_of
@@ -18,28 +16,6 @@ from tests.inputs.pipelines import Pipeline, assert_same, concatenate, pairs_by_
 
 def _keys(batches):
     return {int(key) for batch in batches for key in batch["key"]}
-
-
-@pytest.mark.parametrize("maximum", [0, pytest.param(7, marks=pytest.mark.long)])
-def test_validation_gives_each_pair_once_and_mixed(vocabulary, tmp_path, maximum):
-    """Every pair once, or as many as asked for, in an order of its own: the same every time.
-
-    Neighbours of one document as candidates of one batch would find themselves.
-    """
-    write_records(tmp_path / "r", make_documents(9), vocabulary, shard_bytes=1 << 20)
-    pipeline = Pipeline(tmp_path / "r", vocabulary)
-    settings = {"bucket_boundaries": [], "swap_probability": 0.0, "max_examples": maximum}
-    dataset = pipeline.build(is_training=False, **settings)
-    seen = pairs_of(dataset.as_numpy_iterator())
-    expected = pairs_by_hand(tmp_path / "r", pipeline.special, 24)
-    assert len(expected) > 20
-    ordered = [tuple(sorted(pair)) for pair in seen]
-    assert ordered != expected[: maximum or None]
-    if maximum:
-        assert len(ordered) == maximum and set(ordered) <= set(expected)
-    else:
-        assert sorted(ordered) == sorted(expected)
-    assert seen == pairs_of(dataset.as_numpy_iterator())
 
 
 def test_buckets(pipeline):
@@ -61,6 +37,44 @@ def test_buckets(pipeline):
         assert (shorter < longest).all() and (longest <= length).all()
         seen[length] += 1
     assert set(seen) == set(pipeline.sizes)
+
+
+# `max_examples`, of validation, must not matter.
+RANDOM = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3, "max_examples": 37}
+
+
+@pytest.fixture(scope="module")
+def small(vocabulary, tmp_path_factory):
+    """Writes records whose pairs do not divide by the batch size."""
+    folder = tmp_path_factory.mktemp("random") / "records"
+    write_records(folder, make_documents(9), vocabulary, shard_bytes=1 << 11)
+    return Pipeline(folder, vocabulary)
+
+
+def test_random_batches_mix_lengths_and_are_padded_to_the_longest(small):
+    """With buckets a short sentence never meets a long one; here it does."""
+    widths, spread = set(), []
+    for batch in small.batches(15, **RANDOM):
+        masks = [batch[name]["input_mask"] for name in ("first", "second")]
+        lengths = np.maximum(*(mask.sum(axis=1) for mask in masks))
+        assert {mask.shape[1] for mask in masks} == {lengths.max()}
+        widths.add(lengths.max())
+        spread.append(np.ptp(lengths))
+    assert np.mean(spread) > 6 and len(widths) > 1
+
+
+@pytest.mark.long
+def test_random_batches_of_one_shape_for_compiled_steps(small):
+    """The same batches, padded to `seq_length`; what is left of an epoch is left out."""
+    each, rest = divmod(len(pairs_by_hand(small.folder, small.special, 24)), 8)
+    assert rest > 1
+    fixed = list(small.build(static_shapes=True, **RANDOM).take(2 * each).as_numpy_iterator())
+    assert {batch["first"]["input_word_ids"].shape for batch in fixed} == {(8, 24)}
+    free = small.batches(2 * each + 1, **RANDOM)
+    del free[each]
+    assert pairs_of(fixed) == pairs_of(free)
+    left_out = small.batches(2 * each, drop_remainder=True, **RANDOM)
+    assert [len(batch["key"]) for batch in left_out] == [8] * 2 * each
 
 
 def test_a_padding_id_in_a_record_is_a_token(vocabulary, tmp_path):
@@ -125,26 +139,6 @@ def test_shares_make_up_the_global_batch(pipeline):
     assert len(even) > len(joined) - 1 and sum(len(b["key"]) % 2 for b in batches)
     assert_same(joined, [batch for batch in even if len(batch["key"])])
     assert [len(share["key"]) * 2 for share in shares[::2]] == [len(b["key"]) for b in joined]
-
-
-@pytest.mark.parametrize(
-    ("replicas", "drop", "size", "most"),
-    [(8, False, 8, 6), pytest.param(1, True, 512, 0, marks=pytest.mark.long)],
-)
-def test_validation_of_too_few_examples(pipeline, replicas, drop, size, most):
-    """No batch on any replica, or no whole one where these are wanted: an error, not silence."""
-    manifest = load_manifest(pipeline.folder, "documents")
-    view = AdjacentPairs("sentence", 24, 0.5, pipeline.special)
-    config = DataConfig(
-        input_path=str(pipeline.folder),
-        is_training=False,
-        seq_length=24,
-        global_batch_size=size,
-        drop_remainder=drop,
-        max_examples=most,
-    )
-    with pytest.raises(UserError, match=f"too few examples .* on {replicas} replica"):
-        check_batches(config, manifest, view, replicas)
 
 
 @pytest.mark.long

@@ -30,36 +30,49 @@ def whole(pipeline):
     return pipeline.batches(BATCHES, **SETTINGS)
 
 
-def _rest(pipeline, batch, count, replicas=Replicas(), **settings):
-    dataset = pipeline.build(replicas, batch["position"], **(SETTINGS | settings))
-    return list(dataset.take(count).as_numpy_iterator())
+# An epoch of random batches ends with an incomplete one, unless that is left out.
+RANDOM = {"bucket_boundaries": []}
+FULL = {"bucket_boundaries": [], "drop_remainder": True}
 
 
 @pytest.mark.parametrize(
-    "done", [pytest.param(7, marks=pytest.mark.long), pytest.param(47, marks=pytest.mark.long), 88]
+    ("settings", "replicas", "done"),
+    [
+        ({}, 1, 88),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (({}, 1, 7), ({}, 1, 47), ({}, 2, 22))
+        ),
+        *(
+            pytest.param(settings, 1, done, marks=pytest.mark.long, id=f"{name}-{done}")
+            for settings, name, numbers in ((RANDOM, "random", (-2, 0, 1)), (FULL, "full", (0,)))
+            for done in numbers
+        ),
+    ],
 )
-def test_goes_on_after_any_batch(pipeline, whole, done):
-    """Also in later epochs; and the positions themselves lead on."""
-    assert_same_data(_rest(pipeline, whole[done - 1], 8), whole[done : done + 8])
+def test_goes_on_after_any_batch(pipeline, settings, replicas, done):
+    """Also in later epochs, on two replicas, and around the end of an epoch of random batches."""
+    settings, shares = SETTINGS | settings, Replicas(replicas, 0, replicas)
+    if "bucket_boundaries" in settings:
+        size = len(pipeline.examples(0, **settings))
+        done += size // 8 + (size % 8 > 0 and "drop_remainder" not in settings)
+    whole = pipeline.batches(max(BATCHES, done + 8), shares, **settings)
+    dataset = pipeline.build(shares, whole[done - 1]["position"], **settings)
+    resumed = list(dataset.take(8).as_numpy_iterator())
+    assert_same_data(resumed, whole[done : done + 8])
+    if replicas > 1:
+        for first, second in zip(whole[::2], whole[1::2]):
+            np.testing.assert_array_equal(first["position"], second["position"])
 
 
 def test_covers_several_epochs_and_waiting_examples(whole):
-    """The tests above do not meet the easy case only."""
+    """The test above does not meet the easy case only."""
     epochs = [batch["position"][1] // (1 << 32) for batch in whole]
     assert max(epochs) == 1
     blocks = np.array([batch["position"][1] % (1 << 32) for batch in whole])
     skipped = np.array([batch["position"][2:5] for batch in whole])
     assert (blocks > 0).mean() > 0.3
     assert (skipped > 0).sum(axis=0).min() > 5
-
-
-@pytest.mark.long
-def test_on_two_replicas(pipeline):
-    """Both shares of a batch have the position of the whole; the rest follows in turn."""
-    shares = pipeline.batches(40, Replicas(2, 0, 2), **SETTINGS)
-    for first, second in zip(shares[::2], shares[1::2]):
-        np.testing.assert_array_equal(first["position"], second["position"])
-    assert_same_data(_rest(pipeline, shares[21], 6, Replicas(2, 0, 2)), shares[22:28])
 
 
 def test_blocks_from_any_number_on(pipeline, tmp_path):

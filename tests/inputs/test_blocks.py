@@ -1,4 +1,4 @@
-"""Languages: which are read, how often, and with which keys."""
+"""Blocks of records: of which languages, how large, and never a part of a row."""
 
 import collections
 
@@ -7,10 +7,11 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.plan import shard_repetitions
+from official_cmlm.inputs.reader import parse_block
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS, write_records
 from tests.inputs.pipelines import blocks_of
-from tests.pairs_helpers import bitext, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
 
 SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
 
@@ -81,3 +82,26 @@ def test_documents_of_several_languages(vocabulary, tmp_path):
     records = [x for _, serialized, _ in blocks for x in serialized.numpy()]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10
+
+
+@pytest.mark.parametrize("shard_bytes", [pytest.param(1, marks=pytest.mark.long), 1000])
+@pytest.mark.parametrize(("sentences", "is_training"), [(1, True), (40, True), (1, False)])
+def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_training):
+    """Neither over shards nor over blocks, however small these are."""
+    manifest = write_pairs(tmp_path, nli_rows(17), vocabulary, shard_bytes)
+    for shard in read_pairs_by_hand(tmp_path).values():
+        assert [record["row"] for record in shard[::3]] == [r["row"] for r in shard[2::3]]
+    assert (len(manifest.shards) == 17) == (shard_bytes == 1)
+    config = DataConfig(
+        input_path=str(tmp_path), shuffle_sentences=sentences, is_training=is_training
+    )
+    rows = []
+    for _, serialized, keys in blocks_of(config, manifest).epoch(0):
+        block = parse_block("pairs", serialized, keys, with_text=False)
+        numbers = block.rows.numpy().reshape(-1, 3)
+        assert (numbers == numbers[:, :1]).all()
+        names = [name.decode() for name in block.languages.numpy()[:, 0]]
+        assert names == ["en", "de", "fr"] * len(numbers)
+        assert sentences > 1 or len(numbers) == 1
+        rows += numbers[:, 0].tolist()
+    assert sorted(rows) == list(range(17))
