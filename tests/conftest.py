@@ -244,6 +244,19 @@ def write_encoder(folder: Path, vocabulary, max_seq_length: int = 24, model=None
 
 
 @pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory, records_dir) -> Path:
+    """Trains two steps with two objectives, for all tests; returns the model directory.
+
+    It has a checkpoint of each step, and the best one. Beside it are the weights of the first
+    checkpoint and the scored pairs; see `tests/training/tiny_training.py`.
+    """
+    from tests.training.tiny_training import train_for_all
+
+    write = functools.partial(train_for_all, records_dir)
+    return share_folder(tmp_path_factory, "trained", write) / "model"
+
+
+@pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
     """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
     from export.formats import tfhub

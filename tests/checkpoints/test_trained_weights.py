@@ -20,43 +20,23 @@ from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask
-from official_cmlm.training.trainer import Controller
 from tests.training.quick_runs import quick_runs
-from tests.training.test_run import tiny_run
+from tests.training.tiny_training import EVERY_STEP, FIRST_NAME, run_for_all, tiny_run
 from tests.unchanged.values import DATA
 
 FILE = "weights.safetensors"
-EVERY_STEP = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
 
 
 @pytest.fixture(scope="module")
-def trained(records_dir, tmp_path_factory):
-    """Trains two steps; returns the folder, and the weights of the first step as a file."""
-    folder, first = tmp_path_factory.mktemp("trained") / "model", []
-
-    class Recorder(Controller):
-        def __init__(self, *, after_saving, **options):
-            def keep(manager):
-                after_saving(manager)
-                first.append((folder / FILE).read_bytes())
-
-            super().__init__(after_saving=keep, **options)
-
-    with quick_runs(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("official_cmlm.training.run.Controller", Recorder)
-        best = {
-            "best_checkpoint_export_subdir": "best",
-            "best_checkpoint_eval_metric": "validation_loss",
-            "best_checkpoint_metric_comp": "lower",
-        }
-        run(tiny_run(records_dir, 2, "cmlm", **EVERY_STEP, **best), "train_and_eval", str(folder))
-    return folder, first[0]
+def first(trained) -> bytes:
+    """Reads the weights of the first of two checkpoints."""
+    return (trained.parent / FIRST_NAME).read_bytes()
 
 
 @pytest.fixture
 def model_dir(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return shutil.copytree(trained[0], tmp_path / "model")
+    return shutil.copytree(trained, tmp_path / "model")
 
 
 def table_of(folder):
@@ -83,45 +63,44 @@ def assert_holds_checkpoint(folder):
     return projections
 
 
-def test_each_save_writes_the_weights_of_its_checkpoint(trained):
-    folder, first = trained
-    projections = assert_holds_checkpoint(folder)
+def test_each_save_writes_the_weights_of_its_checkpoint(trained, first):
+    projections = assert_holds_checkpoint(trained)
     assert [*projections] == ["cmlm"] and len(projections["cmlm"]) == 3
-    assert_holds_checkpoint(folder / "best")
-    assert b"ckpt-1 " in first and b"ckpt-2 " in (folder / FILE).read_bytes()
+    assert_holds_checkpoint(trained / "best")
+    assert b"ckpt-1 " in first and b"ckpt-2 " in (trained / FILE).read_bytes()
 
 
-def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, model_dir):
-    (model_dir / FILE).write_bytes(trained[1])
+def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, model_dir, first):
+    (model_dir / FILE).write_bytes(first)
     config = EncoderDirectory.open(model_dir).config
     before, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
         np.testing.assert_array_equal(
             table_of(model_dir), before.encoder["word_embeddings/embeddings"]
         )
-        assert np.abs(table_of(model_dir) - table_of(trained[0])).max() > 0
-        digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained[0])]
+        assert np.abs(table_of(model_dir) - table_of(trained)).max() > 0
+        digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained)]
         assert len(set(digests)) == 2
-        assert encoder_digest(model_dir) != encoder_digest(trained[0])
+        assert encoder_digest(model_dir) != encoder_digest(trained)
 
 
-def test_weights_that_a_killed_training_left_behind_are_not_read(trained, model_dir, capsys):
-    (model_dir / FILE).write_bytes(trained[1])
+def test_weights_that_a_killed_training_left_behind_are_not_read(trained, model_dir, capsys, first):
+    (model_dir / FILE).write_bytes(first)
     # The system released the lock of the killed process; its file stays.
     (model_dir / TRAINING_LOCK).write_text("process 1 on a host")
-    np.testing.assert_array_equal(table_of(model_dir), table_of(trained[0]))
+    np.testing.assert_array_equal(table_of(model_dir), table_of(trained))
     assert f"no {FILE} of ckpt-2; the weights are read" in capsys.readouterr().err
-    digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained[0])]
-    assert len(set(digests)) == 1 and (model_dir / FILE).read_bytes() == trained[1]
+    digests = [EncoderDirectory.open(path).weights_digest for path in (model_dir, trained)]
+    assert len(set(digests)) == 1 and (model_dir / FILE).read_bytes() == first
 
 
-def test_best_checkpoint_that_is_being_saved_is_the_one_before(trained, model_dir):
+def test_best_checkpoint_that_is_being_saved_is_the_one_before(model_dir, first):
     for name in ("index", "data-00000-of-00001"):
         (model_dir / "best" / f"ckpt-2.{name}").write_bytes(
             (model_dir / f"ckpt-2.{name}").read_bytes()
         )
     (model_dir / "best" / "checkpoint").unlink()
-    (model_dir / "best" / FILE).write_bytes(trained[1])
+    (model_dir / "best" / FILE).write_bytes(first)
     directory = EncoderDirectory.open(model_dir / "best")
     assert directory.weights_file is None
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
@@ -129,15 +108,15 @@ def test_best_checkpoint_that_is_being_saved_is_the_one_before(trained, model_di
 
 
 @pytest.fixture
-def saving_meanwhile(trained, model_dir, monkeypatch):
+def saving_meanwhile(trained, model_dir, monkeypatch, first):
     """Lets a training replace the weights after the encoder, before the projection is read."""
-    (model_dir / FILE).write_bytes(trained[1])
+    (model_dir / FILE).write_bytes(first)
     read, saves = encoder_weights.read_tensors, []
 
     def read_and_save(paths, is_read, *others):
         result = read(paths, is_read, *others)
         if "word_embeddings/embeddings" in result[0] and not saves:
-            saves.append(shutil.copy(trained[0] / FILE, model_dir / "new"))
+            saves.append(shutil.copy(trained / FILE, model_dir / "new"))
             (model_dir / "new").replace(model_dir / FILE)
         return result
 
@@ -150,7 +129,7 @@ def test_weights_of_two_checkpoints_are_not_mixed(trained, model_dir, saving_mea
     override = VectorOverride(sentence_vector="projected_mean")
     weights = read_weights(EncoderDirectory.open(model_dir), override, with_head=True)
     assert saving_meanwhile
-    whole = read_weights(EncoderDirectory.open(trained[0]), override, with_head=True)
+    whole = read_weights(EncoderDirectory.open(trained), override, with_head=True)
     assert whole.head
     for part in ("encoder", "head"):
         for name, array in getattr(whole, part).items():
@@ -173,9 +152,9 @@ def test_weights_that_change_at_each_read_are_one_line(model_dir, monkeypatch):
         read_weights(EncoderDirectory.open(model_dir))
 
 
-def test_start_from_a_folder_takes_everything_from_one_checkpoint(trained, model_dir, records_dir):
+def test_start_from_a_folder_takes_everything_from_one_checkpoint(model_dir, records_dir, first):
     """Between a checkpoint and its weights, encoder, head and projection are of the checkpoint."""
-    (model_dir / FILE).write_bytes(trained[1])
+    (model_dir / FILE).write_bytes(first)
     params = tiny_run(records_dir, 2, "cmlm")
     task = SentenceEncoderTask(params.task.replace(init_checkpoint=str(model_dir)))
     model = task.build_model()
@@ -202,34 +181,38 @@ def test_training_anew_beside_leftover_weights_is_told_to_delete_them(model_dir,
     assert b"ckpt-1 " in (model_dir / FILE).read_bytes()
 
 
-def test_directory_that_is_open_while_a_training_saves_has_the_new_weights(trained, model_dir):
+def test_directory_that_is_open_while_a_training_saves_has_the_new_weights(
+    trained, model_dir, first
+):
     newer = {path.name: path.read_bytes() for path in model_dir.iterdir() if path.is_file()}
     for name in newer:
         if name.startswith(("checkpoint", "ckpt-2")):
             (model_dir / name).unlink()
-    (model_dir / FILE).write_bytes(trained[1])
+    (model_dir / FILE).write_bytes(first)
     directory = EncoderDirectory.open(model_dir)
     assert directory.checkpoint.name == "ckpt-1" and directory.weights_file == model_dir / FILE
     for name, content in newer.items():
         (model_dir / name).write_bytes(content)
     assert directory.weights_file == model_dir / FILE
     table = read_weights(directory).encoder["word_embeddings/embeddings"]
-    np.testing.assert_array_equal(table, table_of(trained[0]))
+    np.testing.assert_array_equal(table, table_of(trained))
 
 
-def test_training_that_was_killed_before_the_weights_writes_them(trained, model_dir, records_dir):
+def test_training_that_was_killed_before_the_weights_writes_them(
+    trained, model_dir, records_dir, first
+):
     expected = (model_dir / FILE).read_bytes()
-    (model_dir / FILE).write_bytes(trained[1])
+    (model_dir / FILE).write_bytes(first)
     with quick_runs():
-        run(tiny_run(records_dir, 2, "cmlm", **EVERY_STEP), "train", str(model_dir))
+        run(run_for_all(records_dir, trained.parent), "train", str(model_dir))
     assert (model_dir / FILE).read_bytes() == expected
 
 
-def test_older_weights_are_removed_so_that_the_checkpoint_is_read(trained, model_dir):
+def test_older_weights_are_removed_so_that_the_checkpoint_is_read(model_dir, first):
     expected = table_of(model_dir)
     EncoderDirectory.open(model_dir).remove_older_weights()
     assert (model_dir / FILE).exists()
-    (model_dir / FILE).write_bytes(trained[1])
+    (model_dir / FILE).write_bytes(first)
     EncoderDirectory.open(model_dir).remove_older_weights()
     assert not (model_dir / FILE).exists()
     np.testing.assert_array_equal(table_of(model_dir), expected)

@@ -1,35 +1,30 @@
 """An exporter outside of the package, by `cmlm export`; the frame's refusals and privacy."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import yaml
 
+from official_cmlm import command
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.encoding.exporting import without_folders
+from tests.binaries import call_program
 from tests.conftest import write_encoder
 from tests.docs.pages import ROOT
 
 
-def run_export(folder, *arguments):
+@pytest.fixture
+def run_export(tmp_path, capsys):
     """Runs `cmlm export` for the example; returns its last line and its status."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="2")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "official_cmlm.command", "export", str(folder / "model")),
-            *("--to", "examples.own_export", *arguments),
-        ],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    *_, line = (done.stderr if done.returncode else done.stdout).splitlines()
-    return line, done.returncode
+
+    def run_export(*arguments):
+        own = ("export", str(tmp_path / "model"), "--to", "examples.own_export")
+        status, printed = call_program(command.main, "cmlm", *own, *arguments), capsys.readouterr()
+        if isinstance(status, str):
+            return status, 1
+        return (printed.err if status else printed.out).splitlines()[-1], status
+
+    return run_export
 
 
 @pytest.fixture
@@ -39,9 +34,9 @@ def folder(tmp_path, vocabulary):
     return tmp_path
 
 
-def test_archive_holds_vocabulary_and_weights(folder):
+def test_archive_holds_vocabulary_and_weights(folder, run_export):
     """The output is beside the encoder; the training's settings have no folders in them."""
-    assert run_export(folder, "--number_type=float16") == (f"{folder}/model_own_export", 0)
+    assert run_export("--number_type=float16") == (f"{folder}/model_own_export", 0)
     archive = np.load(folder / "model_own_export" / "encoder.npz")
     vocabulary = EncoderDirectory.open(folder / "model").vocabulary
     assert archive["vocabulary"].tolist() == list(vocabulary.tokens)
@@ -51,11 +46,11 @@ def test_archive_holds_vocabulary_and_weights(folder):
     assert published.endswith("a: {b: news}\n") and "/home" not in published
 
 
-def test_archive_holds_the_projection_of_a_projected_mean(tmp_path, vocabulary):
+def test_archive_holds_the_projection_of_a_projected_mean(tmp_path, vocabulary, run_export):
     settings = {"sentence_vector": "projected_mean", "num_projections": 3}
     write_encoder(tmp_path / "model", vocabulary, **settings)
     target = f"{tmp_path}/model_own_export"
-    assert run_export(tmp_path) == (target, 0)
+    assert run_export() == (target, 0)
     layers = read_weights(EncoderDirectory.open(tmp_path / "model")).projection
     with np.load(f"{target}/encoder.npz") as archive:
         assert sum(name.startswith("projection/") for name in archive) == 2 * len(layers) > 0
@@ -64,22 +59,22 @@ def test_archive_holds_the_projection_of_a_projected_mean(tmp_path, vocabulary):
                 np.testing.assert_array_equal(archive[f"projection/{kind}_{number}"], array)
 
 
-def test_folder_with_files_of_others_is_kept(folder):
+def test_folder_with_files_of_others_is_kept(folder, run_export):
     target = folder / "model_own_export"
     target.mkdir()
     (target / "encoder.npz").touch()
     (target / "notes.txt").write_text("mine")
-    line, status = run_export(folder, "--overwrite")
+    line, status = run_export("--overwrite")
     assert status == 1 and "holds notes.txt, which this program has not written" in line
     assert (target / "notes.txt").read_text() == "mine"
 
 
-def test_module_that_is_no_exporter_is_one_line(folder):
+def test_module_that_is_not_an_exporter_is_one_line(run_export):
     for module, message in (
         ("examples.nothing", "examples.nothing: cannot be imported (ModuleNotFoundError"),
         ("json.tool", "json.tool: has no define_flags; --to takes one of tfhub, onnx, litert, "),
     ):
-        line, status = run_export(folder, f"--to={module}")
+        line, status = run_export(f"--to={module}")
         assert status == 1 and line.startswith(f"error: {message}")
 
 

@@ -21,7 +21,7 @@ from official_cmlm.training.progress import versions
 from official_cmlm.training.run import describe_run, with_counted_steps
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS
-from tests.training.test_run import TINY
+from tests.training.tiny_training import TINY
 
 STS_B = "senteval/downstream/STS/STSBenchmark/sts-test.csv"
 STUDY = {

@@ -20,7 +20,7 @@ from official_cmlm.training.config import get_objectives
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
 from tests.training.quick_runs import quick_runs
-from tests.training.test_run import TINY
+from tests.training.tiny_training import TINY
 
 
 @pytest.fixture

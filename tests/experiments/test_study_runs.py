@@ -29,7 +29,7 @@ from tests.experiments.study_helpers import (
     write_data,
     write_study,
 )
-from tests.training.test_run import TINY
+from tests.training.tiny_training import TINY
 
 EVERYTHING = ["mlm.1", "mlm.2", "readout.1", "readout.2"]
 

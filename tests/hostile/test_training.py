@@ -19,7 +19,7 @@ from official_cmlm.common.files import hold_lock
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
-from tests.training.tiny_training import params
+from tests.training.tiny_training import params, run_for_all
 
 
 def _expect(call, *parts):
@@ -37,18 +37,16 @@ def quick():
         yield
 
 
-@pytest.fixture(scope="module")
-def trained(records_dir, tmp_path_factory):
-    """Trains a model directory with checkpoints of steps 2, 4 and 6."""
-    folder = tmp_path_factory.mktemp("trained") / "model"
-    run(params(str(records_dir), steps=6), "train", str(folder))
-    return folder
-
-
 @pytest.fixture
 def model_dir(trained, tmp_path):
     """A copy that a test may damage."""
     return shutil.copytree(trained, tmp_path / "model")
+
+
+@pytest.fixture
+def steps(trained, records_dir):
+    """Returns the run of `trained` with so many steps."""
+    return functools.partial(run_for_all, records_dir, trained.parent)
 
 
 def _contents(folder):
@@ -92,7 +90,7 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
     """Not by `load`, the export or a training that starts from them; the weight is named."""
     encoder = load_encoder(EncoderDirectory.open(model_dir))
     encoder.bert.weights[0][0, 0].assign(np.nan)
-    save_weights(model_dir, encoder, checkpoint=str(model_dir / "ckpt-6"))
+    save_weights(model_dir, encoder, checkpoint=str(model_dir / "ckpt-2"))
     named = "word_embeddings/embeddings"
     for call in (
         lambda: SentenceEncoder.load(model_dir),
@@ -103,31 +101,31 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
 
 
 @pytest.mark.long
-def test_a_training_passes_over_non_finite_weights(records_dir, model_dir, capfd):
+def test_a_training_passes_over_non_finite_weights(steps, model_dir, capfd):
     """It resumes from the checkpoint before."""
     bad = tf.train.Checkpoint(encoder=tf.Variable([np.inf], name="x"))
-    bad.write(str(model_dir / "ckpt-6"))
-    run(params(str(records_dir), steps=8), "train", str(model_dir))
+    bad.write(str(model_dir / "ckpt-2"))
+    run(steps(4), "train", str(model_dir))
     errors = capfd.readouterr().err
-    assert "ckpt-6: damaged (encoder holds non-finite values); resuming from ckpt-" in errors
+    assert "ckpt-2: damaged (encoder holds non-finite values); resuming from ckpt-1" in errors
     assert np.isfinite(SentenceEncoder.load(model_dir).encode(["the cat sat"])).all()
 
 
-@pytest.mark.parametrize("where", ["../victim/ckpt-1", "{}/victim/ckpt-1"])
-def test_old_checkpoints_outside_are_not_removed(records_dir, model_dir, tmp_path, where):
+@pytest.mark.parametrize("where", ["../victim/ckpt-0", "{}/victim/ckpt-0"])
+def test_old_checkpoints_outside_are_not_removed(steps, model_dir, tmp_path, where):
     """TensorFlow's manager would remove them when it rotates checkpoints."""
     victim = shutil.copytree(model_dir, tmp_path / "victim")
-    for path in sorted(victim.glob("ckpt-2.*")):
-        path.rename(victim / path.name.replace("ckpt-2", "ckpt-1"))
+    for path in sorted(victim.glob("ckpt-1.*")):
+        path.rename(victim / path.name.replace("ckpt-1", "ckpt-0"))
     before = _contents(victim)
     with (model_dir / "checkpoint").open("a") as file:
         file.write(f'all_model_checkpoint_paths: "{where.format(tmp_path)}"\n')
         file.write("all_model_checkpoint_timestamps: 1.0\n")
     for call in (
-        lambda: run(params(str(records_dir), steps=20), "train", str(model_dir)),
+        lambda: run(steps(20), "train", str(model_dir)),
         lambda: SentenceEncoder.load(model_dir),
     ):
-        _expect(call, model_dir / "checkpoint", "victim/ckpt-1", "delete that file")
+        _expect(call, model_dir / "checkpoint", "victim/ckpt-0", "delete that file")
     assert _contents(victim) == before
 
 
@@ -143,9 +141,9 @@ def test_shards_outside_are_not_read(records_dir, tmp_path):
         _expect(call, "dataset.json", name, "only files of that folder are read")
 
 
-def test_two_trainings_in_one_folder(records_dir, model_dir):
+def test_two_trainings_in_one_folder(steps, model_dir):
     """The second one is told who has it, and changes nothing."""
-    config = params(str(records_dir), steps=8)
+    config = steps(4)
     before = _contents(model_dir)
     with hold_lock(model_dir / "training.lock", "x"):
         _expect(
@@ -156,12 +154,12 @@ def test_two_trainings_in_one_folder(records_dir, model_dir):
         assert {k: v for k, v in _contents(model_dir).items() if k != "training.lock"} == before
 
 
-def test_a_finished_training_is_left_as_it_is(records_dir, model_dir, capfd):
+def test_a_finished_training_is_left_as_it_is(steps, model_dir, capfd):
     """It says so, and only describes itself anew; the lock of a process that crashed is free."""
     before = _contents(model_dir)
     (model_dir / "training.lock").write_text("process 1 on a host that crashed")
-    run(params(str(records_dir), steps=6), "train", str(model_dir))
-    assert f"{model_dir}: all 6 steps are trained already" in capfd.readouterr().err
+    run(steps(2), "train", str(model_dir))
+    assert f"{model_dir}: all 2 steps are trained already" in capfd.readouterr().err
     after = _contents(model_dir)
     assert "training.lock" not in after
     kept = [name for name in before if name != "train_summary.json"]
@@ -230,21 +228,16 @@ def test_a_folder_that_cannot_be_written(records_dir, tmp_path):
         _expect(call, folder, "cannot be written")
 
 
-def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
+def test_the_best_checkpoint_of_a_damaged_folder(steps, model_dir):
     """Its files are checked before the training, not after its first evaluation."""
-    best = model_dir / "best"
-    best.mkdir()
+    best, config = model_dir / "best", steps(4)
     (best / "info.json").write_text("{")
-    config = params(str(records_dir), steps=8)
-    trainer = config.trainer.replace(best_checkpoint_export_subdir="best")
-    config = config.replace(trainer=trainer)
     _expect(lambda: run(config, "train", str(model_dir)), best / "info.json", "not valid JSON")
     # An earlier release, or a run without STS-B, chose by another metric.
     (best / "info.json").write_text('{"validation_loss": 1.0, "best_ckpt_global_step": 4.0}')
-    chosen = config.replace(trainer=trainer.replace(best_checkpoint_eval_metric="sts_spearman"))
     before = _contents(best)
-    _expect(lambda: run(chosen, "train", str(model_dir)), best / "info.json", "no sts_spearman,")
+    _expect(lambda: run(config, "train", str(model_dir)), best / "info.json", "no sts_spearman,")
     assert _contents(best) == before
     (best / "info.json").unlink()
-    (best / "checkpoint").write_text('model_checkpoint_path: "../ckpt-6"\n')
+    (best / "checkpoint").write_text('model_checkpoint_path: "../ckpt-2"\n')
     _expect(lambda: run(config, "train", str(model_dir)), best / "checkpoint", "not in this folder")

@@ -8,7 +8,7 @@ import sys
 from experiments import registry
 from official_cmlm.training.progress import TrainingProgress
 from official_cmlm.training.run import run
-from tests.training.helpers import ENCODER
+from tests.training.tiny_training import ENCODER
 
 STEPS, INTERVAL = 200, 50
 # One bucket: the hosts' steps, which XLA cannot compile, have the shapes of the compiled one.

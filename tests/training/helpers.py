@@ -8,14 +8,6 @@ from tests.conftest import tiny_encoder_config
 
 # Every kind of dropout of the encoder.
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
-# YAML keys of an encoder of one layer × 16.
-ENCODER = {
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "num_layers": 1,
-    "max_position_embeddings": 40,
-}
 _COUNT_OF_SAVES = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
 
 

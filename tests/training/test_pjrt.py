@@ -13,7 +13,7 @@ from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run
 from tests.training.helpers import assert_same_checkpoints
 from tests.training.quick_runs import ask_to_stop, at_call, quick_runs, skip_input_checks
-from tests.training.test_run import tiny_run
+from tests.training.tiny_training import tiny_run
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 

@@ -18,47 +18,8 @@ from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.training.helpers import ENCODER
 from tests.training.quick_runs import quick_runs
-
-_DATA = {
-    "seq_length": 32,
-    "bucket_boundaries": [16, 32],
-    "global_batch_size": 8,
-    "max_bucket_batch_size": 16,
-}
-TINY = {
-    "encoder": ENCODER,
-    "train_data": _DATA,
-    "validation_data": {**_DATA, "max_examples": 16},
-}
-
-
-def tiny_run(records_dir, steps=4, only=None, **trainer):
-    """Returns the demo's experiment at a tiny size; tracing both objectives is most of a run."""
-    values = json.loads(json.dumps(TINY))
-    if only:
-        values["objectives"] = {n: None for n in ("cmlm", "quick_thought") if n != only}
-    for split in ("train_data", "validation_data"):
-        values[split]["input_path"] = str(records_dir)
-    trainer = {
-        "train_steps": steps,
-        "steps_per_loop": 2,
-        "summary_interval": 2,
-        "checkpoint_interval": 2,
-        "validation_interval": steps,
-    } | trainer
-    runtime = {"mixed_precision_dtype": None}
-    text = json.dumps({"task": values, "trainer": trainer, "runtime": runtime})
-    return registry.load("demo", params_override=text)
-
-
-@pytest.fixture(scope="module")
-def trained(records_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained")
-    with quick_runs():
-        run(tiny_run(records_dir), "train_and_eval", str(folder / "model"))
-    return folder / "model"
+from tests.training.tiny_training import TINY, tiny_run
 
 
 def weights_of(checkpoint, *prefixes):
@@ -68,11 +29,11 @@ def weights_of(checkpoint, *prefixes):
 
 
 def test_the_model_directory_is_an_encoder_directory(trained, vocabulary):
-    assert (trained / "params.yaml").exists() and (trained / "ckpt-4.index").exists()
+    assert (trained / "params.yaml").exists() and (trained / "ckpt-2.index").exists()
     encoder = SentenceEncoder.load(trained)
-    # Two checkpoints were due; the last step is not saved twice.
+    # One of each step, and the best after the first; the last step is not saved twice.
     counter = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
-    assert tf.train.load_variable(str(trained / "ckpt-4"), counter) == 2
+    assert tf.train.load_variable(str(trained / "ckpt-2"), counter) == 3
     assert encoder.vocabulary == vocabulary
     assert encoder.encode(["a cat sat"]).shape == (1, 16)
     # No text is encoded at positions beyond the training's longest sequence.
@@ -82,9 +43,7 @@ def test_the_model_directory_is_an_encoder_directory(trained, vocabulary):
 def test_history_has_every_loop_and_every_metric(trained):
     lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]
     assert [(line["split"], line["step"]) for line in lines] == [
-        ("train", 2),
-        ("train", 4),
-        ("validation", 4),
+        (split, step) for step in (1, 2) for split in ("train", "validation")
     ]
     for line in lines:
         assert {"cmlm/masked_token_accuracy", "quick_thought/recall_at_1"} <= set(line)
@@ -99,7 +58,7 @@ def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_d
     params.trainer.override({"schedule": None, "optimizer_config": zero})
     with quick_runs():
         run(params, "train", str(tmp_path / "model"))
-    first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
+    first = tf.train.load_checkpoint(str(trained / "ckpt-2"))
     second = tf.train.load_checkpoint(str(tmp_path / "model" / "ckpt-1"))
     names = weights_of(first, "encoder/", "language_model_head/")
     assert len(names) > 20
@@ -204,7 +163,7 @@ def test_the_trained_length_is_kept(records_dir, tmp_path):
 
 @pytest.mark.long
 def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
-    """The last of four steps would have been at a rate of 0; the fourth of six is not.
+    """The last of two steps would have been at a rate of 0; the second of six is not.
 
     It also says that the objective has another weight now.
     """
@@ -215,9 +174,7 @@ def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_
     printed = capfd.readouterr().err
     assert "cmlm.weight was 1.0, is 0.5" in printed
     assert "learning rate: linear, over 1 of 6 steps up to 0.0018, down to 0 at 6\n" in printed
-    assert (
-        "0.00072 from step 4 on, 0 was planned there (trainer.train_steps was 4, is 6)" in printed
-    )
+    assert "0.0014 from step 2 on, 0 was planned there (trainer.train_steps was 2, is 6)" in printed
 
 
 @pytest.mark.usefixtures("unchecked")

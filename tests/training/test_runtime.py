@@ -14,7 +14,8 @@ from official_cmlm.training import runtime, trainer
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
-from tests.training.test_run import tiny_run, weights_of
+from tests.training.test_run import weights_of
+from tests.training.tiny_training import tiny_run
 
 WEIGHTS = ("model/", "encoder/", "language_model_head/")
 

@@ -16,7 +16,7 @@ from official_cmlm.training.non_finite import FiniteGuard
 from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import run
 from tests.training.quick_runs import ask_to_stop, at_call, quick_runs
-from tests.training.test_run import tiny_run
+from tests.training.tiny_training import tiny_run
 
 # How a run ends does not depend on what it trains.
 _ONLY = "quick_thought"

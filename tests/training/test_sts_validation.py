@@ -16,13 +16,12 @@ from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.checks import check_best_metric
 from official_cmlm.training.progress import read_history
-from official_cmlm.training.run import describe_run, run
+from official_cmlm.training.run import describe_run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS, two_replicas
 from tests.modeling.helpers import randomize
 from tests.training.helpers import task_config
-from tests.training.quick_runs import quick_runs
-from tests.training.test_run import tiny_run
+from tests.training.tiny_training import STS_NAME, run_for_all, tiny_run, write_sts
 
 
 def _words(rng, count):
@@ -31,38 +30,20 @@ def _words(rng, count):
 
 @pytest.fixture(scope="module")
 def sts_file(tmp_path_factory):
-    """Writes scored pairs in STS-B's columns."""
-    rng = np.random.default_rng(0)
-    path = tmp_path_factory.mktemp("sts") / "sts-dev.csv"
-    lines = [
-        f"g\tf\ty\t{i}\t{rng.uniform(0, 5):.2f}\t{_words(rng, 5)}\t{_words(rng, 5)}"
-        for i in range(20)
-    ]
-    path.write_text("\n".join(lines) + "\n")
+    path = tmp_path_factory.mktemp("sts") / STS_NAME
+    write_sts(path)
     return path
 
 
-def _params(records_dir, sts_file, only=None, **best):
-    """Returns a run whose best checkpoint is kept by a metric."""
-    loop = {"steps_per_loop": 1, "summary_interval": 1, "validation_interval": 1}
-    best = {f"best_checkpoint_{name}": value for name, value in best.items()}
-    params = tiny_run(records_dir, 2, only, best_checkpoint_export_subdir="best", **loop, **best)
-    return params.replace(task={"sts_file": str(sts_file)})
-
-
-def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
+def test_best_checkpoint_is_kept_by_its_score(trained):
     """Each validation writes the score; the best is an encoder directory that gives it again."""
-    params = _params(records_dir, sts_file, "quick_thought", eval_metric="sts_spearman")
-    with quick_runs():
-        run(params, "train_and_eval", str(tmp_path / "model"))
-    history = read_history(tmp_path / "model/history.jsonl")
+    history = read_history(trained / "history.jsonl")
     scores = [line["sts_spearman"] for line in history if line["split"] == "validation"]
     assert len(scores) == 2 and all(-100 <= score <= 100 for score in scores)
-    pairs = sts.read_sts_benchmark(sts_file)
-    for folder, expected in (("model", scores[-1]), ("model/best", max(scores))):
-        encoder = SentenceEncoder.load(tmp_path / folder)
-        got = similarity_spearman(encoder.encode, pairs)
-        assert got == pytest.approx(expected, abs=0.2)
+    pairs = sts.read_sts_benchmark(trained.parent / STS_NAME)
+    for folder, expected in ((trained, scores[-1]), (trained / "best", max(scores))):
+        score = similarity_spearman(SentenceEncoder.load(folder).encode, pairs)
+        assert score == pytest.approx(expected, abs=0.2)
 
 
 @pytest.mark.long
@@ -141,7 +122,9 @@ def test_a_file_without_pairs_is_refused(records_dir, tmp_path, text, message):
 def test_the_worst_checkpoint_is_not_kept(records_dir, sts_file, metric, better):
     """A metric compared the wrong way round is refused with the right one; so is any other word."""
     for direction in ("higher", "lower", "best"):
-        params = _params(records_dir, sts_file, eval_metric=metric, metric_comp=direction)
+        params = run_for_all(records_dir, sts_file.parent)
+        params.trainer.best_checkpoint_eval_metric = metric
+        params.trainer.best_checkpoint_metric_comp = direction
         if direction == better:
             check_best_metric(params)
             continue

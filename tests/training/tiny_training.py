@@ -1,20 +1,97 @@
-"""A training of seconds, for what starts it in processes of its own."""
+"""Trainings of seconds: one that all tests share, and what tests start for themselves."""
 
 import json
 import os
+import shutil
 import signal
 import sys
+from unittest import mock
+
+import numpy as np
 
 from experiments import registry
 from official_cmlm.common.errors import Stopped
-from tests.training.helpers import ENCODER
+from official_cmlm.objectives.mlm import MlmConfig
+from tests.conftest import WORDS
 
+# YAML keys of an encoder of one layer × 16.
+ENCODER = {
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "num_layers": 1,
+    "max_position_embeddings": 40,
+}
 _DATA = {
     "seq_length": 32,
-    "bucket_boundaries": [12, 20, 32],
+    "bucket_boundaries": [16, 32],
     "global_batch_size": 8,
-    "shuffle_sentences": 60,
+    "max_bucket_batch_size": 16,
 }
+TINY = {
+    "encoder": ENCODER,
+    "train_data": _DATA,
+    "validation_data": {**_DATA, "max_examples": 16},
+}
+# Files beside the model directory of the fixture `trained`.
+STS_NAME, FIRST_NAME = "sts-dev.csv", "first.safetensors"
+EVERY_STEP = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
+
+
+def tiny_run(records_dir, steps=4, only=None, **trainer):
+    """Returns the demo's experiment at a tiny size; tracing both objectives is most of a run."""
+    values = json.loads(json.dumps(TINY))
+    if only:
+        values["objectives"] = {n: None for n in ("cmlm", "quick_thought") if n != only}
+    for split in ("train_data", "validation_data"):
+        values[split]["input_path"] = str(records_dir)
+    trainer = {
+        "train_steps": steps,
+        "steps_per_loop": 2,
+        "summary_interval": 2,
+        "checkpoint_interval": 2,
+        "validation_interval": steps,
+    } | trainer
+    runtime = {"mixed_precision_dtype": None}
+    text = json.dumps({"task": values, "trainer": trainer, "runtime": runtime})
+    return registry.load("demo", params_override=text)
+
+
+def run_for_all(records_dir, folder, steps=2):
+    """Returns the experiment of the fixture `trained`, whose `folder` holds the scored pairs."""
+    best = {"export_subdir": "best", "eval_metric": "sts_spearman", "metric_comp": "higher"}
+    best = {f"best_checkpoint_{name}": value for name, value in best.items()}
+    params = tiny_run(records_dir, steps, validation_interval=1, **EVERY_STEP, **best)
+    return params.replace(task={"sts_file": str(folder / STS_NAME)})
+
+
+def write_sts(path) -> None:
+    """Writes random scored pairs in STS-B's columns."""
+    rng = np.random.default_rng(0)
+    pairs = [[" ".join(rng.choice(WORDS, 5)) for _ in range(2)] for _ in range(20)]
+    lines = [f"g\tf\ty\t{i}\t{rng.uniform(0, 5):.2f}\t{a}\t{b}" for i, (a, b) in enumerate(pairs)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def train_for_all(records_dir, folder) -> None:
+    """Writes the files of the fixture `trained` into a new folder."""
+    from official_cmlm.training import run as training
+    from tests.training.quick_runs import quick_runs
+
+    folder.mkdir()
+    write_sts(folder / STS_NAME)
+
+    class Recorder(training.Controller):
+        def __init__(self, *, after_saving, **options):
+            def keep_first(manager):
+                after_saving(manager)
+                if not (folder / FIRST_NAME).exists():
+                    shutil.copy(folder / "model" / "weights.safetensors", folder / FIRST_NAME)
+
+            super().__init__(after_saving=keep_first, **options)
+
+    with quick_runs(), mock.patch.object(training, "Controller", Recorder):
+        training.run(run_for_all(records_dir, folder), "train_and_eval", str(folder / "model"))
 
 
 def params(
@@ -26,32 +103,36 @@ def params(
     optimizer: dict | None = None,
     **runtime,
 ):
-    """Returns CMLM with dropout on one layer × 16, with a checkpoint every second step.
+    """Returns CMLM with dropout and a checkpoint every second step.
 
     `optimizer` overrides settings of the optimizer. With `second`, MLM on these other records too,
     in batches of another size.
     """
-    task = {
-        "encoder": {**ENCODER, "dropout_rate": 0.2},
-        "objectives": {"cmlm": {"num_projections": 3}, "quick_thought": None},
-        "train_data": {"input_path": records, **_DATA},
-    }
-    if second:
-        own = {"input_path": second, **_DATA, "global_batch_size": 12, "seed": 4}
-        task["objectives"]["mlm"] = {"train_data": own}
-    trainer = {
-        "train_steps": steps,
-        "steps_per_loop": steps_per_loop,
-        "summary_interval": 100 * steps_per_loop,
-        "checkpoint_interval": checkpoint_interval,
-        "max_to_keep": 3,
-    }
-    if optimizer:
-        trainer["optimizer_config"] = optimizer
-    text = json.dumps(
-        {"task": task, "trainer": trainer, "runtime": {"mixed_precision_dtype": None, **runtime}}
+    made = tiny_run(
+        records,
+        steps,
+        "cmlm",
+        steps_per_loop=steps_per_loop,
+        summary_interval=100 * steps_per_loop,
+        checkpoint_interval=checkpoint_interval,
+        max_to_keep=3,
+        **({"optimizer_config": optimizer} if optimizer else {}),
     )
-    return registry.load("demo", params_override=text)
+    task = {
+        "encoder": {"dropout_rate": 0.2},
+        "objectives": {"cmlm": {"num_projections": 3}},
+        "train_data": {
+            "bucket_boundaries": [12, 20, 32],
+            "max_bucket_batch_size": 0,
+            "shuffle_sentences": 60,
+        },
+        "validation_data": {"input_path": ""},
+    }
+    made = made.replace(task=task, runtime=runtime)
+    if second:
+        own = made.task.train_data.replace(input_path=second, global_batch_size=12, seed=4)
+        made.task.objectives.mlm = MlmConfig(train_data=own)
+    return made
 
 
 def _signal_at(piece: int) -> None:
