@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import (
     check_writable,
     hold_lock,
-    replace_folder,
     sha256,
+    stage_folder,
     system_error,
 )
 from official_cmlm.common.input_files import is_remote
@@ -71,6 +70,8 @@ def check_place(
             raise UserError(f"{path}: exists and holds no records; name another --output_dir")
         if holds_records and not overwrite:
             raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+    if partial.is_symlink():
+        raise UserError(f"{partial}: exists and is not a folder; move it or change --output_dir")
     check_writable(path)
     check_writable(partial)
     if path.exists() or partial.exists():
@@ -94,25 +95,6 @@ def _check_inputs_stay(folders: Sequence[Path], inputs: Iterable[str]) -> None:
                 )
 
 
-def discard_partial(partial: Path) -> None:
-    """Removes an unfinished folder that is not resumed.
-
-    Raises:
-      UserError: it is a file, or holds a file that no run has written.
-    """
-    if not os.path.lexists(partial):
-        return
-    if partial.is_symlink() or not partial.is_dir():
-        raise UserError(f"{partial}: exists and is not a folder; move it or change --output_dir")
-    for path in partial.iterdir():
-        if not re.fullmatch(OWN_FILES, path.name):
-            raise UserError(
-                f"{path}: in the way, and no run has written it; move it or name another"
-                " --output_dir"
-            )
-    shutil.rmtree(partial)
-
-
 def leave_out_own(output: Path, paths: Sequence[str]) -> list[str]:
     """Returns the input paths without files of the output folder itself, complete or incomplete.
 
@@ -133,7 +115,8 @@ def leave_out_own(output: Path, paths: Sequence[str]) -> list[str]:
         if not place.is_relative_to(output.parent):
             return False
         first = place.relative_to(output.parent).parts[0]
-        return first in own or first.startswith(f"{output.name}.old-")
+        unfinished = (f"{output.name}.old-", f"{output.name}.partial-")
+        return first in own or first.startswith(unfinished)
 
     left = [path for path in paths if not is_own(path)]
     if paths and not left:
@@ -147,28 +130,20 @@ def leave_out_own(output: Path, paths: Sequence[str]) -> list[str]:
 def fill_folder(path: Path, overwrite: bool) -> Iterator[Path]:
     """Yields a folder to fill, under another name; it is renamed to `path` when it is complete.
 
-    On an exception the partial folder is removed and the final name stays as it was. Another
-    process that wants to write the same folder meanwhile is refused.
+    On an exception the final name stays as it was. Another process that wants to write the same
+    folder meanwhile is refused.
 
     Raises:
-      UserError: as `check_place` does; or an unfinished run of the document pipeline is there.
+      UserError: as `check_place` does.
     """
-    with hold_output(check_place(path)[0]):
+    path = check_place(path)[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    refusal = f"{path}: another run is writing it; wait for it, or name another --output_dir"
+    with hold_lock(lock_path(path), refusal):
         # Checked under the lock, as another process may just have completed it.
-        path, partial = check_place(path, overwrite=overwrite)
-        if (partial / PLAN_FILE).exists():
-            raise UserError(
-                f"{partial}: holds an unfinished run of data_prep.prepare or create_documents; give"
-                " its command again to finish it, delete that folder, or name another --output_dir"
-            )
-        discard_partial(partial)
-        partial.mkdir(parents=True)
-        try:
-            yield partial
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        replace_folder(partial, path)
+        check_place(path, overwrite=overwrite)
+        with stage_folder(path) as folder:
+            yield folder
 
 
 def shard_name(prefix: str, number: int) -> str:
@@ -249,16 +224,3 @@ class _OpenShard:
 def lock_path(output: Path) -> Path:
     """Returns the lock file of a folder, beside it: one process at a time writes the folder."""
     return output.with_name(output.name + ".lock")
-
-
-@contextlib.contextmanager
-def hold_output(output: Path) -> Iterator[None]:
-    """Holds the lock of a folder.
-
-    Raises:
-      UserError: another process holds it.
-    """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    refusal = f"{output}: another run is writing it; wait for it, or name another --output_dir"
-    with hold_lock(lock_path(output), refusal):
-        yield

@@ -25,8 +25,6 @@ from ..output.folder import (
     OWN_FILES,
     PLAN_FILE,
     check_place,
-    discard_partial,
-    hold_output,
     leave_out_own,
     lock_path,
     shard_name,
@@ -80,10 +78,6 @@ def write_documents(
         )
         return exit_status(manifest.counters)
     check_place(folder, overwrite=overwrite)
-    with hold_output(folder):
-        # A run for pairs that was killed leaves a folder without a plan.
-        if partial.is_symlink() or not (partial / PLAN_FILE).exists():
-            discard_partial(partial)
     with job:
         # Another run may just have completed it.
         check_place(folder, overwrite=overwrite)

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.counts import DropCounter
-from data_prep.output.folder import discard_partial
+from data_prep.output.folder import check_place
 from data_prep.sentences import cut_long_sentence, rejoin_titles, segment
 from data_prep.stages.normalise import mend_hyphens
 from official_cmlm import cli
@@ -330,17 +330,16 @@ def test_an_input_in_the_folder_to_replace(here, call):
 
 
 def test_somebodys_folder_with_the_unfinished_name(here, call):
-    """It is not removed, by whatever binary."""
+    """It is not removed; pairs are written beside it."""
     Path("out.partial").mkdir()
     Path("out.partial/thesis.txt").write_text("mine")
-    pairs = ["--input=a.en,a.de", "--languages=en,de"]
-    for binary, arguments in (("create_documents", [TEXT]), ("create_pairs", pairs)):
-        status, lines = call(binary, *arguments, *RECORDS)
-        assert status == 1 and "out.partial/thesis.txt: in the way" in lines[0]
+    status, lines = call("create_documents", TEXT, *RECORDS)
+    assert status == 1 and "out.partial: holds other files (thesis.txt); name another" in lines[0]
+    assert call("create_pairs PAIRS RECORDS") == (0, [])
     assert Path("out.partial/thesis.txt").read_text() == "mine"
     Path("out2.partial").symlink_to("folder")
     with pytest.raises(UserError, match="exists and is not a folder"):
-        discard_partial(Path("out2.partial"))
+        check_place("out2")
 
 
 @pytest.mark.parametrize(

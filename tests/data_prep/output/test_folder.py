@@ -12,6 +12,7 @@ def test_own_files_are_not_input(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "crawl")
     monkeypatch.chdir(tmp_path)
     own = ["rec/a", "rec/b/c", "rec.partial/work/x", "rec.lock", "rec.old-x1/rec/a"]
+    own += ["rec.partial-x1/rec/a"]
     others = ["a", "rec.txt", "record/a", "b/rec/a", "rec.partially"]
     remote = ["gs://bucket/crawl/rec/a", "tfds:rec"]
     for output in ("crawl/rec", "link/rec", str(tmp_path / "crawl" / "rec")):

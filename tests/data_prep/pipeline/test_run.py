@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from data_prep.output.folder import fill_folder, hold_output
+from data_prep.output.folder import fill_folder
 from data_prep.pipeline import phases
 from data_prep.pipeline import run as pipeline
 from official_cmlm import cli
@@ -85,25 +85,14 @@ def test_another_plan_is_refused(start, stop, tmp_path):
     assert (tmp_path / "out").exists()
 
 
-def test_pairs_leave_an_unfinished_run_alone(stop, start, tmp_path):
-    """The command for pairs is refused."""
-    stop()
-    before = contents(tmp_path / "out.partial" / "work")
-    with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
-        with fill_folder(tmp_path / "out", overwrite=False):
-            pass
-    assert contents(tmp_path / "out.partial" / "work") == before
-    start()
-
-
 def test_a_second_run_at_once_is_refused(start, tmp_path):
     """It names the folder, of pairs too; when the first one is gone, it may run."""
-    with hold_output(tmp_path / "out"):
-        with pytest.raises(UserError, match="out: another run is writing it"):
-            start()
-        with pytest.raises(UserError, match="out: another run is writing it"):
-            with fill_folder(tmp_path / "out", overwrite=True):
+    with fill_folder(tmp_path / "other", overwrite=False):
+        with pytest.raises(UserError, match="other: another run is writing it"):
+            with fill_folder(tmp_path / "other", overwrite=True):
                 pass
+        with pytest.raises(UserError, match="other.partial: another run writes there"):
+            start(output_dir=tmp_path / "other")
     start()
     assert not (tmp_path / "out.lock").exists()
 
@@ -161,9 +150,6 @@ def test_records_of_before_stay_until_the_end(start, stop, tmp_path):
     start(output_dir=tmp_path / "new")
     start(max_sentences=2, shard_mb=0.0001)
     before = contents(tmp_path / "out")
-    # A run for pairs that was killed leaves a folder without a plan.
-    (tmp_path / "out.partial").mkdir()
-    (tmp_path / "out.partial" / "documents-00009.tfrecord").write_text("x")
     with pytest.raises(UserError, match="no usable sentence"):
         start(overwrite=True, min_sentences=50)
     assert contents(tmp_path / "out") == before and not (tmp_path / "out.partial").exists()
