@@ -5,7 +5,7 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, Tensors  # noqa: F401
+from official_cmlm.checkpoints.encoder_arrays import EncoderWeights
 from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, EncodingSettings
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import OneOf
