@@ -76,7 +76,13 @@ def test_all_checkpoints_are_damaged(folder):
         integrity.latest_good_checkpoint(folder)
 
 
-@pytest.mark.parametrize("content", [None, "", 'model_checkpoint_path: "ckpt-', "\0\1"])
+_LIST = 'model_checkpoint_path: "ckpt-6"\nall_model_checkpoint_paths: '
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, "", 'model_checkpoint_path: "ckpt-', "\0\1", f"{_LIST}5", f"{_LIST}[", f'{_LIST}"c'],
+)
 def test_a_list_that_cannot_be_read(folder, content):
     """The files' own numbers decide then, as numbers."""
     _save(folder, 10)

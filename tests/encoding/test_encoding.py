@@ -132,6 +132,7 @@ def test_cut_texts_are_counted_in_one_warning(encoder):
 def test_any_collection_of_texts(encoder):
     texts = [LONG, "a cat", "the dog"]
     expected, lengths = encoder.encode(texts, on_long="ignore"), encoder.count_tokens(texts)
+    # KeyBERT's words of a document come as an array of NumPy strings (`get_feature_names_out`).
     for make in (tuple, deque, iter, dict.fromkeys, np.array):
         with pytest.warns(TextCutWarning, match="1 of 3 texts"):
             np.testing.assert_array_equal(encoder.encode(make(texts)), expected)
@@ -380,7 +381,9 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
 
 
 def test_directory_is_read_whole(folder, vocabulary):
+    """Only None stands for the folder's own length, so that callers can refuse 0."""
     directory = EncoderDirectory.open(folder)
+    assert (directory.length(None), directory.length(0)) == (32, 0)
     assert directory.config == tiny_encoder_config(vocab_size=len(vocabulary), normalize=True)
     assert directory.max_seq_length == 32 and directory.checkpoint is None
     assert directory.vocabulary.hash == vocabulary.hash
@@ -560,22 +563,3 @@ def test_processes_compute_the_same(loaded):
                 np.testing.assert_allclose(row, other, atol=1e-5)
     finally:
         loaded.stop_multi_process_pool(pool)
-
-
-# BERTopic, bertopic/backend/_sentencetransformers.py and KeyBERT,
-# keybert/backend/_sentencetransformers.py, `SentenceTransformerBackend.embed`. Both libraries take
-# an object of another class only as a subclass of their `BaseEmbedder`, which has this method.
-# SetFit, src/setfit/modeling.py: `SetFitModel.fit` with a head of scikit-learn, `encode`,
-# `device` and `create_model_card`'s length.
-def test_calls_of_other_libraries(encoder):
-    plain = encoder.encode(TEXTS)
-    assert isinstance(plain, np.ndarray) and plain.shape == (5, DIMENSION)
-    for options in (
-        {"show_progress_bar": True},
-        {"batch_size": 32, "convert_to_tensor": False, "show_progress_bar": None},
-    ):
-        np.testing.assert_array_equal(encoder.encode(TEXTS, **options), plain)
-    # KeyBERT's words of a document come as an array of NumPy strings (`get_feature_names_out`).
-    words = np.array(["cat", "dog"], dtype=object)
-    np.testing.assert_array_equal(encoder.encode(words), encoder.encode(list(words)))
-    assert encoder.device and encoder.max_seq_length == 12

@@ -13,9 +13,6 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import evaluate
-from export import export_sentence_transformers, export_tfhub
-from export.formats import tfhub
-from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.weights import load_encoder
@@ -84,17 +81,6 @@ def test_a_vector_does_not_depend_on_its_batch(encoder, sentences):
         chosen = random.permutation(len(texts))[: random.integers(2, len(texts))]
         vectors = together([texts[i] for i in chosen])
         np.testing.assert_allclose(vectors, expected[chosen], atol=1e-6, rtol=0)
-
-
-def test_encode_equals_the_model_on_hand_made_ids(encoder, vocabulary):
-    """[CLS], the words' ids, [SEP], no padding, mean over all of them."""
-    ids = [vocabulary.tokens.index(t) for t in ("[CLS]", "the", "cat", "sat", ".", "[SEP]")]
-    ids = tf.constant([ids])
-    outputs = encoder.model(
-        {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
-    )
-    expected = outputs["sequence_output"].numpy().mean(axis=1)
-    np.testing.assert_allclose(encoder.encode(["The cat sat."]), expected, atol=1e-5)
 
 
 def test_empty_list_and_empty_strings(encoder):
@@ -485,35 +471,6 @@ def _main(binary, **values):
     with flagsaver.flagsaver():
         binary.define_flags()
         return binary.main(flags.FLAGS(["prog", *arguments]))
-
-
-def test_flags_of_the_exports(tmp_path, monkeypatch):
-    """`--pooling` and `--sentence_vector` reach both exporters; the latter has no module for P."""
-    asked = []
-
-    def export(options):
-        asked.append(options)
-        return tfhub.Exported((), 12, "")
-
-    monkeypatch.setattr(tfhub, "export", export)
-    values = {"model_dir": TRAINED, "export_dir": tmp_path / "hub", "seq_length": 12}
-    _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean", dim=3)
-    override = VectorOverride("max", "projected_mean")
-    expected = TfhubOptions(
-        str(TRAINED), str(tmp_path / "hub"), seq_length=12, override=override, dim=3
-    )
-    assert asked == [expected]
-    folder = shutil.copytree(TRAINED, tmp_path / "gelu")
-    described = json.loads((folder / "encoder_config.json").read_text())
-    values |= {"model_dir": folder, "export_dir": tmp_path / "st"}
-    with pytest.raises(UserError, match="sentence_vector is projected_mean"):
-        _main(export_sentence_transformers, **values, sentence_vector="projected_mean")
-    _main(export_sentence_transformers, **values, pooling="cls")
-    pooling = json.loads((tmp_path / "st" / "1_Pooling" / "config.json").read_text())
-    assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_cls_token"]
-    length = json.loads((tmp_path / "st" / "sentence_bert_config.json").read_text())
-    assert length["max_seq_length"] == 12
-    assert json.loads((folder / "encoder_config.json").read_text()) == described
 
 
 def test_flags_of_the_evaluation(tmp_path, monkeypatch):

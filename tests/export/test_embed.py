@@ -255,13 +255,6 @@ def test_codes_without_their_ranges_are_computed_again(tmp_path, embed, content)
     assert (files_of(out) == before) == (content is None)
 
 
-def test_a_mistake_met_before_the_first_shard_is_no_reason_to_refuse_the_next_try(tmp_path, embed):
-    file, out = write_lines(tmp_path / "a.txt"), tmp_path / "out"
-    with pytest.raises(UserError, match="typo"):
-        embed([file], out, prompt_name="typo")
-    assert embed([file], out, prompt_name="query").computed == 23
-
-
 def test_an_input_or_encoder_that_changes_during_a_run_is_an_error(
     tmp_path, model_dir, embed, monkeypatch
 ):
@@ -312,17 +305,6 @@ def test_another_encoder_has_another_digest(model_dir, tmp_path):
         seen.add(encoder_digest(tmp_path))
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
     assert len(seen | {encoder_digest(tmp_path)}) == 5
-
-
-def test_another_request_is_refused_or_replaces_what_is_there(finished_run, embed):
-    file, out = finished_run
-    with pytest.raises(
-        UserError, match="begun with settings.dim missing, now it is 3; .* pass --overwrite"
-    ):
-        embed([file], out, dim=3)
-    embed([file], out, overwrite=True, dim=3, shard_rows=9)
-    assert vectors_of(out).shape == (23, 3)
-    assert len(list(out.glob("*.npy"))) == 3
 
 
 def test_a_fault_is_met_before_the_work(tmp_path, finished_run, embed, monkeypatch):
@@ -424,17 +406,6 @@ def test_shards_become_one_array(tmp_path, encoder, embed):
     assert embed([file], out, overwrite=True, target=target).computed == 0
     np.testing.assert_allclose(np.load(target), encoder.encode(TEXTS, on_long="ignore"), atol=1e-6)
     assert not out.exists()
-
-
-@pytest.mark.parametrize("name", ["precious.txt", "modules/main.tf", "embeddings-1.npy"])
-def test_files_of_others_are_not_removed(finished_run, embed, name):
-    file, out = finished_run
-    (out / name).parent.mkdir(exist_ok=True)
-    (out / name).write_text("mine")
-    before = files_of(out)
-    with pytest.raises(UserError, match=f"out: holds {name.split('/m')[0]}.* has not written"):
-        embed([file], out, overwrite=True, dim=3)
-    assert files_of(out) == before
 
 
 def test_an_input_in_the_output_is_refused(tmp_path, embed):
