@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -303,26 +303,18 @@ def _count(values: Mapping[str, Any], key: str) -> str:
     return f"{values[key]:,}" if isinstance(values.get(key), int) else ""
 
 
-def flatten(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Returns nested figures as (path, text), in order; floats with at most four decimals.
+def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yields nested figures as (path, text), in order; floats with at most four decimals.
 
-    >>> flatten({"sts": {"STS-B": 82.03}, "note": "test"})
+    >>> list(flatten({"sts": {"STS-B": 82.03}, "note": "test"}))
     [('sts/STS-B', '82.03'), ('note', 'test')]
     """
-    rows: list[tuple[str, str]] = []
-    # A level is its path and its remaining items; JSON may be nested deeper than Python calls.
-    levels = [("", iter(results.items()))]
-    while levels:
-        prefix, items = levels[-1]
-        key, value = next(items, (None, None))
-        if key is None:
-            levels.pop()
-        elif isinstance(value, Mapping):
-            levels.append((f"{prefix}{key}/", iter(value.items())))
+    for key, value in results.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}/")
         else:
             text = f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
-            rows.append((f"{prefix}{key}", str(text)))
-    return rows
+            yield f"{prefix}{key}", str(text)
 
 
 def escape(text: str) -> str:

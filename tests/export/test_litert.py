@@ -64,18 +64,6 @@ def test_embeddings_equal_encode(folders):
     assert exact.encode([]).shape == (0, 16)
 
 
-@pytest.mark.long
-def test_dense_layer(tmp_path):
-    model, output = tmp_path / "encoder", tmp_path / "litert"
-    import_checkpoint(REFERENCES / "distiluse", model)
-    export_litert.export(
-        export_litert.LitertOptions(model, output, lengths=[32], weights=["float32"])
-    )
-    expected = SentenceEncoder.load(model, max_seq_length=32).encode(TEXTS)
-    got = _example().LiteRTEncoder(str(output), "float32").encode(TEXTS)
-    np.testing.assert_allclose(got, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["distiluse", "mpnet", "roberta", "xlm_roberta"])
 def test_special_tokens_in_a_text_are_text(tmp_path, name):
     """Every kind of tokenizer agrees with `encode` on them."""

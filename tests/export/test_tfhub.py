@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from official_cmlm.checkpoints.formats.importing import read_source
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.encoding.exporting import Source
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import (
@@ -216,16 +213,6 @@ def test_static_encoder_is_imported_from_its_module(tmp_path):
     source = read_source(str(tmp_path / "encoder"), ImportOptions())
     for name, variable in encoder_variables(load_encoder(EncoderDirectory.open(shipped))).items():
         np.testing.assert_array_equal(source.encoder[name], variable, err_msg=name)
-
-
-def test_modules_do_not_name_folders_of_the_machine(tmp_path):
-    (tmp_path / "params.yaml").write_text("task: {init_checkpoint: /home/me/start, seed: 3}\n")
-    (tmp_path / "assets").mkdir()
-    vocabulary = SimpleNamespace(save=lambda folder: ["vocab.txt", "vocab.json"])
-    source = Source(SimpleNamespace(path=tmp_path, vocabulary=vocabulary), None, 3)
-    assets = tfhub._write_assets(source, tmp_path / "assets", {})
-    written = Path(assets["training_config"]).read_text()
-    assert "/home/me" not in written and "{init_checkpoint: start, seed: 3}" in written
 
 
 def test_refuses_to_overwrite_and_leaves_nothing_half_written(exported, tmp_path):
