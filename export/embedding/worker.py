@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Precisions of embeddings that need the range of each dimension.
 EIGHT_BITS = ("int8", "uint8")
-# Prompts of `encode_document`, which `encode_long` is given by name.
-_DOCUMENT = ("document", "passage", "corpus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +95,7 @@ class Settings:
         if self.on_long != "windows":
             return encoder.encode_document(texts, on_long=self.on_long, **options)
         if self.prompt_name is None and self.prompt is None:
-            named = (encoder.prompts.get(name) for name in _DOCUMENT)
-            options["prompt"] = next(filter(None, named), "")
+            options["prompt"] = encoder.find_prompt("document")
         return encoder.encode_long(texts, **options)
 
 

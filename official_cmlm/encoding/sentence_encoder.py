@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 ON_LONG = ("cut", "error", "ignore")
-# Names of prompts for the roles of retrieval in sentence-transformers' folders.
-_QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
+# Role of retrieval -> names of its prompt in sentence-transformers' folders, the first one first.
+_ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 class TextCutWarning(UserWarning):
@@ -122,7 +122,7 @@ class SentenceEncoder:
         self.max_seq_length = max_seq_length
         self._tokenizer = tokenizer or build_tokenizer(vocabulary)
         self._normalizes = settings.normalize
-        self.prompts = {_QUERY[0]: "", _DOCUMENT[0]: ""} | dict(settings.prompts)
+        self.prompts = dict.fromkeys(_ROLES, "") | dict(settings.prompts)
         self.default_prompt_name = settings.default_prompt_name
         self.similarity_fn_name = settings.similarity_fn_name
         self._id = dataclasses.replace(backend.embedding_id, weights=settings.weights)
@@ -256,8 +256,7 @@ class SentenceEncoder:
           TypeError, UserError: as `encode`.
         """
         if role is not None:
-            names = {"query": _QUERY, "document": _DOCUMENT}[role]
-            prompt = self._of_role(names, {}).get("prompt")
+            prompt = self.find_prompt(role)
         return join_rows(self._reader(prompt_name, prompt).whole(_check_list(sentences)))
 
     def encode_rows(self, rows: TokenRows, batch_size: int = 64) -> np.ndarray:
@@ -429,7 +428,7 @@ class SentenceEncoder:
         Otherwise they get no prompt, not even the default one. A prompt among the options, which
         are those of `encode`, has priority.
         """
-        return self.encode(sentences, **self._of_role(_QUERY, options))
+        return self.encode(sentences, **self._with_prompt("query", options))
 
     def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
         """Embeds documents of retrieval: `encode` with their prompt.
@@ -440,7 +439,11 @@ class SentenceEncoder:
         Args:
           sentences, **options: see `encode`; a prompt among the options has priority.
         """
-        return self.encode(sentences, **self._of_role(_DOCUMENT, options))
+        return self.encode(sentences, **self._with_prompt("document", options))
+
+    def find_prompt(self, role: str) -> str:
+        """Returns the prompt of `query` or `document`; an empty string if there is none."""
+        return next(filter(None, map(self.prompts.get, _ROLES[role])), "")
 
     def encode_long(
         self,
@@ -809,11 +812,11 @@ class SentenceEncoder:
             )
         return self.prompts[name]
 
-    def _of_role(self, names: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        prompts = (self.prompts.get(name) for name in names)
-        return options | {"prompt": next(filter(None, prompts), "")}
+    def _with_prompt(self, role: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Adds the prompt of a role to options of `encode` without a prompt."""
+        if options.get("prompt") is None and options.get("prompt_name") is None:
+            options["prompt"] = self.find_prompt(role)
+        return options
 
 
 def _stacklevel() -> int:
