@@ -46,11 +46,11 @@ def define_flags() -> None:
 
 def first_files(files: list[str], megabytes: float) -> list[str]:
     """Returns the first files, as many as are needed for `megabytes` of text."""
-    chosen, held = [], 0
+    chosen, size = [], 0
     for path in files:
         chosen.append(path)
-        held += os.path.getsize(path)
-        if held >= megabytes * 1e6:
+        size += os.path.getsize(path)
+        if size >= megabytes * 1e6:
             break
     return chosen
 
@@ -116,11 +116,11 @@ def compare(paths: list[str], vocabulary_file: str, folder: Path) -> shared.Roun
         return len(tokenizer.tokenize(sentences).values)
 
     documents = shared.documents_of(paths)
-    lines, held = [], 0
+    lines, size = [], 0
     for sentences in documents:
         lines += [*sentences, ""]
-        held += sum(len(sentence) + 1 for sentence in sentences)
-        if held >= FLAGS.model_garden_mb * 1e6:
+        size += sum(len(sentence) + 1 for sentence in sentences)
+        if size >= FLAGS.model_garden_mb * 1e6:
             break
     text = folder / "sentences.txt"
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -95,7 +95,7 @@ def _measure(
         return shared.in_new_process(measure_pipeline, experiment, overrides, objective, examples)
 
     (results,) = shared.in_turns(range(1, FLAGS.rounds + 1), {experiment: side}).values()
-    speed = statistics.median(each["examples"] / each["seconds"] for each in results)
+    speed = statistics.median(figures["examples"] / figures["seconds"] for figures in results)
     print(f"figure input_{figure} {speed:.0f}", flush=True)
 
 
@@ -118,7 +118,7 @@ def measure_pipeline(
 
     params = registry.load(experiment, params_override=overrides)
     task = SentenceEncoderTask(params.task)
-    group = next(each for each in task.train_groups if objective in each.objectives)
+    group = next(group for group in task.train_groups if objective in group.objectives)
     plan = Plan.of(group.data, task.manifest(group.data), group.view)
     began = time.perf_counter()
     batches = iter(build_dataset(plan, group.augments, Replicas(1, 0, 1)))

@@ -78,10 +78,10 @@ def text_files(folder: str | Path) -> list[str]:
         texts.mkdir()
         with open(f"{texts}.jsonl", encoding="utf-8") as file:
             # A text file has no zero bytes.
-            held = [json.loads(line)["text"].replace("\0", " ") for line in file]
+            documents = [json.loads(line)["text"].replace("\0", " ") for line in file]
         # About a megabyte a file.
-        for start in range(0, len(held), 1000):
-            joined = "\n\n".join(held[start : start + 1000]) + "\n"
+        for start in range(0, len(documents), 1000):
+            joined = "\n\n".join(documents[start : start + 1000]) + "\n"
             (texts / f"{start:07}.txt").write_text(joined, encoding="utf-8")
     return expand_inputs([str(texts)])
 
@@ -190,7 +190,7 @@ def in_turns(
 
 def median(results: list[dict[str, float]], key: str) -> float:
     """Returns the median over the rounds."""
-    return statistics.median(each[key] for each in results)
+    return statistics.median(figures[key] for figures in results)
 
 
 def print_ratio(

@@ -23,7 +23,7 @@ from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
     Examples,
-    evenly,
+    choose_evenly,
     examples_of,
     fill_buckets,
 )
@@ -60,8 +60,8 @@ def main(argv: list[str]) -> None:
     del argv
     examples = _examples()
     for size in FLAGS.sizes:
-        for each in examples:
-            _compare(each, size)
+        for batches in examples:
+            _compare(batches, size)
 
 
 def _examples() -> list[Examples]:
@@ -75,7 +75,7 @@ def _examples() -> list[Examples]:
     lengths = [int(length) for length in FLAGS.bucket_boundaries]
     buckets = [(length, FLAGS.batch_size * SEQ_LENGTH // length) for length in lengths]
     return [
-        Examples(objective, size, pad, evenly(fill_buckets(examples, buckets), FLAGS.steps))
+        Examples(objective, size, pad, choose_evenly(fill_buckets(examples, buckets), FLAGS.steps))
         for objective, (size, pad, examples) in results.items()
     ]
 
@@ -84,8 +84,8 @@ def _compare(examples: Examples, size: str) -> None:
     """Measures all sides of one objective and size, and prints the ratios."""
     name = f"{examples.objective}_{size}"
     libraries = [
-        {f"ours_{each}": (train_step_side.prepare, each) for each in FLAGS.ours},
-        {f"pytorch_{each}": (train_step_torch.prepare, each) for each in FLAGS.pytorch},
+        {f"ours_{variant}": (train_step_side.prepare, variant) for variant in FLAGS.ours},
+        {f"pytorch_{variant}": (train_step_torch.prepare, variant) for variant in FLAGS.pytorch},
     ]
     figures = _measure_sides([library for library in libraries if library], examples, size)
     best = _fastest(figures, libraries[0])

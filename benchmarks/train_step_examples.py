@@ -75,7 +75,7 @@ def fill_buckets(examples: list[dict], buckets: list[tuple[int, int]]) -> list[B
     return batches
 
 
-def evenly(batches: list[Batch], count: int) -> list[Batch]:
+def choose_evenly(batches: list[Batch], count: int) -> list[Batch]:
     """Returns `count` of the batches, with the same mixture of lengths; 0 is all."""
     if not count or count >= len(batches):
         return batches
@@ -85,8 +85,8 @@ def evenly(batches: list[Batch], count: int) -> list[Batch]:
 
 def prediction_slots(objective: str, length: int) -> int:
     """Returns the prediction slots of a row padded to `length`, as `MaskTokens` has them."""
-    wanted = math.floor(length * MASKING_RATES[objective] + 0.5)
-    return min(max(wanted, 1), MAX_PREDICTIONS[objective], length - 2)
+    count = math.floor(length * MASKING_RATES[objective] + 0.5)
+    return min(max(count, 1), MAX_PREDICTIONS[objective], length - 2)
 
 
 def measure(step: Callable[[Any], Any], batches: list[Batch], inputs: list, before: float) -> dict:
@@ -104,13 +104,13 @@ def measure(step: Callable[[Any], Any], batches: list[Batch], inputs: list, befo
       that the steps added.
     """
     began, busy = time.perf_counter(), time.process_time()
-    _ = [float(loss) for loss in [step(each) for each in inputs]]
+    _ = [float(loss) for loss in [step(batch) for batch in inputs]]
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
-    done = [example for batch in batches for example in batch.examples]
+    examples = [example for batch in batches for example in batch.examples]
     return {
-        "per_second": len(done) / seconds,
-        "tokens_per_second": real_tokens(done) / seconds,
-        "per_core_second": len(done) / busy,
+        "per_second": len(examples) / seconds,
+        "tokens_per_second": real_tokens(examples) / seconds,
+        "per_core_second": len(examples) / busy,
         "peak_mib": peak_mib(),
         "step_mib": peak_mib() - before,
     }

@@ -40,8 +40,8 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     step = _step(model, variant == "xla", features[0])
     before = peak_mib()
     # Each shape runs once here; with XLA this compiles it.
-    for each in {batch.length: each for batch, each in zip(batches, features)}.values():
-        step(each)
+    for example in {batch.length: f for batch, f in zip(batches, features)}.values():
+        step(example)
     return lambda: measure(step, batches, features, before)
 
 

@@ -36,15 +36,15 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     torch.manual_seed(0)
     batches, static = examples.batches, variant == "static"
     tensors = [
-        tensors_of(each.examples, SEQUENCES[examples.objective], examples.pad, static * each.length)
-        for each in batches
+        tensors_of(b.examples, SEQUENCES[examples.objective], examples.pad, static * b.length)
+        for b in batches
     ]
     layers, width = (int(n) for n in size.split("x"))
     model = Model(examples.objective, examples.vocab_size, layers, width).train()
-    kept = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
-    decayed = [p for p in model.parameters() if not any(p is k for k in kept)]
+    undecayed = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
+    decayed = [p for p in model.parameters() if not any(p is k for k in undecayed)]
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": kept, "weight_decay": 0.0}],
+        [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}],
         lr=1e-4,
         fused=True,
     )

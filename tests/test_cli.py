@@ -26,9 +26,9 @@ def test_binaries_are_those_that_start_by_cli():
 @pytest.mark.parametrize("module", BINARIES)
 def test_every_flag_is_described(module):
     """Each help says more than the flag's name and type."""
-    known = flags_of(module)
-    assert list(known)
-    assert all(len(known[name].help) > 10 for name in known)
+    flag_values = flags_of(module)
+    assert list(flag_values)
+    assert all(len(flag_values[name].help) > 10 for name in flag_values)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_question_mark_lists_the_experiments(capsys):
     assert "cmlm/english_base" in printed and "Table 1" in printed
 
 
-@pytest.mark.parametrize(("given", "level"), [({}, "3"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")])
-def test_python_programs_are_spared_the_notices_of_tensorflow(given, level):
+@pytest.mark.parametrize(("variables", "level"), [({}, "3"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")])
+def test_python_programs_are_spared_the_notices_of_tensorflow(variables, level):
     """As the binaries are; who sets the level keeps it."""
-    kept = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
     program = "import os, official_cmlm; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
-    assert run("-c", program, env=kept | given).stdout == f"{level}\n"
+    assert run("-c", program, env=environment | variables).stdout == f"{level}\n"
 
 
 # Runs a binary where the import of TensorFlow ends the process.
@@ -87,8 +87,8 @@ def test_the_import_of_tensorflow_is_announced(tmp_path, pairs):
     (tmp_path / "a.txt").write_text("A cat sat.")
     (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     text = f"{tmp_path}/a.txt"
-    given = [f"--input={text},{text}", "--languages=en,de"] if pairs else [f"--input={text}"]
-    given += [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"]
+    arguments = [f"--input={text},{text}", "--languages=en,de"] if pairs else [f"--input={text}"]
+    arguments += [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"]
     kind = "data_prep.create_pairs" if pairs else "data_prep.prepare"
-    result = run("-c", _STOP_AT_TENSORFLOW, kind, *given)
+    result = run("-c", _STOP_AT_TENSORFLOW, kind, *arguments)
     assert (result.returncode, result.stderr) == (7, "importing TensorFlow …\n")

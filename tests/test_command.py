@@ -20,16 +20,18 @@ print(*{name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_
 
 def get_flags(name):
     """Returns the flags of a sub-command, `--to` among them."""
-    known = flags_of(command._import_binary(command.COMMANDS[name].module).__name__)
-    command.define_to(command.COMMANDS[name], known)
-    return known
+    flag_values = flags_of(command._import_binary(command.COMMANDS[name].module).__name__)
+    command.define_to(command.COMMANDS[name], flag_values)
+    return flag_values
 
 
 def values_of(name, *arguments):
     """Returns the flags' values that a command line of a sub-command gives its binary."""
-    known = get_flags(name)
-    rest = known(["cmlm", *command._convert_to_flags(command.COMMANDS[name], arguments, known)])
-    return known.flag_values_dict(), rest[1:]
+    flag_values = get_flags(name)
+    rest = flag_values(
+        ["cmlm", *command._convert_to_flags(command.COMMANDS[name], arguments, flag_values)]
+    )
+    return flag_values.flag_values_dict(), rest[1:]
 
 
 def test_table_has_every_binary_once():
@@ -40,10 +42,10 @@ def test_table_has_every_binary_once():
 
 @pytest.mark.parametrize("name", command.COMMANDS)
 def test_rows_name_flags_of_their_binaries(name):
-    row, known = command.COMMANDS[name], get_flags(name)
+    row, flag_values = command.COMMANDS[name], get_flags(name)
     named = [*row.arguments.replace("*", "").split(), *filter(None, [row.to])]
     named += [default.removeprefix("--").partition("=")[0] for default in row.defaults]
-    assert set(named) <= set(known)
+    assert set(named) <= set(flag_values)
 
 
 def test_help_lists_the_commands_and_imports_nothing_heavy():

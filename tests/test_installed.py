@@ -21,9 +21,9 @@ FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
 
 def run(*command, cwd, status=0):
     """Runs a program; returns its output, or fails with it."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    environment_variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=kept, capture_output=True, text=True
+        list(map(str, command)), cwd=cwd, env=environment_variables, capture_output=True, text=True
     )
     assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -89,7 +89,7 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
         names = file.namelist()
         (top_level,) = [name for name in names if name.endswith("top_level.txt")]
         assert file.read(top_level) == b"official_cmlm\n"
-    held = {name for name in names if not name.startswith("official_cmlm-0")}
+    files = {name for name in names if not name.startswith("official_cmlm-0")}
     own = {f"official_cmlm/{name}" for folder in FOLDERS[1:] for name in modules(folder, ".py")}
     # A program of the Makefile beside it, which is run in a checkout only.
     own -= {"official_cmlm/experiments/shipped/retrieval_sets.py"}
@@ -97,7 +97,7 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
     page = {f"official_cmlm/{name}" for name in modules("export", ".html")}
     library = set().union(*(modules("official_cmlm", end) for end in (".py", ".json", ".html")))
     weights = modules("official_cmlm/weights", ".*")
-    assert held == own | yaml | page | library | weights and len(yaml) > 30
+    assert files == own | yaml | page | library | weights and len(yaml) > 30
     assert sum(name.endswith(".safetensors") for name in weights) == 2
 
 

@@ -130,11 +130,11 @@ def write_records(params: Any, folder: Path) -> None:
         text = _texts(words[:1000], length, count, data.seq_length)
         if getattr(params.task.objectives, name).record_kind == "pairs":
             file = folder / f"{where}.txt"
-            file.write_text("".join(f"{one}\n" for one in text), encoding="utf-8")
+            file.write_text("".join(f"{words}\n" for words in text), encoding="utf-8")
             own = ["data_prep.create_pairs", f"--input={file},{file}", "--languages=en,de"]
         else:
             file = folder / f"{where}.jsonl"
-            lines = [json.dumps({"text": one}) + "\n" for one in text]
+            lines = [json.dumps({"text": words}) + "\n" for words in text]
             file.write_text("".join(lines), encoding="utf-8")
             own = ["data_prep.create_documents", f"--input={file}"]
         run_module(
@@ -145,14 +145,14 @@ def write_records(params: Any, folder: Path) -> None:
 
 def _training_data(params: Any) -> list[tuple[str, str, Any]]:
     """Returns (objective, name of the field, data config) of all data that a step reads."""
-    return [each for each in params.task.list_data() if each[1].endswith("train_data")]
+    return [row for row in params.task.list_data() if row[1].endswith("train_data")]
 
 
 def _texts(words: list[str], length: int, count: int, sentence: int) -> Iterator[str]:
     """Yields `count` texts of `length` words in sentences of a quarter of a sequence or more."""
     rng = random.Random(1)  # noqa: S311 - any words do
-    each = max(2, sentence // 4)
+    size = max(2, sentence // 4)
     for _ in range(count):
         yield " ".join(
-            " ".join(rng.choices(words, k=each)).capitalize() + "." for _ in range(length // each)
+            " ".join(rng.choices(words, k=size)).capitalize() + "." for _ in range(length // size)
         )

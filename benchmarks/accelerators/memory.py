@@ -86,12 +86,12 @@ def block_bytes(
     inputs = encoder.hidden_size * tokens * _BFLOAT
     rows, attention = 17 * inputs, 2.5 * encoder.num_attention_heads * scores * _BFLOAT
     # Bytes that each block keeps, and bytes of the block that is being computed again.
-    kept, again = {
+    stored, recomputed = {
         "none": (rows + attention, 0),
         "blocks": (inputs, rows + attention),
         "attention": (rows, attention),
     }[remat]
-    return layers * kept + again
+    return layers * stored + recomputed
 
 
 def training_of(experiment: str) -> Training:

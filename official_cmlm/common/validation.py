@@ -263,7 +263,7 @@ def _list_required_fields(kind: type) -> list[str]:
     """Returns the names of the fields without a default."""
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
-    return [each.name for each in fields if each.default is each.default_factory is missing]
+    return [field.name for field in fields if field.default is field.default_factory is missing]
 
 
 @functools.cache
@@ -420,8 +420,8 @@ def limit_of(kind: type, name: str) -> _Limit:
         if isinstance(part, _Limit):
             return part
     for base in kind.__mro__:
-        if known := _MODEL_GARDEN.get(base.__name__, {}).get(name):
-            return known
+        if limit := _MODEL_GARDEN.get(base.__name__, {}).get(name):
+            return limit
     if kind.__module__.startswith(_OPTIMIZATION) and name not in _SIGNED:
         if name in _CLIPPED:
             return Range(0, infinite=True)

@@ -23,10 +23,10 @@ def test_batches_are_whole_and_of_one_bucket():
     """The longer of the two counts, and an incomplete batch is left out."""
     lengths = [(3, 4), (9, 2), (4, 4), (5, 8), (2, 3), (8, 8), (1, 1)]
     batches = fill_buckets([_example(*pair) for pair in lengths], [(4, 3), (8, 2), (16, 2)])
-    got = [
+    sizes = [
         (b.length, [tuple(len(s["ids"]) for s in e.values()) for e in b.examples]) for b in batches
     ]
-    assert got == [(4, [(3, 4), (4, 4), (2, 3)]), (8, [(5, 8), (8, 8)])]
+    assert sizes == [(4, [(3, 4), (4, 4), (2, 3)]), (8, [(5, 8), (8, 8)])]
     assert real_tokens(batches[0].examples) == 20
 
 

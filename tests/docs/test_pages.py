@@ -57,12 +57,12 @@ def _mistakes(commands):
     mistakes = []
     for module, arguments in commands:
         try:
-            known, arguments = _read(module, arguments)
+            flag_values, arguments = _read(module, arguments)
             if "…" in arguments:
                 # It stands for flags that the reader knows, required ones among them.
-                for name in known:
-                    known[name].validators.clear()
-            known([module, *(word for word in arguments if word != "…")])
+                for name in flag_values:
+                    flag_values[name].validators.clear()
+            flag_values([module, *(word for word in arguments if word != "…")])
         except (flags.Error, ImportError, AttributeError) as error:
             mistakes.append(f"{module} {' '.join(arguments)}: {error}")
     return mistakes
@@ -73,13 +73,15 @@ def _read(module, arguments):
     if module == "export":
         name, arguments = command._choose_export(arguments)
         if "." in name:
-            known = flags_of(own := name.removeprefix("export-"))
-            return known, command._convert_to_flags(command._exporter(own), arguments, known)
+            flag_values = flags_of(own := name.removeprefix("export-"))
+            return flag_values, command._convert_to_flags(
+                command._exporter(own), arguments, flag_values
+            )
         return _read(name, arguments)
     if module not in command.COMMANDS:
         return flags_of(module), arguments
-    known = get_flags(module)
-    return known, command._convert_to_flags(command.COMMANDS[module], arguments, known)
+    flag_values = get_flags(module)
+    return flag_values, command._convert_to_flags(command.COMMANDS[module], arguments, flag_values)
 
 
 def test_every_flag_exists():

@@ -57,8 +57,8 @@ def tiny(module: str, arguments: list[str]) -> list[str]:
     from experiments.chains import merge
     from official_cmlm.configs.yaml_loading import parse_override
 
-    given = _flag(arguments, "params_override")
-    override = parse_override(given) if given else {}
+    text = _flag(arguments, "params_override")
+    override = parse_override(text) if text else {}
     sizes = {"task": {**_OWN_DATA}, "trainer": _TRAINER}
     if not _flag(arguments, "init_checkpoint"):
         sizes["task"]["encoder"] = _ENCODER

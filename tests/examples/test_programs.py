@@ -46,8 +46,8 @@ def test_encode_onnx(run, exported, tmp_path):
     texts = ["the cat sat", "the dog ran by the river", "the cat sat"]
     printed = run("encode_onnx.py", tmp_path / "onnx", *texts)
     vectors = encoder.encode(texts, normalize_embeddings=True)
-    got = [float(number) for number in re.findall(r"-?\d\.\d*", printed)]
-    np.testing.assert_allclose(np.reshape(got, [3, 3]), vectors @ vectors.T, atol=1e-3)
+    cosines = [float(number) for number in re.findall(r"-?\d\.\d*", printed)]
+    np.testing.assert_allclose(np.reshape(cosines, [3, 3]), vectors @ vectors.T, atol=1e-3)
 
 
 def _postgres(monkeypatch):

@@ -88,8 +88,8 @@ def test_an_encoder_is_trained_further(kind, tmp_path, vocabulary, capsys):
     assert (tmp_path / "out.work" / "training" / "checkpoint").stat().st_mtime_ns == state
     # The vectors of the mean lie between the two others.
     assert _run(**values, keep=1.0) == 0
-    kept = SentenceEncoder.load(tmp_path / "out").encode(texts)
-    np.testing.assert_allclose(kept, before.encode(texts), atol=1e-6)
+    unchanged = SentenceEncoder.load(tmp_path / "out").encode(texts)
+    np.testing.assert_allclose(unchanged, before.encode(texts), atol=1e-6)
     assert _run(**values, keep=0.0) == 0
     trained = SentenceEncoder.load(tmp_path / "out.work" / "training").encode(texts)
     alone = SentenceEncoder.load(tmp_path / "out").encode(texts)
@@ -209,6 +209,6 @@ def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatc
     write_encoder(tmp_path / "start", vocabulary)
     (tmp_path / "text.txt").write_text("Some text.")
     _write_table(tmp_path / "labels.csv", "ab", [["Some text.", "x"]])
-    given = {"model": "start", "input": "text.txt", "output_dir": "out", **values}
-    assert _run(**given) == 1
+    flags = {"model": "start", "input": "text.txt", "output_dir": "out", **values}
+    assert _run(**flags) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]

@@ -144,6 +144,6 @@ def test_an_ablation_differs_from_its_base_in_the_fields_of_its_file_alone():
     assert len(arms) > 60
     for name in arms:
         *_, (_, base), (values, _) = registry.read_files(name)
-        arm, before = (dict(_flatten(load(one).as_dict())) for one in (name, names[base]))
+        arm, before = (dict(_flatten(load(arm).as_dict())) for arm in (name, names[base]))
         changed = {key for key, value in arm.items() if value != before.get(key)}
         assert changed and changed <= dict(_flatten(values)).keys(), name

@@ -22,7 +22,7 @@ from tests.inputs.pipelines import manifest_of, read_by_hand
 def folder(tmp_path_factory, vocabulary):
     """Records of two languages, of long documents, which are cut and then repeat a sentence."""
     folder, documents = tmp_path_factory.mktemp("records"), make_documents(17)
-    documents[:5] = [dataclasses.replace(one, language="de") for one in documents[:5]]
+    documents[:5] = [dataclasses.replace(document, language="de") for document in documents[:5]]
     write_records(folder, documents, vocabulary, shard_bytes=400, max_sentences=3)
     return folder
 
