@@ -21,7 +21,7 @@ def _encode(texts):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_non_finite_values(tmp_path, bad):
+def test_non_finite_values_are_refused(tmp_path, bad):
     """The error quotes the text; nothing of the batch is stored."""
 
     def encode(texts):
@@ -45,13 +45,13 @@ def test_non_finite_values(tmp_path, bad):
         (np.full([2, 2], 1e200), "NaN or infinity .in float32."),
     ],
 )
-def test_other_answers(answer, message):
+def test_other_answers_are_refused(answer, message):
     """Wrong rows, wrong rank, letters, complex numbers, nothing, values beyond float32."""
     with pytest.raises(EncoderError, match=f"the encoder returned {message}"):
         check_vectors(lambda texts: answer)(["a", "b"])
 
 
-def test_changing_width():
+def test_changing_width_is_refused():
     """Within a run it is told by the check; whole numbers become floats."""
     encode = check_vectors(lambda texts: np.ones([len(texts), len(texts[0])], int))
     assert encode(["ab"]).shape == (1, 2) and encode(["ab"]).dtype == np.float32
@@ -67,7 +67,7 @@ def test_prompts_are_put_before_texts():
     assert roles_of(_encode) == {} and for_role(_encode, "query") is _encode
 
 
-def test_fingerprint():
+def test_fingerprints_tell_encoders_apart():
     """Equal for equal encoders, different for others, also for those that cut elsewhere.
 
     One that fails on a text has a name too.

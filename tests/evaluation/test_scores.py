@@ -18,7 +18,7 @@ from official_cmlm.evaluation.scores import (
 from tests.evaluation import toy
 
 
-def test_one_value():
+def test_single_value_has_no_deviation():
     """A single number has no deviation; numbers are Python's own, since JSON takes no others."""
     report = SuiteReport()
     report.add("STS14", "spearman_all", np.float32(63.5), np.int64(3750))
@@ -28,7 +28,7 @@ def test_one_value():
     assert report.get("STS14", "spearman_all") == 63.5
 
 
-def test_several_seeds():
+def test_several_seeds_have_mean_and_deviation():
     """Mean and sample deviation: of 1, 2 and 6 they are 3 and sqrt(7)."""
     report = SuiteReport()
     report.add("MR", "accuracy", [1.0, 2.0, 6.0], 10)
@@ -40,7 +40,7 @@ def test_several_seeds():
     assert mean.tolist() == [2.5, 3.0, 5.0] and report.by_seed("SST2", "accuracy") is None
 
 
-def test_scores_that_are_refused():
+def test_repeated_and_infinite_scores_are_refused():
     """A task has a metric once; another metric or task is another score; numbers are finite."""
     report = SuiteReport()
     for task, metric in ("ab", "ac", "bb"):
@@ -53,7 +53,7 @@ def test_scores_that_are_refused():
     assert report.get("a", "b") == 1.0 and len(report.scores) == 3
 
 
-def test_faults_of_a_task():
+def test_faults_of_a_task_spare_the_others():
     """Earlier scores stay, later tasks run, each fault is a line; a fault of the code has a trace.
 
     A task without data is not a failure; the path that was looked for is kept.

@@ -51,7 +51,7 @@ def test_an_error_of_the_whole_suite_is_raised_after_the_tasks_before_it():
     assert report.get("a", "m") == 1.0
 
 
-def test_metrics_by_name():
+def test_metrics_are_looked_up_by_name():
     """A declared name goes before a pattern; an unknown name is its own label."""
     share = Metric("share_*", "neighbours in *", "%", better=0)
     own = Metric("share_own", "own neighbours", "%", better=-1, main=True)

@@ -157,21 +157,18 @@ def test_drawings_can_be_read(comparison):
         assert sizes and min(map(float, sizes)) * 3.33 / inches >= 6
 
 
-def test_charts_of_sts():
-    """Subsets of a year have no bar; other languages and parts have charts of their own.
-
-    The papers' rows are those of test sets.
-    """
+def test_sts_has_a_chart_a_panel():
+    """Subsets of a year have no bar; the papers' rows are those of test sets."""
     mine = full()
     mine["suites"]["sts"]["scores"] += [
         score(f"STS-B{part}", "spearman", 50.0) for part in ("", "-dev", "-train")
     ]
-    own, others, development = charts("sts", mine)
-    drawing = figures.svg(own)
-    assert "STS12" in drawing and not re.search("MSRpar|STS-B.de|STS-B-dev", drawing)
+    own, others, development = drawn = charts("sts", mine)
+    titles = ["", ": other languages", ": development and training sets"]
+    assert [chart.title for chart in drawn] == [own.title + title for title in titles]
+    assert "STS12" in figures.svg(own)
+    assert not re.search("MSRpar|STS-B.de|STS-B-dev", figures.svg(own))
     assert "STS-B.de" in figures.svg(others) and "average" not in figures.svg(others)
-    assert others.title == f"{own.title}: other languages"
-    assert development.title == f"{own.title}: development and training sets"
     assert "STS-B-dev" in figures.svg(development) and "Table" not in figures.svg(development)
 
 
@@ -233,7 +230,7 @@ def test_long_labels_have_lines():
     assert all(one.y0 > other.y1 for one, other in zip(boxes, boxes[1:]))
 
 
-def test_deviations_over_seeds():
+def test_deviations_over_seeds_are_thin_lines():
     """A thin line from mean minus to mean plus the deviation, and a word about it."""
     mine = results(
         senteval=suite(score("MR", "accuracy", 80.0, deviation=1.5), score("CR", "accuracy", 70.0))
@@ -302,7 +299,7 @@ def test_many_scores_are_folded(document):
     assert "STS12.19" in part
 
 
-def test_a_papers_table(document):
+def test_own_row_is_set_off_in_a_papers_table(document):
     """Our row is set off from the paper's, and comes first; the best of a column are marked.
 
     Columns without own scores are folded.

@@ -109,7 +109,7 @@ def test_columns_of_development_sets_are_no_test_scores():
     ]
 
 
-def test_own_values():
+def test_own_values_are_looked_up_by_id():
     """Ids are looked up, the first of several that is there; the mean needs all others."""
     table = PaperTable(
         paper="P",

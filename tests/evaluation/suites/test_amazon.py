@@ -42,7 +42,7 @@ def _run(root, encode=_encode, **options):
     return toy.run(amazon, encode, root, **options)
 
 
-def test_transfer(tmp_path):
+def test_features_that_separate_english_separate_german(tmp_path):
     """Features that separate English separate German; other languages are at chance."""
     _tables(tmp_path)
     _table(tmp_path, "fr/test", 10, "mal", "bon")
@@ -55,7 +55,7 @@ def test_transfer(tmp_path):
     assert report.notes == ["accuracy_trained: this encoder cannot be trained here"]
 
 
-def test_languages_that_were_chosen(tmp_path):
+def test_only_chosen_languages_are_scored(tmp_path):
     """Only they are tested, the mean is named as over a part; an unknown one is an error."""
     _tables(tmp_path)
     toy.write_text(tmp_path / "amazon/fr/test.tsv", "no review")
@@ -69,7 +69,7 @@ def test_languages_that_were_chosen(tmp_path):
         _run(tmp_path, languages=["ja"])
 
 
-def test_trained(tmp_path):
+def test_encoder_is_trained_for_each_seed(tmp_path):
     """The encoder's trainer gets 90 % of the training reviews, each seed once."""
     _tables(tmp_path)
     calls = []
@@ -102,7 +102,7 @@ def test_sizes_are_cut(tmp_path):
     assert len(encode.texts) <= 60 + 2 * 20
 
 
-def test_json_lines(tmp_path):
+def test_json_lines_are_read(tmp_path):
     """The form of amazon_reviews_multi; stars may be strings."""
     for language, part in (("en", "train"), ("en", "test"), ("ja", "test")):
         rows = [{"stars": str(s), "review_body": t} for s, t in _rows(50, "good", "bad")]
@@ -116,7 +116,7 @@ def test_json_lines(tmp_path):
     ]
 
 
-def test_markup_folders(tmp_path):
+def test_categories_of_a_language_count_together(tmp_path):
     """All categories of a language count together; three stars are negative."""
     for category in ("books", "dvd"):
         for part in ("train", "test"):
@@ -130,7 +130,7 @@ def test_markup_folders(tmp_path):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 1), min_size=4, max_size=200), st.integers(0, 3))
-def test_split(labels, seed):
+def test_split_has_every_row_once(labels, seed):
     """Every row once, both labels on both sides, about a tenth for development."""
     labels = np.array(labels)
     counts = np.bincount(labels, minlength=2)

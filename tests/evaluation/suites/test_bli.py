@@ -8,7 +8,7 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.encoder import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.suites import bli
-from official_cmlm.evaluation.suites.bli import Options, center, precision_at, translations
+from official_cmlm.evaluation.suites.bli import Options, center, translations
 from tests.evaluation import toy
 
 
@@ -57,7 +57,7 @@ def test_csls_is_the_formula(k):
     assert (plain != places).any()
 
 
-def test_few_candidates_and_equal_ones():
+def test_equal_candidates_are_ordered_by_index():
     """All of them where fewer than wanted; copies in the order of their indices."""
     vectors = np.array([[0, 0], [1, 0], [1, 0]], np.float32)
     assert translations(vectors, vectors, vectors, Options(retrieval="cosine")).tolist() == [
@@ -65,15 +65,6 @@ def test_few_candidates_and_equal_ones():
         [1, 2, 0],
         [1, 2, 0],
     ]
-
-
-def test_precision_counts_a_word_once_for_any_translation():
-    """Three queries by hand: hit at 1, hit at 2 by the second translation, no hit."""
-    places = np.array([[4, 1, 0], [3, 2, 0], [1, 2, 3]])
-    gold = [{4, 1}, {9, 2}, {7}]
-    assert precision_at(places, gold, 1) == pytest.approx(100 / 3)
-    assert precision_at(places, gold, 2) == pytest.approx(200 / 3)
-    assert precision_at(places, gold, 50) == pytest.approx(200 / 3)
 
 
 class _Toy:

@@ -42,7 +42,7 @@ def _run(root, **options):
         ("a\tA\nz\tZ\n", ["a", "b"], {}, [(50.0, 2), (50.0, 2), (100.0, 1)]),
     ],
 )
-def test_accuracies(tmp_path, mentions, names, options, expected):
+def test_accuracies_are_those_by_hand(tmp_path, mentions, names, options, expected):
     """At 1, at 5, and at 1 of those in the dictionary, with their counts."""
     _folder(tmp_path, "set", mentions, names)
     report = _run(tmp_path, **options)
@@ -52,7 +52,7 @@ def test_accuracies(tmp_path, mentions, names, options, expected):
     assert f"mentions are not in the dictionary of {len(names)} names" in report.notes[0]
 
 
-def test_composite_mention_and_types(tmp_path):
+def test_both_parts_of_a_mention_must_hit(tmp_path):
     """Both parts must hit; types are scored apart, against the same dictionary."""
     text = "1\t0\t1\ta/b\tT1\tA|B\ta|b\n1\t0\t1\ta/c\tT1\tA|C\ta|f\n1\t0\t1\tc\tT2\tC\n"
     _folder(tmp_path, "entity_linking/set", text, file="test_corpus.txt")
@@ -64,7 +64,7 @@ def test_composite_mention_and_types(tmp_path):
 
 
 @pytest.mark.parametrize(("score", "accuracy"), [("dot", 0.0), ("cosine", 100.0)])
-def test_inner_product_by_default(tmp_path, score, accuracy):
+def test_score_is_the_inner_product_by_default(tmp_path, score, accuracy):
     """A long vector in another direction has the larger inner product, 3, but the cosine .6."""
     _folder(tmp_path, "set", "m\tNEAR\n", names=["near", "far"])
     vectors = {"m": [1.0, 0.0], "near": [1.0, 0.0], "far": [3.0, 4.0]}
@@ -102,7 +102,7 @@ CDR = """\
 
 
 @pytest.mark.parametrize("place", ["", "CDR.Corpus.v010516/", "CDR_Data/CDR.Corpus.v010516/"])
-def test_bc5cdr_as_published(tmp_path, place):
+def test_bc5cdr_is_read_as_published(tmp_path, place):
     """The test set, wherever the archive was unpacked; others only where they are asked for."""
     folder = tmp_path / "bc5cdr"
     _write(folder / "test_dictionary.txt", "D009270||A\r\nD003000||c\r\nD006973||f\r\n")
@@ -150,7 +150,7 @@ def test_raw_mentions_are_in_no_column_of_the_paper(tmp_path):
         assert (value is None) == (set(printed) != {None}), label
 
 
-def test_biosyn(tmp_path):
+def test_files_of_biosyn_are_read(tmp_path):
     """Dictionary, and one file a document; composite parts; what has no id is left out."""
     folder = tmp_path / "ncbi-disease"
     _write(folder / "test_dictionary.txt", "D1||a\nD1|D2||b\nCUI-less||c\n\nOMIM:3||d\nD4||f\n")
@@ -176,7 +176,7 @@ ONTOLOGY = "C0000001||a\nC0000002||c\nC0000003||b\nC0000004||d\nC0000005||e\n"
 
 
 @pytest.mark.parametrize("version", ["xlbel_v0.0", "xlbel_v1.0", "."])
-def test_xl_bel(tmp_path, version):
+def test_xl_bel_has_a_task_a_language(tmp_path, version):
     """A language is a task; of two ids one is enough; all languages together repeat the others."""
     folder, context = tmp_path / "xl_bel", "_with_context" if version == "xlbel_v1.0" else ""
     _write(folder / "umls_onto_all_lang_cased_wikimed_only_399931.txt", ONTOLOGY)
@@ -198,7 +198,7 @@ HEADER = (
 )
 
 
-def test_cometa(tmp_path):
+def test_cometa_has_a_task_a_split(tmp_path):
     """Columns by their names, quoted cells; a task a split, with the ids that it is made for."""
     _write(tmp_path / "cometa/COMETA_id_sf_dictionary.txt", "11||a\n12||c\n13||f\n")
     rows = (

@@ -40,7 +40,7 @@ def test_scores_are_the_measures_of_each_file(tmp_path):
     assert failure == "sts-dev: no pair has a score above 5; lower geometry.min_score"
 
 
-def test_question_pairs(tmp_path):
+def test_question_pairs_have_mean_cosines(tmp_path):
     """Mean cosines of both kinds, by hand; malformed lines are counted."""
     vectors = {"a": [1.0, 0.0], "b": [0.6, 0.8], "c": [0.0, 1.0]}
     rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
@@ -52,7 +52,7 @@ def test_question_pairs(tmp_path):
     assert "qqp: 1 malformed lines skipped" in report.notes
 
 
-def test_question_pairs_of_kaggle(tmp_path):
+def test_question_pairs_of_kaggle_are_read(tmp_path):
     """The paper's file, where it is: commas, quotation marks and line ends within quoted cells."""
     vectors = {'a, "x"': [1.0, 0.0], "b\nb": [0.6, 0.8], "c": [0.0, 1.0]}
     table = io.StringIO()

@@ -76,7 +76,7 @@ SENTENCES = {
 }
 
 
-def test_scores_of_a_folder(tmp_path):
+def test_every_language_of_a_folder_is_scored(tmp_path):
     """Every language's shares before and after, and their mean."""
     _write_split(tmp_path, "dev")
     report = _run(tmp_path)
@@ -148,7 +148,7 @@ def _write_google(root, split, rows, header="id\tsentence1\tsentence2\tlabel"):
 
 
 @pytest.mark.parametrize("below", ["pawsx", "pawsx/x-final", "x-final"])
-def test_files_of_google(tmp_path, below):
+def test_files_of_google_are_read(tmp_path, below):
     """Folders of languages, also inside of the archive's folder; `test_2k` is the split `test`."""
     languages = {"en": SENTENCES["en"], "de": SENTENCES["de"], "zh": SENTENCES["zh-CN"]}
     _write_google(tmp_path / below, "test_2k", languages)
@@ -165,7 +165,7 @@ def test_files_of_google(tmp_path, below):
     assert _run(tmp_path, split="train").notes[0].startswith("2 rows")
 
 
-def test_xtremes_test_without_labels(tmp_path):
+def test_xtremes_test_set_needs_no_labels(tmp_path):
     """Two columns have all that is needed: the default takes it, though `dev` has labels."""
     _write_split(tmp_path, "dev", 2)
     for language, sentences in SENTENCES.items():
@@ -192,7 +192,7 @@ def test_a_split_that_lacks_something_is_not_the_default(tmp_path):
     assert "test has files of one language only" in _run(tmp_path).notes[0]
 
 
-def test_languages_that_were_chosen(tmp_path):
+def test_only_chosen_languages_are_scored(tmp_path):
     """They make the pool; a split without one of them is left out, an unknown one is an error."""
     _write_split(tmp_path, "dev")
     _write_split(tmp_path, "test", 3, ("en", "zh-CN"))

@@ -49,7 +49,7 @@ def test_items_with_commas_are_a_list(setting, value):
         ("amazon.grid=0.1,nan", "amazon: grid[1] must be above 0, got nan"),
     ],
 )
-def test_lists_that_cannot_be(setting, message):
+def test_impossible_lists_are_refused(setting, message):
     """One line that says what to write."""
     with pytest.raises(UserError) as error:
         _option(setting)
@@ -72,7 +72,7 @@ def test_lists_that_cannot_be(setting, message):
         ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
     ],
 )
-def test_values_that_are_refused(suite, values, message):
+def test_values_out_of_range_are_refused(suite, values, message):
     """One line with the suite and the possible values."""
     with pytest.raises(UserError, match=f"^{suite}: .*{message}"):
         suites.read_options(suite, values)
@@ -104,7 +104,7 @@ def test_options_that_are_words_take_no_other_word(suite):
         ("xeval", "xeval/de", "<language>/<task>: missing; .*xeval/<language>/<task>"),
     ],
 )
-def test_no_data(tmp_path, name, folder, message):
+def test_missing_folders_are_named(tmp_path, name, folder, message):
     """One line says what to put where, without the folder and with an empty one."""
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     with pytest.raises(UserError, match=message):
@@ -115,7 +115,7 @@ def test_no_data(tmp_path, name, folder, message):
     ("name", "tasks"),
     [("geometry", ["texts", "sts-dev", "qqp"]), ("qnli", ["dev"]), ("sts", sts.YEARS)],
 )
-def test_no_data_of_a_task(tmp_path, name, tasks):
+def test_tasks_without_data_are_missing_by_themselves(tmp_path, name, tasks):
     """Tasks are missing by themselves where each has files of its own."""
     missing = toy.run(suites.get_suite(name), toy.encode, tmp_path).missing
     assert [one.task for one in missing][: len(tasks)] == list(tasks)

@@ -18,7 +18,7 @@ def _probe(root, count=60):
         toy.write(root / name, lines)
 
 
-def test_all_ten(tmp_path):
+def test_all_ten_tasks_are_solved(tmp_path):
     """Each is solved from its own file and averaged."""
     _probe(tmp_path / "senteval/probing")
     report = toy.run(probing_suite, toy.encode, tmp_path)
@@ -32,7 +32,7 @@ def test_all_ten(tmp_path):
     assert report.configuration == "fast: rmsprop, batches of 128, 1 seed"
 
 
-def test_development_accuracy_and_chosen_tasks(tmp_path):
+def test_development_scores_are_of_their_own_part(tmp_path):
     """Development scores are of part va alone; an average over some tasks has another name."""
     _probe(tmp_path)
     path = tmp_path / "past_present.txt"
@@ -51,7 +51,7 @@ def test_development_accuracy_and_chosen_tasks(tmp_path):
     assert report.notes == ["average_of_chosen: the mean of Tense, Length; no paper's average"]
 
 
-def test_bad_probing_files(tmp_path):
+def test_bad_probing_files_are_named(tmp_path):
     """A part that is missing, a label that was never trained, malformed lines."""
     _probe(tmp_path)
     path = tmp_path / "past_present.txt"

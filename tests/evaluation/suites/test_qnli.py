@@ -21,7 +21,7 @@ def _run(tmp_path, text):
     return toy.run(qnli, _encode, tmp_path)
 
 
-def test_file_with_quotes_and_bad_lines(tmp_path):
+def test_quotes_are_text_and_bad_lines_are_skipped(tmp_path):
     """Quotation marks are text; short lines and unknown labels are skipped and told."""
     rows = '0\t"Is a\tYes" a\tentailment\n1\tIs a\tno b\tnot_entailment\n2\tIs a\tentailment\n'
     report = _run(tmp_path, HEADER + rows + "3\tIs a\tb\tperhaps\n4\tIs a\tzero 0\tentailment\n")

@@ -66,7 +66,7 @@ def _run(root, encode=toy.encode, **options):
 
 
 @pytest.mark.parametrize("part", [1, 2, 4, 50_000])
-def test_numbers_of_trec_eval(monkeypatch, part):
+def test_numbers_are_those_of_trec_eval(monkeypatch, part):
     """Graded gains, ties by falling id, documents without judgement, however the corpus is cut."""
     monkeypatch.setattr(retrieval, "_PART", part)
     scores = score(_by_table, _collection(), Options(score="dot"))
@@ -90,7 +90,7 @@ def test_own_document_is_left_out():
     assert (scores["recall_at_100"], scores["mrr"]) == (0, 0)
 
 
-def test_cosine_or_dot():
+def test_long_vector_wins_by_its_inner_product_only():
     """A long vector wins by its inner product only."""
     encode = toy.lookup({"q": [1, 0], "near": [1, 0.1], "long": [5, 5]})
     collection = beir.Collection({"n": "near", "l": "long"}, {"q": "q"}, {"q": {"n": 1}}, [])
@@ -98,7 +98,7 @@ def test_cosine_or_dot():
     assert score(encode, collection, Options(score="dot"))["mrr"] == 50
 
 
-def test_a_folder_of_beir(tmp_path):
+def test_every_data_set_of_a_folder_is_scored(tmp_path):
     """Every data set below `beir`, all metrics, queries as count, and the mean over data sets."""
     for name in ("scifact", "nfcorpus"):
         _write(tmp_path / "beir" / name)

@@ -82,7 +82,7 @@ def test_snli_is_trained_as_in_the_toolkit(senteval_data, monkeypatch):
     assert other == ClassifierConfig("adam", 64, tenacity=5, epoch_size=4, max_epoch=200)
 
 
-def test_average_of_chosen_tasks(senteval_data):
+def test_average_of_chosen_tasks_is_named_as_such(senteval_data):
     """It is named as such; what was not chosen is neither missing nor a failure."""
     report = toy.run(senteval_suite, toy.encode, senteval_data, tasks=["SST2", "SICK-R"])
     mean = (report.get("SST2", "accuracy") + report.get("SICK-R", "pearson")) / 2
@@ -99,7 +99,7 @@ def test_average_of_chosen_tasks(senteval_data):
     assert report.notes == ["average_of_chosen main_metrics: not computed without COCO"]
 
 
-def test_coco(tmp_path, monkeypatch):
+def test_coco_is_ranked_in_both_directions(tmp_path, monkeypatch):
     """Ranked in both directions; the mean of six figures, that of the development set apart."""
     coco_files.write_coco(tmp_path)
     small = functools.partial(RankingConfig, projection=8, batch_size=20, negatives=4)
@@ -121,7 +121,7 @@ def test_coco(tmp_path, monkeypatch):
     assert sum(ticks[1:]) == 42
 
 
-def test_declutr_averages(senteval_data, tmp_path):
+def test_declutr_averages_have_the_papers_metrics(senteval_data, tmp_path):
     """Each task by the paper's metric; development sets by the metrics of the authors' code."""
     folder = tmp_path / "STS"
     for year in senteval_suite.DECLUTR_STS:
@@ -189,7 +189,7 @@ def test_several_seeds_have_a_deviation(senteval_data):
 @pytest.mark.parametrize(
     "solver", ["mini_batch", pytest.param("logistic_regression", marks=pytest.mark.long)]
 )
-def test_configurations_and_solvers(senteval_data, configuration, solver):
+def test_every_configuration_and_solver_learns(senteval_data, configuration, solver):
     """Each is taken to the end; the task is easy for all."""
     options = Options(configuration, solver, tasks=["SST2", "TREC"])
     report = toy.run(senteval_suite, toy.encode, senteval_data, options)
@@ -197,7 +197,7 @@ def test_configurations_and_solvers(senteval_data, configuration, solver):
     assert report.get("TREC", "accuracy") > 90
 
 
-def test_pair_features():
+def test_pair_features_are_computed_on_access():
     """|u - v| and u∗v, for SNLI after u and v, whichever rows are asked for."""
     u, v = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 0.5], [1.0, 1.0]])
     assert PairFeatures(u, v)[np.array([1])].tolist() == [[2, 3, 3, 4]]
@@ -225,7 +225,7 @@ def test_a_missing_task_does_not_stop_the_others(senteval_data, tmp_path):
     assert "s1.train: missing" in snli
 
 
-def test_malformed_lines_and_too_few_examples(tmp_path):
+def test_malformed_lines_are_skipped_and_too_few_examples_refused(tmp_path):
     """Such lines are skipped and counted; folds that some class cannot fill are refused."""
     toy.write_senteval(tmp_path)
     path = tmp_path / "SST/binary/sentiment-train"

@@ -27,7 +27,7 @@ def _run(root, **options):
     return toy.run(sts_suite, toy.encode, root, **options)
 
 
-def test_all_there(tmp_path):
+def test_all_that_is_there_is_scored(tmp_path):
     """Years with three conventions and their subsets, STS-B, SICK-R, a language, the average."""
     _write(tmp_path, YEARS)
     report = _run(tmp_path)
@@ -70,7 +70,7 @@ def test_a_missing_subset_is_no_smaller_year(tmp_path):
     assert "STS13: STS.input.SMT.txt is not a subset that SentEval scores; left out" in report.notes
 
 
-def test_scores_that_are_missing_or_none(tmp_path):
+def test_pairs_without_a_score_are_left_out(tmp_path):
     """Left out and counted, in every file; the last one may lack its line end."""
     _write(tmp_path, ["STS14"])
     path = tmp_path / "senteval/downstream/STS/STS14-en-test/STS.gs.images.txt"
@@ -227,7 +227,7 @@ GOLD = ["5.0", "2.4", "0", "3.75"]
 
 
 @pytest.mark.parametrize("layout", ["published", "together", "senteval"])
-def test_semeval_2017(tmp_path, layout):
+def test_tracks_of_semeval_2017_are_scored(tmp_path, layout):
     """Each track of the published archives, with the pairs' cosines; 4a and 4b are two tasks."""
     base = tmp_path / ("senteval/downstream/STS/STS17" if layout == "senteval" else "STS17")
     names = {} if layout == "published" else {"texts": ".", "scores": "."}
@@ -247,7 +247,7 @@ def test_semeval_2017(tmp_path, layout):
         assert report.get(task, "spearman") == pytest.approx(expected)
 
 
-def test_semeval_2017_without_scores(tmp_path):
+def test_track_without_scores_is_missing(tmp_path):
     """The archive of the scores is another one: what lacks is named, with its place."""
     _write_tracks(tmp_path / "STS17")
     (tmp_path / "STS17/STS2017.gs/STS.gs.track3.es-es.txt").unlink()

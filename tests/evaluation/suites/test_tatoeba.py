@@ -107,7 +107,7 @@ def test_means_over_groups_need_all_and_leave_out_others(tmp_path):
 
 
 @pytest.mark.parametrize("languages", [["deu", "fra"], ["de", "fr"], ["FR", "deu"]])
-def test_languages_that_were_chosen(tmp_path, languages):
+def test_only_chosen_languages_are_scored(tmp_path, languages):
     """Either code selects a language; the mean over a part is named as such; none is missing."""
     for code in ("deu", "fra", "ita", "xho"):
         _write(tmp_path, code, ["1 0", "0 1"], ["1 0", "0 1"])

@@ -32,7 +32,7 @@ def _remarks(report):
     return [note for note in report.notes if ": mean over " not in note]
 
 
-def test_scores_and_average(tmp_path):
+def test_average_is_unweighted(tmp_path):
     """Cosines 1, 0.71, 0, -1: one language agrees, one is reversed; the average is unweighted."""
     rows = [("x", "x"), ("x", "xy"), ("x", "y"), ("x", "-x")]
     good = [f"{i}\t{a}\t{b}\tnouns\t{6 - i}\n" for i, (a, b) in enumerate(rows)]
@@ -47,7 +47,7 @@ def test_scores_and_average(tmp_path):
     assert not report.failures and not _remarks(report)
 
 
-def test_malformed_lines_and_files(tmp_path):
+def test_malformed_lines_are_skipped(tmp_path):
     """Too few columns, no number, an infinite one, an empty word: skipped and told.
 
     A file of nothing else is a failure that names it; the average is over the rest.
@@ -63,7 +63,7 @@ def test_malformed_lines_and_files(tmp_path):
     assert "bb.tsv" in failure
 
 
-def test_cross_lingual_scores(tmp_path):
+def test_cross_lingual_pairs_are_built_unless_a_file_has_them(tmp_path):
     """Made of the languages that are there, unless a file gives them."""
     _multilingual(tmp_path, ["en", "es", "fi"])
     given = "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n"
@@ -147,7 +147,7 @@ def _tables(root, folder="multi_simlex"):
 
 
 @pytest.mark.parametrize("folder", ["multi_simlex", "multisimlex"])
-def test_two_tables_of_multi_simlex(tmp_path, folder):
+def test_two_tables_of_multi_simlex_are_joined(tmp_path, folder):
     """As published: words and scores, a column a language; pairs across them are built."""
     _tables(tmp_path, folder)
     report = _run(tmp_path)
@@ -179,7 +179,7 @@ def test_tables_that_do_not_fit_are_named(tmp_path):
     assert "has 4 rows" in failures[0] and "scores.csv has 5, and not the same ids" in failures[0]
 
 
-def test_a_table_a_language_with_annotators(tmp_path):
+def test_scores_of_annotators_are_averaged(tmp_path):
     """The score is the mean over those who gave one."""
     text = (
         "ID,Word 1,Word 2,POS,Annotator 1,Annotator 2,Annotator 3\n"
@@ -220,7 +220,7 @@ SIMLEX_999 = (
         ("simlex/simlex-x.txt", "x\tx\t9\nx\ty\t1\n", "simlex.x", 2),
     ],
 )
-def test_forms_of_simlex(tmp_path, path, text, task, count):
+def test_every_form_of_simlex_is_read(tmp_path, path, text, task, count):
     _write(tmp_path / path, text)
     report = _run(tmp_path)
     assert report.get(task, "spearman") == pytest.approx(100)
@@ -235,14 +235,14 @@ def test_forms_of_simlex(tmp_path, path, text, task, count):
         ("ID,a,b,c\n1,x,y,1\n", "the columns 'ID, a, b, c'"),
     ],
 )
-def test_unknown_form(tmp_path, text, form):
+def test_unknown_form_is_named(tmp_path, text, form):
     """One line with what was found and what is known."""
     _write(tmp_path / "multi_simlex/ENG.csv", text)
     (failure,) = _run(tmp_path).failures
     assert f"ENG.csv: {form}; known are columns named word 1, word 2 and score" in failure
 
 
-def test_tasks_and_languages_that_were_chosen(tmp_path):
+def test_chosen_tasks_and_languages_are_scored(tmp_path):
     """Any code selects a language; the mean over a part is named as such; absent ones are named."""
     _multilingual(tmp_path, ["en", "es", "fi"])
     _write(tmp_path / "simlex/simlex-english.txt", "x\tx\t9\nx\ty\t1\n")

@@ -53,7 +53,7 @@ def test_xeval_scores_each_language(tmp_path):
     assert "mean" not in {score.task for score in report.scores}
 
 
-def test_mean_of_all_languages():
+def test_mean_needs_every_language_of_the_paper():
     """The paper's mean needs each of its languages, and counts no other."""
     report = SuiteReport()
     averages = {language: float(i) for i, language in enumerate(xeval_suite.LANGUAGES)}
@@ -66,7 +66,7 @@ def test_mean_of_all_languages():
     assert report.notes == []
 
 
-def test_xeval_languages_that_were_chosen(tmp_path):
+def test_chosen_languages_are_averaged(tmp_path):
     """The mean over a part is named as such, and the others are neither missing nor failed."""
     for language in ("de", "fr", "es"):
         toy.write_senteval(tmp_path / "xeval" / language)
@@ -96,7 +96,7 @@ def test_english_is_sentevals_own(tmp_path):
     assert report.get("en.MR", "accuracy") == german
 
 
-def test_xeval_without_its_folder(tmp_path):
+def test_languages_may_lie_in_the_data_folder(tmp_path):
     """Languages may lie in the data folder itself; what failed is in no average."""
     toy.write_senteval(tmp_path / "de")
     (tmp_path / "de/SST/binary/sentiment-test").unlink()
