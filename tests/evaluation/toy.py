@@ -9,6 +9,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Suite, read_tasks, score_tasks
+from official_cmlm.evaluation.suites.probing import TASKS as PROBING
 
 
 def run(suite, encode, root, options=None, **fields):
@@ -143,6 +144,18 @@ def write_senteval(root, count=60):
             for i, (t, c) in enumerate(zip(rows, classes))
         ]
         write(root / f"SICK/{name}.txt", [header, *pairs])
+
+
+def write_probing(root, count=60):
+    """Writes SentEval's probing tasks, `count` rows a part; the label is the first word."""
+    words = ("past", "present", "future")
+    lines = [
+        f"{part}\t{words[i % 3].upper()}\t{words[i % 3]} x{i} y"
+        for part in ("tr", "va", "te")
+        for i in range(count)
+    ]
+    for name in PROBING.values():
+        write(root / name, lines)
 
 
 def write_beir(folder, documents, queries, judged, splits=("test",)):

@@ -20,7 +20,6 @@ from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
 
-SIDES = ("both", "queries")
 FORMULAS = ("unit", "printed")
 
 
@@ -153,7 +152,7 @@ class RemovalOptions:
     pcr: bool = True
     num_components: Annotated[int, at_least(1)] = 1
     center: bool = False
-    sides: Annotated[str, OneOf(SIDES)] = "both"
+    sides: Annotated[str, OneOf(("both", "queries"))] = "both"
     formula: Annotated[str, OneOf(FORMULAS)] = "unit"
 
     def fit(self, embeddings: Mapping[str, np.ndarray]) -> PrincipalComponentRemoval:

@@ -1,7 +1,7 @@
 """Tables as text: the main scores, all scores, and the papers' tables with own rows."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
@@ -306,26 +306,23 @@ def lines_of(kind: str, suite: str, *parts: Results) -> list[str]:
 
 def missing_lines(missing: list[dict[str, str]]) -> list[str]:
     """Groups tasks without data, one line for all that lack data of the same source."""
-    by_hint: dict[str, list[dict[str, str]]] = {}
-    for one in missing:
-        by_hint.setdefault(one["hint"], []).append(one)
-    return [
-        f"{', '.join(one['task'] or one['what'] for one in group)}: {hint}"
-        for hint, group in by_hint.items()
-    ]
+    groups = _group_by_hint((one["task"] or one["what"], one["hint"]) for one in missing)
+    return [f"{', '.join(group)}: {hint}" for hint, group in groups.items()]
 
 
-def _group(failures: list[str]) -> list[str]:
+def _group_failures(failures: list[str]) -> list[str]:
     """Groups failures; a hint that several failures share comes once, after the last of these."""
-    by_hint: dict[str, list[str]] = {}
-    for text in failures:
-        what, _, hint = text.partition("; ")
-        by_hint.setdefault(hint, []).append(what)
-    return [
-        f"{'; '.join(group)}; {hint}" if hint else text
-        for hint, group in by_hint.items()
-        for text in ([""] if hint else group)
-    ]
+    groups = _group_by_hint(text.partition("; ")[::2] for text in failures)
+    alone = groups.pop("", [])
+    return [f"{'; '.join(group)}; {hint}" for hint, group in groups.items()] + alone
+
+
+def _group_by_hint(lines: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Returns hint -> the lines that have it, from pairs of both."""
+    groups: dict[str, list[str]] = {}
+    for line, hint in lines:
+        groups.setdefault(hint, []).append(line)
+    return groups
 
 
 def _settings(part: dict[str, Any]) -> list[str]:
@@ -350,7 +347,7 @@ def _option(value: Any) -> str:
 _KINDS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "settings": _settings,
     "notes": lambda part: part.get("notes", []),
-    "failures": lambda part: _group(part.get("failures", [])),
+    "failures": lambda part: _group_failures(part.get("failures", [])),
     "missing": lambda part: missing_lines(part.get("missing", [])),
 }
 

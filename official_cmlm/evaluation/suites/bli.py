@@ -39,8 +39,6 @@ Pair = tuple[str, str]
 """Source word, target word."""
 
 _AT = (1, 5)
-MAPPINGS = ("procrustes", "none")
-RETRIEVALS = ("csls", "cosine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +54,8 @@ class Options:
         has an encoder, those between the encoders' languages.
     """
 
-    mapping: Annotated[str, OneOf(MAPPINGS)] = "procrustes"
-    retrieval: Annotated[str, OneOf(RETRIEVALS)] = "csls"
+    mapping: Annotated[str, OneOf(("procrustes", "none"))] = "procrustes"
+    retrieval: Annotated[str, OneOf(("csls", "cosine"))] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
     pairs: list[str] = dataclasses.field(default_factory=list)
 

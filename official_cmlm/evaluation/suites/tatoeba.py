@@ -3,9 +3,6 @@
 LASER's files (Artetxe and Schwenk 2019) and XTREME's protocol (Hu et al. 2020): the nearest
 neighbour by cosine, accuracy per language, unweighted mean over 36 languages (CMLM §4.6, Table 5).
 XTREME queries in English; CMLM does not name the direction, so both and their mean are reported.
-
-The data of CMLM's Figure 3 are here too: sentences of a language and their English translations on
-the first two principal axes of both.
 """
 
 import dataclasses

@@ -12,7 +12,6 @@ from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES, get_results
 from official_cmlm.evaluation.suites import senteval as senteval_suite
-from official_cmlm.evaluation.suites.probing import TASKS as PROBING
 from official_cmlm.evaluation.suites.tatoeba import XTREME
 from tests.evaluation import coco_files, toy
 
@@ -40,13 +39,7 @@ def _write_everything(root):
     russian = root / "STS2012_MSRvid_translated"
     toy.write(russian / "STS.input.MSRvid.txt", ["a\ta b", "c\td"])
     toy.write(russian / "STS.gs.MSRvid.txt", ["4", "1"])
-    lines = [
-        f"{part}\t{i % 3}\t{word} x{i} y"
-        for part in ("tr", "va", "te")
-        for i, word in enumerate(("past", "present", "future") * 20)
-    ]
-    for name in PROBING.values():
-        toy.write(root / "senteval/probing" / name, lines)
+    toy.write_probing(root / "senteval/probing")
     texts = [f"sentence {i}" for i in range(8)]
     for code in XTREME:
         for side in (code, "eng"):

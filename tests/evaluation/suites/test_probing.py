@@ -6,21 +6,9 @@ from official_cmlm.evaluation.suites import probing as probing_suite
 from tests.evaluation import toy
 
 
-def _probe(root, count=60):
-    """Writes all ten tasks; the label is the sentence's first word."""
-    words = ("past", "present", "future")
-    lines = [
-        f"{part}\t{words[i % 3].upper()}\t{words[i % 3]} x{i} y"
-        for part in ("tr", "va", "te")
-        for i in range(count)
-    ]
-    for name in probing_suite.TASKS.values():
-        toy.write(root / name, lines)
-
-
 def test_all_ten_tasks_are_solved(tmp_path):
     """Each is solved from its own file and averaged."""
-    _probe(tmp_path / "senteval/probing")
+    toy.write_probing(tmp_path / "senteval/probing")
     report = toy.run(probing_suite, toy.encode, tmp_path)
     assert report.failures == []
     both = ("accuracy", "dev_accuracy")
@@ -34,7 +22,7 @@ def test_all_ten_tasks_are_solved(tmp_path):
 
 def test_development_scores_are_of_their_own_part(tmp_path):
     """Development scores are of part va alone; an average over some tasks has another name."""
-    _probe(tmp_path)
+    toy.write_probing(tmp_path)
     path = tmp_path / "past_present.txt"
     turned = {"PAST": "PRESENT", "PRESENT": "FUTURE", "FUTURE": "PAST"}
     lines = [line.split("\t") for line in path.read_text().splitlines()]
@@ -53,7 +41,7 @@ def test_development_scores_are_of_their_own_part(tmp_path):
 
 def test_bad_probing_files_are_named(tmp_path):
     """A part that is missing, a label that was never trained, malformed lines."""
-    _probe(tmp_path)
+    toy.write_probing(tmp_path)
     path = tmp_path / "past_present.txt"
     path.write_text("tr\tA\tx\nva\tA\tx\n")
     (tmp_path / "subj_number.txt").write_text("tr\tA\tx\nva\tA\tx\nte\tB\tx\n")
