@@ -165,7 +165,10 @@ READERS = {
     "index": (
         _write_index,
         _read_index,
-        [f"index/{name}" for name in ("index.json", "vectors.npy", "texts.npy", "ids_ends.npy")],
+        [
+            *(f"index/{name}" for name in ("index.json", "vectors.usearch", "texts.npy")),
+            *("index/ends.npy", "index/probes.npy"),
+        ],
     ),
     "tokenizer": (
         _write_tokenizers,
