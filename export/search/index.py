@@ -23,7 +23,7 @@ from official_cmlm.common.validation import OneOf, at_least
 FLAGS = flags.FLAGS
 _FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
 _FORMS |= {".html": "html", ".htm": "html"}
-_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_SUFFIXES = (*_FORMS, ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +67,12 @@ def main(argv: list[str]) -> None:
     if exists and "files" not in before:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
     encoder_settings = _check_encoder(path, before.get("encoder"))
-    files = list(dict.fromkeys(_list_files(options.input, path)))
-    if not files:
-        raise UserError(
-            f"{', '.join(options.input)}: no files of {', '.join([*_FORMS, *_TABLES])}; check "
-            "--input"
-        )
+    roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
+    files = _list_files(roots, str(path))
     check_writable(path, is_folder=True)
     cli.quiet_tensorflow()
     cli.announce(f"reading {len(files)} files …")
     earlier = before.get("files", {})
-    roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
     # Files that are not below this call's inputs stay.
     states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
     states |= {file: _state(file, earlier.get(file)) for file in files}
@@ -95,13 +90,10 @@ def main(argv: list[str]) -> None:
             index.remove([name for name in index.ids if name.rsplit(":", 2)[0] in stale])
             index.add(**added, show_progress=True)
         elif added["texts"]:
-            form = (options.embedding_precision, options.approximate)
-            texts = added.pop("texts")
-            index = Index.build(encoder, texts, *form, **added, show_progress=True)
+            form = {"precision": options.embedding_precision, "approximate": options.approximate}
+            index = Index.build(encoder, **added, **form, show_progress=True)
         else:
-            raise UserError(
-                f"{', '.join(options.input)}: no text in {len(files)} files; check them"
-            )
+            raise UserError(f"{', '.join(roots)}: no text in {len(files)} files; check them")
     index.settings = {"encoder": encoder_settings, "words": words, "files": states}
     index.save(path, overwrite=exists)
     print(
@@ -172,25 +164,23 @@ def _count_cut_texts(count: int, most_tokens: int) -> Iterator[None]:
         )
 
 
-def _list_files(inputs: tuple[str, ...], index: Path) -> Iterator[str]:
-    """Yields the input files and, of input folders, all files below with a known suffix."""
-    for name in inputs:
-        root = os.path.abspath(os.path.expanduser(name))
-        if os.path.isfile(root):
-            if not root.lower().endswith((*_FORMS, *_TABLES)):
-                raise UserError(f"{root}: not of {', '.join([*_FORMS, *_TABLES])}")
-            yield root
-            continue
-        if not os.path.isdir(root):
+def _list_files(roots: list[str], index: str) -> list[str]:
+    """Returns the input files and, of input folders, all files below with a readable suffix."""
+    from official_cmlm.common.input_files import expand_inputs
+
+    for root in roots:
+        if not os.path.exists(root):
             raise UserError(f"{root}: no such file or folder; check the path")
-        for folder, folders, names in os.walk(root):
-            visible = (inner for inner in folders if inner[0] != ".")
-            folders[:] = sorted(i for i in visible if os.path.join(folder, i) != str(index))
-            for file in sorted(names):
-                path = os.path.join(folder, file)
-                has_text = file.lower().endswith((*_FORMS, *_TABLES))
-                if file[0] != "." and has_text and os.path.isfile(path):
-                    yield path
+        if os.path.isfile(root) and not root.lower().endswith(_SUFFIXES):
+            raise UserError(f"{root}: not of {', '.join(_SUFFIXES)}")
+    files = [
+        file
+        for file in expand_inputs(roots)
+        if file.lower().endswith(_SUFFIXES) and not _is_below(file, index)
+    ]
+    if not files:
+        raise UserError(f"{', '.join(roots)}: no files of {', '.join(_SUFFIXES)}; check --input")
+    return files
 
 
 def _is_below(file: str, root: str) -> bool:
