@@ -1,6 +1,6 @@
 """Hostile input of the exported modules: (module, callable, input, expected outcome).
 
-A case is a line of this table; `serving_worker` runs it. Two kinds of routes lead into a module:
+A case is a line of this table; `serving_modules` runs it. Two kinds of routes lead into a module:
 its callables, as Python loads them, and its signature as a server runs it (`raw`), where no Python
 checks ranks and types.
 """

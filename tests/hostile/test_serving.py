@@ -1,8 +1,6 @@
 """Whatever is sent to the exported modules: a right result or an error, and the process lives."""
 
-import json
-import subprocess
-import sys
+import faulthandler
 from pathlib import Path
 
 import pytest
@@ -15,13 +13,13 @@ from export.formats.tfhub_options import TfhubOptions
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import load_vocabulary
 from tests.conftest import tiny_encoder_config, write_encoder
-from tests.hostile.serving_cases import EITHER, ERROR, LENGTH, POSITIONS, cases
-from tests.hostile.serving_worker import Modules, run
+from tests.hostile.serving_cases import KINDS, LENGTH, POSITIONS, cases
+from tests.hostile.serving_modules import Modules, find_fault
 
 ROOT = Path(__file__).parents[2]
 BYTE_PAIR = ROOT / "tests" / "checkpoints" / "references" / "roberta"
-# Times that the process is started again after a crash; each start takes ten seconds.
-_RESTARTS = 3
+# Seconds after which a case counts as hanging.
+_MOST_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -37,63 +35,30 @@ def both_exports(exported, tmp_path_factory):
     return folder
 
 
-def _outcomes(exports, numbers):
-    """Returns number of a case -> its outcome, of one process, or of some where it crashes."""
-    outcomes, left = {}, list(numbers)
-    for _ in range(_RESTARTS + 1):
-        if not left:
-            break
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.hostile.serving_worker", str(exports), json.dumps(left)],
-            cwd=ROOT,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        begun = None
-        for line in done.stdout.splitlines():
-            said = json.loads(line)
-            if isinstance(said, int):
-                begun = said
-            else:
-                outcomes[said["number"]] = said
-        assert begun is not None, done.stderr
-        # A process that ended before its time died of the case that it had begun.
-        outcomes.setdefault(
-            begun, {"outcome": f"exit status {done.returncode}", "message": done.stderr[-500:]}
-        )
-        left = left[left.index(begun) + 1 :]
-    return outcomes
-
-
-def _fault(case, outcome):
-    """Returns the fault of an outcome, or None if it is the expected one."""
-    if outcome is None:
-        return "not reached: the process crashed too often before"
-    if outcome["outcome"] == "error":
-        return None if case.expected in (ERROR, EITHER) else outcome
-    if outcome["outcome"] != "result" or not outcome["finite"] or not outcome.get("same", True):
-        return outcome
-    return None if case.expected in (EITHER, outcome["rows"]) else outcome
-
-
 def test_hostile_input(exported):
     """Every kind of fault by one of its routes: the table says which error or result follows."""
     modules = Modules(exported[1])
     fast = [case for case in cases() if case.fast]
     assert len(fast) > 60 and {case.route for case in fast} > {"raw", "signature", "pack"}
-    wrong = {case.id: _fault(case, run(case, modules)) for case in fast}
-    assert {name: fault for name, fault in wrong.items() if fault is not None} == {}
+    faults = {case.id: find_fault(case, modules) for case in fast}
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
 
 
 @pytest.mark.long
 def test_all_hostile_input(both_exports):
-    """Every route, byte-level BPE, 10 MiB in one string, 100,000 strings; no process crashes."""
+    """Every route, byte-level BPE, 10 MiB in one string, 100,000 strings.
+
+    A case that crashes or hangs ends the process of this test.
+    """
     every = list(cases())
     assert len({case.id for case in every}) == len(every)
-    outcomes = _outcomes(both_exports, range(len(every)))
-    wrong = {case.id: _fault(case, outcomes.get(number)) for number, case in enumerate(every)}
-    assert {name: fault for name, fault in wrong.items() if fault is not None} == {}
+    modules = {kind: Modules(both_exports / kind / "out") for kind in KINDS}
+    faults = {}
+    for case in every:
+        faulthandler.dump_traceback_later(_MOST_SECONDS, exit=True)
+        faults[case.id] = find_fault(case, modules[case.kind])
+        faulthandler.cancel_dump_traceback_later()
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
 
 
 def test_serving_has_no_callable_that_checks_nothing(exported):

@@ -1,19 +1,8 @@
-"""Runs cases of `serving_cases` in a process that may crash.
+"""The modules of an export, called by the routes of `serving_cases`."""
 
-`python -m tests.hostile.serving_worker EXPORTS CASES`: EXPORTS is a folder with an export for each
-kind of vocabulary, CASES a JSON list of numbers of cases. Before a case it prints its number, after
-it a JSON object: number, outcome (`error` or `result`), and what came.
-"""
-
-import faulthandler
-import json
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
@@ -21,12 +10,10 @@ import tensorflow_hub as hub
 import tensorflow_text  # noqa: F401 - registers the ops of the modules
 from tensorflow.python.client import pywrap_tf_session
 
-from tests.hostile.serving_cases import Case, cases
+from tests.hostile.serving_cases import EITHER, ERROR, Case
 
-# Seconds after which a case counts as hanging.
-LIMIT = 60
 # Errors that a caller may expect and handle.
-EXPECTED = (tf.errors.InvalidArgumentError, ValueError, TypeError)
+_EXPECTED = (tf.errors.InvalidArgumentError, ValueError, TypeError)
 
 
 class Modules:
@@ -109,48 +96,32 @@ def _pack(function: Any, value: dict) -> Any:
     return function(segments)
 
 
-def _arrays(result: Any) -> list[np.ndarray]:
+def _list_arrays(result: Any) -> list[np.ndarray]:
     """Returns every tensor of a result, a ragged one as its values and row lengths."""
     if isinstance(result, tf.RaggedTensor):
         return [result.row_lengths().numpy(), result.flat_values.numpy()]
     if isinstance(result, dict):
-        return [array for name in sorted(result) for array in _arrays(result[name])]
+        return [array for name in sorted(result) for array in _list_arrays(result[name])]
     if isinstance(result, (list, tuple)):
-        return [array for each in result for array in _arrays(each)]
+        return [array for each in result for array in _list_arrays(each)]
     return [np.asarray(result)]
 
 
-def run(case: Case, modules: Modules) -> dict[str, Any]:
-    """Returns the outcome of a case."""
+def find_fault(case: Case, modules: Modules) -> str | None:
+    """Returns the fault of a case's outcome, or None if it is the expected one."""
+
+    def call(make: Callable[[], Any]) -> list[np.ndarray]:
+        return _list_arrays(modules.call(case.module, case.route, make()))
+
     try:
-        arrays = _arrays(modules.call(case.module, case.route, case.make()))
-        finite = all(np.isfinite(array).all() for array in arrays)
-        rows = {len(array) for array in arrays[:1]}
-        outcome = {"outcome": "result", "rows": rows.pop(), "finite": bool(finite)}
-        if case.same_as is not None:
-            others = _arrays(modules.call(case.module, case.route, case.same_as()))
-            if case.route != "tokenize":
-                outcome["same"] = all(np.allclose(a, b, atol=1e-5) for a, b in zip(arrays, others))
-        return outcome
-    except EXPECTED as error:
-        text = f"{type(error).__name__}: {error}"
-        return {"outcome": "error", "message": text[:300]}
+        arrays = call(case.make)
+        others = arrays if case.same_as is None else call(case.same_as)
     except Exception as error:
-        return {"outcome": "other error", "message": f"{type(error).__name__}: {error}"[:300]}
-
-
-def main() -> None:
-    """Runs the cases and prints their outcomes."""
-    exports, numbers = Path(sys.argv[1]), json.loads(sys.argv[2])
-    every = list(cases())
-    modules = {kind: Modules(exports / kind / "out") for kind in {every[n].kind for n in numbers}}
-    for number in numbers:
-        print(number, flush=True)
-        faulthandler.dump_traceback_later(LIMIT, exit=True)
-        outcome = run(every[number], modules[every[number].kind])
-        faulthandler.cancel_dump_traceback_later()
-        print(json.dumps({"number": number, **outcome}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        is_expected = isinstance(error, _EXPECTED) and case.expected in (ERROR, EITHER)
+        return None if is_expected else f"{type(error).__name__}: {error}"[:300]
+    if case.expected not in (EITHER, len(arrays[0])):
+        return f"{len(arrays[0])} rows"
+    if not all(np.isfinite(array).all() for array in arrays):
+        return "not finite"
+    is_same = all(map(lambda a, b: np.allclose(a, b, atol=1e-5), arrays, others))
+    return None if is_same or case.route == "tokenize" else "another result than of equal strings"
