@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import functools
-import itertools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,8 +21,8 @@ if TYPE_CHECKING:
     from official_cmlm.encoding.classifier import Classifier
     from official_cmlm.search import Index
 
-# Requests of more characters are tokenised on another thread, about so many characters at a time.
-_LARGE_TEXTS, _TURN_CHARACTERS = 2048, 1 << 16
+# Requests of more characters are tokenised on another thread, so many texts at a time.
+_LARGE_TEXTS, _TURN_TEXTS = 2048, 32
 # Larger bodies are parsed, and larger answers made, on another thread.
 _LARGE_BYTES = 1 << 16
 # Seconds between two checks whether the client of a waiting request is still there.
@@ -159,19 +157,16 @@ class Call:
     async def tokenize(self, texts: list[str], **options: Any) -> Rows:
         """Tokenises the characters of texts that are read, with many of them part by part."""
         embedder, most = self.service.embedder, self.service.settings.limits.max_characters
-        texts = [text[:most] for text in texts]
-        ends = np.cumsum([*map(len, texts)])
+        texts, parts = [text[:most] for text in texts], []
         try:
             with self.service.metrics.tokenizing.time():
-                if ends[-1] <= _LARGE_TEXTS:
+                if sum(map(len, texts)) <= _LARGE_TEXTS:
                     return embedder.read(texts, **options)
-                turns = [0, *np.flatnonzero(np.diff(ends // _TURN_CHARACTERS)) + 1, len(texts)]
-                parts: list[Rows] = []
-                for start, end in itertools.pairwise(turns):
+                for start in range(0, len(texts), _TURN_TEXTS):
+                    part = texts[start : start + _TURN_TEXTS]
                     async with self.service.tokenizing:
                         await self.check_client()
-                        read = functools.partial(embedder.read, texts[start:end], **options)
-                        parts.append(await asyncio.to_thread(read))
+                        parts.append(await asyncio.to_thread(embedder.read, part, **options))
         except UserError as error:
             raise Refusal(400, str(error), "prompt_name") from None
         items = [item for part in parts for item in part.items]

@@ -289,7 +289,7 @@ def test_a_request_is_one_line_of_the_log():
 
 def test_many_texts_are_tokenised_part_by_part(monkeypatch):
     """Each has its own vector even so."""
-    monkeypatch.setattr("export.service.service._TURN_CHARACTERS", 100)
+    monkeypatch.setattr("export.service.service._TURN_TEXTS", 8)
     texts = [f"{'x' * (i % 50)} {i}" for i in range(200)]
     with serve() as (port, _, service):
         read = mock.Mock(side_effect=service.embedder.read)
@@ -470,16 +470,6 @@ def test_metrics_count_requests_and_batches():
     ):
         assert line in lines
     assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
-
-
-def test_requests_that_come_together_are_encoded_together():
-    """The first is held up; those that come meanwhile are one call of the encoder."""
-    with serve() as (port, encoder, _):
-        with hold_up(port, encoder) as ask_meanwhile:
-            for i in range(6):
-                ask_meanwhile(f"text {i}")
-            wait_for_queue(port, 24)
-        assert sorted(map(len, encoder.texts)) == [1, 6]
 
 
 def test_a_client_that_leaves_is_not_computed_for():
