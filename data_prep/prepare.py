@@ -27,7 +27,6 @@ from official_cmlm.common.validation import between
 from . import common_flags
 from .create_documents import read_options, write_records
 from .pipeline.plan import Options
-from .stages.language_id import check_languages
 from .stages.quality_classifier import load_model
 
 FLAGS = flags.FLAGS
@@ -80,7 +79,6 @@ def _warn_of_level(path: str, level: str) -> None:
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     beam = _find_beam(argv[1:])
-    check_languages(FLAGS.keep_languages, detected=FLAGS.detect_language == "set")
     # A worker may start in another directory.
     options = read_options(model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model))
     if options.quality.model:

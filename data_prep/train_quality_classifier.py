@@ -61,10 +61,10 @@ def train(
     documents = [*kept, *dropped]
     labels = np.repeat([1.0, 0.0], [len(kept), len(dropped)])
     ngrams, values = vectors(documents, features)
-    known = ~np.isnan(values)
-    count = np.maximum(known.sum(axis=0), 1)
-    means = np.where(known, values, 0.0).sum(axis=0) / count
-    scales = np.sqrt(np.where(known, (values - means) ** 2, 0.0).sum(axis=0) / count)
+    is_known = ~np.isnan(values)
+    count = np.maximum(is_known.sum(axis=0), 1)
+    means = np.where(is_known, values, 0.0).sum(axis=0) / count
+    scales = np.sqrt(np.where(is_known, (values - means) ** 2, 0.0).sum(axis=0) / count)
     # A signal that never changes says nothing, and must not cause a division by 0.
     scales = np.where(scales > 1e-9, scales, 1.0)
     weights, signal_weights, bias = fit(ngrams, standardise(values, means, scales), labels, l2)
@@ -156,14 +156,17 @@ def format_table(table: list[dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def sample(documents: Iterable[Document], count: int, seed: int) -> list[Document]:
-    """Returns the `count` documents with the smallest hash of seed and text, in order of the hash.
+def sample(
+    examples: Iterable[tuple[Document, bool]], count: int, seed: int
+) -> list[tuple[Document, bool]]:
+    """Returns the `count` examples with the smallest hash of seed and text, in order of the hash.
 
     Neither the order of the documents nor other documents' ids matter; of equal texts one stays.
+    The second part of an example is passed on.
     """
     smallest = Smallest(count)
-    for document in documents:
-        smallest.add(hash_text("\n".join([str(seed), *document.paragraphs]), 16), document)
+    for example in examples:
+        smallest.add(hash_text("\n".join([str(seed), *example[0].paragraphs]), 16), example)
     return smallest.items()
 
 
@@ -206,12 +209,11 @@ def define_flags() -> None:
 
 def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Document]]:
     """Returns (documents to learn from, documents to measure on) of the flag `name`."""
-    options, counts = cli.read(ReadOptions), Counts()
-    held_out: set[str] = set()
-    documents = read_documents(files, options, counts)
+    counts = Counts()
+    examples = make_examples(read_documents(files, cli.read(ReadOptions), counts))
     parts: tuple[list[Document], list[Document]] = ([], [])
-    for document in sample(_normal_form(documents, held_out), FLAGS.max_examples, FLAGS.seed):
-        parts[document.id in held_out].append(document)
+    for document, is_measured in sample(examples, FLAGS.max_examples, FLAGS.seed):
+        parts[is_measured].append(document)
     for warning in counts.warnings():
         cli.warn(f"--{name}: {warning}")
     if not parts[0] or (FLAGS.held_out and not parts[1]):
@@ -222,22 +224,16 @@ def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Documen
     return parts
 
 
-def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[Document]:
-    """Yields the examples as the classifier will see them; adds ids of some to `held_out`.
+def make_examples(documents: Iterator[Document]) -> Iterator[tuple[Document, bool]]:
+    """Yields the examples as the classifier will see them, and whether they are to measure on.
 
-    Examples in `held_out` are those to measure on. All pieces of a long document are held out if
-    its first piece is.
+    All pieces of a long document are measured on if its first piece is.
     """
     for first, pieces in whole_documents(documents):
-        measured = is_held_out(first, FLAGS.held_out)
+        is_measured = is_held_out(first, FLAGS.held_out)
         for piece in pieces:
-            document = normalise_document(piece, DropCounter())
-            if document is None:
-                continue
-            for example in _at_level(document):
-                if measured:
-                    held_out.add(example.id)
-                yield example
+            if document := normalise_document(piece, DropCounter()):
+                yield from ((example, is_measured) for example in _at_level(document))
 
 
 def _at_level(document: Document) -> Iterator[Document]:

@@ -81,16 +81,16 @@ def check_place(
 
 def _check_inputs_stay(folders: Sequence[Path], inputs: Iterable[str]) -> None:
     resolved = functools.cache(os.path.realpath)
-    for given in inputs:
-        above, name = os.path.split(given)
-        place = Path(os.path.realpath(given)) if os.path.islink(given) else None
+    for path in inputs:
+        above, name = os.path.split(path)
+        place = Path(os.path.realpath(path)) if os.path.islink(path) else None
         place = place or Path(resolved(above), name)
         for folder in folders:
             if place == folder or not place.is_relative_to(folder):
                 continue
             if not re.fullmatch(OWN_FILES, place.relative_to(folder).parts[0]):
                 raise UserError(
-                    f"{given}: an input in the folder to write, which would be removed with it;"
+                    f"{path}: an input in the folder to write, which would be removed with it;"
                     " move it or name another --output_dir"
                 )
 

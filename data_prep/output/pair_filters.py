@@ -105,29 +105,29 @@ class PairFilter:
             `pairs/another_language`, `pairs/repeated`, `pairs/repeated_first_text`,
             `pairs/repeated_second_text`.
         """
-        kept = []
+        rows_left = []
         for row in self._leave_out_excluded(rows, counters):
             if reason := self._bad(row):
                 drop_row(counters, reason, row)
             else:
-                kept.append(row)
-        if self._options.repeated == "keep" or not kept:
-            return kept
-        return self._leave_out_repeated(kept, counters)
+                rows_left.append(row)
+        if self._options.repeated == "keep" or not rows_left:
+            return rows_left
+        return self._leave_out_repeated(rows_left, counters)
 
     def _leave_out_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
         if self._exclusion is None:
             return rows
         texts = [each for row in rows for pair in row for each in pair.all_texts]
         marks = iter(self._exclusion.keep_whole(texts).tolist())
-        kept = []
+        rows_left = []
         for row in rows:
             # A list takes the mark of every text; a generator would stop at the first false one.
             if all([next(marks) for pair in row for _ in pair.all_texts]):
-                kept.append(row)
+                rows_left.append(row)
             else:
                 drop_row(counters, "exclude/row", row)
-        return kept
+        return rows_left
 
     def _bad(self, row: Row) -> str:
         ratio = self._options.max_length_ratio
@@ -161,7 +161,7 @@ class PairFilter:
         seen_before = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
         # The keys that this batch adds, row by row, as a row left out must not count as seen.
         added: list[set[int]] = [set() for _ in keys]
-        kept = []
+        rows_left = []
         for number, row in enumerate(zip(*(own.tolist() for own in keys))):
             repeated = [
                 reason
@@ -171,13 +171,13 @@ class PairFilter:
             if repeated:
                 drop_row(counters, repeated[0], rows[number])
                 continue
-            kept.append(rows[number])
+            rows_left.append(rows[number])
             for key, new in zip(row, added):
                 if key:
                     new.add(key)
         for seen, new in zip(self._seen, added):
             seen.add(np.fromiter(new, np.uint64, len(new)))
-        return kept
+        return rows_left
 
 
 def _text_keys(texts: Sequence[str]) -> np.ndarray:

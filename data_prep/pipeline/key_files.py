@@ -74,7 +74,7 @@ class KeyFiles:
             [_give_reason(exact, exact_reason), _give_reason(near, near_reason)]
         )
         duplicates = _keep_first_reasons(duplicates)
-        path = self._path("found", kind, partition)
+        path = self._path("removed", kind, partition)
         _save_by_slot(path, duplicates, duplicates["element"], self.elements)
 
     def collect_duplicates(self, kind: str, elements: range) -> None:
@@ -84,7 +84,7 @@ class KeyFiles:
         paragraph is never removed in favour of one in a document that is removed itself.
         """
         parts = [
-            _load_slots(self._path("found", kind, partition), elements.start, elements.stop)
+            _load_slots(self._path("removed", kind, partition), elements.start, elements.stop)
             for partition in range(self.partitions)
         ]
         all_duplicates = _keep_first_reasons(np.concatenate(parts))
@@ -152,7 +152,7 @@ class KeyFiles:
         return chosen_rows
 
     def _path(self, name: str, kind: str, number: int) -> Path:
-        """Returns a file of an element, or, for "found", of a partition."""
+        """Returns a file of an element, or, for "removed", of a partition."""
         return self.folder / f"{name}-{kind}-{number:05d}.npy"
 
 

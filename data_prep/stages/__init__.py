@@ -101,10 +101,10 @@ class SentenceCutter(abc.ABC):
           documents: the next documents with their sentences.
           counters: counts what is left out.
         """
-        kept = self.keep(documents)
+        all_marks = self.keep(documents)
         start = 0
         for document, sentences in documents:
-            marks = kept[start : start + len(sentences)]
+            marks = all_marks[start : start + len(sentences)]
             start += len(sentences)
             joins = document.continues and self._whole
             self._whole = bool(marks[-1]) if len(marks) else True

@@ -2,7 +2,6 @@
 
 import functools
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -46,11 +45,20 @@ class LanguageId:
       languages: languages to keep. Default: all.
       min_confidence: share of a document that must be in the language found, or it is dropped; 0 to
         1. The default is our own choice.
+
+    Raises:
+      UserError: for a malformed language tag, or one of a language that "set" cannot find.
     """
 
     detect: Annotated[str, OneOf(DETECT_LANGUAGE), Flag("detect_language")] = "off"
     languages: Annotated[tuple[str, ...], Flag("keep_languages")] = ()
     min_confidence: Annotated[float, between(0, 1), Flag("min_language_share")] = 0.5
+
+    def __post_init__(self) -> None:
+        for language in self.languages:
+            check_language_tag(language, "languages")
+            if self.detect == "set" and canonical_language(language) not in detectable():
+                raise UserError(f"languages: {language!r} is none that can be detected")
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """Returns the document, with "set" under the language found, or None.
@@ -78,17 +86,6 @@ class LanguageId:
         if self.detect == "set" and language != document.language:
             return replace(document, language=language)
         return document
-
-
-def check_languages(languages: Sequence[str], detected: bool) -> None:
-    """Raises `UserError` for a malformed language tag in the flag --keep_languages.
-
-    With `detected` it does so too for a language that the detector cannot find.
-    """
-    for language in languages:
-        check_language_tag(language, "languages")
-        if detected and canonical_language(language) not in detectable():
-            raise UserError(f"languages: {language!r} is none that can be detected")
 
 
 def identify(text: str) -> tuple[str, float]:

@@ -65,7 +65,7 @@ def letter_keys(analysis: Letters, splits: np.ndarray | None = None) -> np.ndarr
     64 bits suffice: among 10^9 different texts, 0.03 pairs are expected to share a key.
 
     Args:
-      found: what `analyse` found.
+      analysis: the texts, as `analyse` returns them.
       splits: texts that belong together: group i is texts `splits[i]` up to `splits[i + 1]`;
         None: each text is a group.
 
@@ -97,7 +97,7 @@ def shingles(
     """Hashes all runs of `size` words, with repetitions; a text with fewer words has none.
 
     Args:
-      found: what `analyse` found.
+      analysis: the texts, as `analyse` returns them.
       size: words of a run.
       splits: as for `letter_keys`; runs cross the border between texts of a group.
 

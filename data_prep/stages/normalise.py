@@ -68,18 +68,18 @@ def normalise_document(document: Document, counters: DropCounter) -> Document | 
     and in kept text `normalise/hyphens_mended`.
     """
     normal = [normalise(text) for text in mend_hyphens(document.paragraphs, counters)]
-    kept = [paragraph for paragraph in normal if paragraph]
+    paragraphs = [paragraph for paragraph in normal if paragraph]
     for paragraph in normal:
         if not paragraph:
             counters.drop("normalise/empty_paragraph", document.language)
-    if not kept:
+    if not paragraphs:
         counters.drop("normalise/empty", document.language)
         return None
-    replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
-    if replaced > _MAX_REPLACED * sum(map(len, kept)):
+    replaced = sum(text.count(_REPLACEMENT) for text in paragraphs if not text.isascii())
+    if replaced > _MAX_REPLACED * sum(map(len, paragraphs)):
         counters.drop("normalise/not_decoded", document.language)
         return None
-    return keep_paragraphs(document, kept)
+    return keep_paragraphs(document, paragraphs)
 
 
 def normalise(text: str) -> str:

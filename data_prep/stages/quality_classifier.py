@@ -73,14 +73,14 @@ class Features:
 def signals(paragraphs: list[str], words: Words, language: str) -> np.ndarray:
     """Measures a text: [signals] float64 in the order of `SIGNALS`; NaN for unknown ones."""
     lines = Lines.of(paragraphs)
-    spaced, wanted = is_spaced(language), stop_words(language)
+    spaced, function_words = is_spaced(language), stop_words(language)
     nothing = math.nan
     values = [
         math.log1p(len(words)) if spaced else nothing,
         words.mean_length if spaced else nothing,
         words.alphabetic if spaced else nothing,
         *(symbol_ratios(words) if spaced else (nothing, nothing)),
-        words.share(wanted) if wanted else nothing,
+        words.share(function_words) if function_words else nothing,
         [has_end_mark(text) for text in paragraphs].count(True) / max(len(paragraphs), 1),
         *(lines.bullet, lines.ellipsis, lines.duplicate, lines.duplicate_characters),
         words.top(2) if spaced else nothing,
@@ -222,20 +222,20 @@ class QualityClassifier:
         Counts `quality/classifier` for documents and `quality/paragraph_classifier`.
         """
         model = _load_cached_model(self.model)
-        kept = document.paragraphs
+        paragraphs = document.paragraphs
         if self.level == "paragraph":
-            kept = []
+            paragraphs = []
             for text in document.paragraphs:
                 if model.score([text], document.language) >= self.threshold:
-                    kept.append(text)
+                    paragraphs.append(text)
                 else:
                     counters.drop("quality/paragraph_classifier", document.language)
         elif model.score(document.paragraphs, document.language) < self.threshold:
-            kept = []
-        if not kept:
+            paragraphs = []
+        if not paragraphs:
             counters.drop("quality/classifier", document.language)
             return None
-        return keep_paragraphs(document, kept)
+        return keep_paragraphs(document, paragraphs)
 
 
 class SentenceClassifier(SentenceCutter):

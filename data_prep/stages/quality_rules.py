@@ -106,18 +106,18 @@ class QualityRules:
         # Words that are nowhere on the page are not looked for in each paragraph.
         unwanted = ("javascript",) * self.javascript + _POLICY * self.policy
         unwanted = [word for word in unwanted if word in page]
-        kept = []
+        paragraphs = []
         for text in document.paragraphs:
             reason = self._paragraph_breaks(text, spaced, marked, unwanted)
             if reason:
                 counters.drop(f"quality/paragraph_{reason}", document.language)
             else:
-                kept.append(text)
-        reason = next(self._text_breaks(kept, document, spaced, marked), "")
+                paragraphs.append(text)
+        reason = next(self._text_breaks(paragraphs, document, spaced, marked), "")
         if reason:
             counters.drop(f"quality/{reason}", document.language)
             return None
-        return keep_paragraphs(document, kept)
+        return keep_paragraphs(document, paragraphs)
 
     def _paragraph_breaks(self, text: str, spaced: bool, marked: bool, unwanted: list[str]) -> str:
         """Returns the name of the first rule for paragraphs that this one breaks, or nothing."""
@@ -151,8 +151,8 @@ class QualityRules:
         if words is not None:
             if words.alphabetic < self.min_alphabetic:
                 yield "too_few_alphabetic_words"
-            wanted = stop_words(document.language)
-            if wanted and not words.has(wanted, self.min_stop_words):
+            function_words = stop_words(document.language)
+            if function_words and not words.has(function_words, self.min_stop_words):
                 yield "too_few_stop_words"
         if lines.duplicate > self.max_duplicate_paragraphs:
             yield "duplicate_paragraphs"

@@ -1,6 +1,7 @@
 """The binary that trains the main-content classifier: what it learns from and what it says."""
 
 import weakref
+from collections import Counter
 
 import pytest
 from absl.testing import flagsaver
@@ -14,7 +15,7 @@ from tests.data_prep.quality_examples import menus, prose
 
 
 def test_samples_do_not_depend_on_order():
-    documents = prose(50)
+    documents = [(document, False) for document in prose(50)]
     few = binary.sample(documents, 10, seed=1)
     assert few == binary.sample(documents[::-1] + documents, 10, seed=1)
     assert few != binary.sample(documents, 10, seed=2)
@@ -32,7 +33,7 @@ def test_memory_holds_only_the_sample():
         for document in prose(40):
             counted = Counted(document.id, document.language, document.paragraphs)
             alive.append(weakref.ref(counted))
-            yield counted
+            yield counted, False
             del counted
             assert sum(one() is not None for one in alive) <= 11
 
@@ -47,15 +48,14 @@ def test_pieces_of_a_document_are_held_out_together():
         for n in range(20)
         for part in range(3)
     ]
-    held_out = set()
     with flagsaver.flagsaver():
         binary.define_flags()
         binary.FLAGS(["prog", "--output=x", "--kept=x", "--dropped=x", "--held_out=0.5"])
-        examples = list(binary._normal_form(iter(pieces), held_out))
-    assert [one.id for one in examples] == [one.id for one in pieces]
-    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one in examples)
-    groups = [sum(f"{n}/{part}" in held_out for part in range(3)) for n in range(20)]
-    assert set(groups) == {0, 3}
+        examples = list(binary.make_examples(iter(pieces)))
+    assert [one.id for one, _ in examples] == [one.id for one in pieces]
+    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one, _ in examples)
+    measured = Counter(one.id.split("/")[0] for one, is_measured in examples if is_measured)
+    assert set(measured.values()) == {3} and len(measured) < 20
 
 
 def run(tmp_path, *arguments):

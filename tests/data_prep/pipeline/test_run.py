@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from unittest import mock
 
 import pytest
 
@@ -188,35 +189,21 @@ def test_an_input_of_which_no_file_can_be_read_leaves_nothing(start, tmp_path):
     assert not (tmp_path / "out.partial").exists()
 
 
-class Bar:
-    """A progress bar that notes how it is moved."""
-
-    def __init__(self, total, unit, name, **others):
-        self.steps, self.initial = [name, unit, total], 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def update(self, amount):
-        self.steps.append(amount)
-
-
 def test_progress_is_in_bytes_within_an_element(start, tmp_path, monkeypatch):
     """With one process the bar of a phase that reads moves within an element, and ends full."""
     bars = []
 
     def make_bar(*arguments, **others):
-        bars.append(Bar(*arguments, **others))
-        return bars[-1]
+        bar = mock.MagicMock(initial=0)
+        bar.__enter__.return_value = bar
+        bars.append((bar, *arguments))
+        return bar
 
     monkeypatch.setattr("official_cmlm.common.progress.bar", make_bar)
     start(element_mb=1, deduplicate="off")
-    name, unit, total, *steps = bars[0].steps
-    assert len(bars) == 1 and (name, unit) == ("write", "B")
+    ((bar, total, unit, name),) = bars
+    assert (name, unit) == ("write", "B")
     assert total == sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
     # The job takes back what the element has shown, and shows the whole element.
-    *within, back, whole = steps
+    *within, back, whole = (call.args[0] for call in bar.update.call_args_list)
     assert sum(within) == -back == whole == total and len(within) > 6 and min(within) >= 0

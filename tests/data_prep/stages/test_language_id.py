@@ -7,7 +7,6 @@ from data_prep.readers import Document
 from data_prep.stages.language_id import (
     LanguageId,
     canonical_language,
-    check_languages,
     detectable,
     identify,
 )
@@ -107,9 +106,9 @@ def test_long_documents_are_judged_by_slices_of_all_of_it():
     assert LanguageId(detect="set")(document, DropCounter()).language == "de"
 
 
-def test_check_languages():
-    check_languages(["en", "gr"], detected=False)
+def test_languages_to_keep_must_be_tags_that_the_detector_finds():
+    LanguageId("check", ("en", "gr"))
     with pytest.raises(UserError, match="'gr' is none that can be detected"):
-        check_languages(["en", "gr"], detected=True)
+        LanguageId("set", ("en", "gr"))
     with pytest.raises(UserError, match="'<b>' is not a language tag"):
-        check_languages(["<b>"], detected=False)
+        LanguageId("off", ("<b>",))
