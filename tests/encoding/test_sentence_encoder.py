@@ -196,14 +196,6 @@ def test_directory_of_another_architecture_is_refused(tmp_path):
         describe(directory.path, other, directory.vocabulary)
 
 
-def test_damaged_weights_are_named(encoder_dir, tmp_path):
-    folder = shutil.copytree(encoder_dir, tmp_path / "encoder")
-    weights = folder / "weights.safetensors"
-    weights.write_bytes(weights.read_bytes()[:200])
-    with pytest.raises(UserError, match="weights.safetensors: damaged"):
-        SentenceEncoder.load(folder)
-
-
 def test_ranges_belong_to_a_pooling_and_to_weights(encoder_dir, sentences, tmp_path):
     """Neither another vector nor a later checkpoint takes them; calibrating again does."""
     folder = shutil.copytree(encoder_dir, tmp_path / "encoder")

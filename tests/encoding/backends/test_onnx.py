@@ -351,18 +351,6 @@ def test_an_export_is_loaded_without_tensorflow(exports, name):
     np.testing.assert_allclose(got, expected[same], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["xlm_roberta", "mpnet"])
-def test_an_imported_encoder_directory(exports, monkeypatch, tmp_path, name):
-    """Without an export: a graph of the directory itself, and tokens by another library."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = exports / name / "encoder"
-    by_onnx = SentenceEncoder.load(folder, backend="onnx")
-    by_tensorflow = SentenceEncoder.load(folder, backend="tensorflow")
-    expected = by_tensorflow.encode(ODD, on_long="ignore")
-    assert by_onnx.dimension == expected.shape[1]
-    np.testing.assert_allclose(by_onnx.encode(ODD, on_long="ignore"), expected, atol=1e-5)
-
-
 def example(folder):
     """Loads the encoder of `examples/encode_onnx.py`."""
     path = Path(__file__).parents[3] / "examples" / "encode_onnx.py"
