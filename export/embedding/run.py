@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
@@ -172,29 +171,27 @@ def _choose_backend(request: Request, folder: Path, workers: int) -> Request:
 
 
 def _open_manifest(job: Job) -> dict[str, Any] | None:
-    """Returns the manifest of a finished run; None if there is none, or a shard is lost.
+    """Returns the manifest of a finished run; None if there is none.
 
-    Sizes are compared, not bytes, of which there may be terabytes.
+    Sizes of shards are compared, not bytes, of which there may be terabytes.
+
+    Raises:
+      UserError: the manifest is damaged, or a shard is lost.
     """
     manifest = job.manifest
     if manifest is None:
         return None
-    try:
-        form = {name: manifest[name] for name in ("columns", "dtype")} | {"seconds": [0.0, 0.0]}
-        shards = list(manifest["shards"])
-    except (KeyError, TypeError):
+    shards = manifest.get("shards")
+    if not isinstance(shards, list) or not {"rows", "columns", "dtype"} <= manifest.keys():
         path = job.folder / "manifest.json"
-        raise UserError(f"{path}: damaged; delete {job.folder} to start again") from None
-    results = {f"{number:05d}": {"shard": shard, **form} for number, shard in enumerate(shards)}
-    whole = {name: result for name, result in results.items() if _is_whole(job.folder, result)}
-    if len(whole) == len(results):
-        return manifest
-    lost = len(results) - len(whole)
-    cli.warn(
-        f"{job.folder}: {lost} of {len(results)} shards are gone or damaged; writing them again"
-    )
-    job.reopen(whole)
-    return None
+        raise UserError(f"{path}: damaged; delete {job.folder} to start again")
+    lost = sum(not _is_whole(job.folder, {"shard": shard}) for shard in shards)
+    if lost:
+        raise UserError(
+            f"{job.folder}: {lost} of {len(shards)} shards are gone or damaged; delete it to start "
+            "again"
+        )
+    return manifest
 
 
 def _is_whole(folder: Path, result: dict[str, Any], hashed: bool = False) -> bool:
@@ -317,9 +314,7 @@ def _gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: boo
     for number, shard in enumerate(manifest["shards"]):
         paths.append(folder / shard_name(number, form))
         if sha256(paths[-1]) != shard["sha256"]:
-            raise UserError(
-                f"{paths[-1]}: damaged; delete it, and the same command writes it again"
-            )
+            raise UserError(f"{paths[-1]}: damaged; delete {folder} to start again")
     with (
         report_write_errors(target, _REMEDY),
         atomic_write(target, replace=overwrite) as file,

@@ -258,12 +258,6 @@ class Job:
         write_json(self._manifest_path, manifest)
         shutil.rmtree(self.folder / PARTS, ignore_errors=True)
 
-    def reopen(self, results: Mapping[str, dict[str, Any]]) -> None:
-        """Makes a job that is complete one that was stopped; only parts with a result are done."""
-        for name, result in results.items():
-            self.store(name, result)
-        self._manifest_path.unlink()
-
     def discard(self) -> None:
         """Removes all that the job has written, but for the lock; in a shared folder nothing else.
 

@@ -221,15 +221,6 @@ def test_a_folder_of_another_program_is_not_overwritten(tmp_path, plan):
     assert (tmp_path / "plan.json").read_text() == plan
 
 
-def test_a_complete_job_is_reopened_for_the_parts_that_are_lost(tmp_path):
-    folder = tmp_path / "out"
-    run(folder)
-    with Job(folder, {"input": "a"}) as job:
-        job.reopen({"00001": {"square": 1}})
-        assert job.manifest is None
-    assert run(folder) == ({"squares": [0, 1, 4, 9, 16]}, [0, 2, 3, 4])
-
-
 def test_a_part_of_another_key_is_not_done(tmp_path):
     with Job(tmp_path, {}) as job:
         job.begin("sts", key=["a", 1])
