@@ -43,16 +43,19 @@ _LEAST_SENTENCES = 8192
 _MOST_WAITING = 1 << 15
 
 
-def stream_batches(plan: Plan, used: Sequence[int]) -> tf.data.Dataset:
-    """Makes the parts of each training batch that some streams give; endless, all batches complete.
+def host_batches(plan: Plan, first: int, end: int, total: int) -> tf.data.Dataset:
+    """Makes the rows of each training batch that belong to the replicas of one host.
+
+    The dataset is endless, and all batches are complete.
 
     Args:
       plan: of a training with several streams.
-      used: numbers of the streams that are wanted.
+      first, end: the host's replicas are numbers `first` … `end` − 1.
+      total: replicas of all hosts.
 
     Returns:
-      Batches of the streams' rows, in the order of the streams, not padded yet; `position` is
-      `[plan.streams, SIZE]`, 0 for the streams that are not used.
+      Batches, not padded yet; `position` is `[plan.streams, SIZE]`, 0 for the streams whose
+      progress another host reports.
     """
     bucket_of, count, starts = bucket_function(plan), plan.streams, plan.starts
     sizes = [size // count for size in plan.batch_sizes]
@@ -71,53 +74,31 @@ def stream_batches(plan: Plan, used: Sequence[int]) -> tf.data.Dataset:
         mark = plan.fingerprint
         return in_schedule(blocks_of(stream), bucket_of, sizes, steps, mark, start, most)
 
+    # In a batch, the rows of replica r begin at r / total, those of stream s at s / count.
+    used = range(first * count // total, -(-end * count // total))
+    # Two hosts may read one stream; the host with its first row reports its progress.
+    reports = [[first * count <= stream * total < end * count] for stream in range(count)]
+    around = [[used[0], count - used[-1] - 1], [0, SIZE - len(sizes) - 5]]
     parts = tf.data.Dataset.from_tensor_slices(np.array(list(used), np.int64)).interleave(
         batches_of, cycle_length=len(used), num_parallel_calls=len(used), deterministic=True
     )
-    around = [[used[0], count - used[-1] - 1], [0, SIZE - len(sizes) - 5]]
 
     def merge(parts: Examples) -> Examples:
-        """Merges the parts of a batch, `[used, rows, …]`."""
-        position = tf.pad(parts.pop("position"), around)
+        """Merges the parts of a batch, `[used, rows, …]`, and takes the host's own rows."""
+        position = tf.pad(parts.pop("position"), around) * tf.constant(reports, tf.int64)
         batch = {"bucket": parts.pop("bucket")[0], "position": position}
+        rows = tf.shape(parts["key"])[1]
+        begin, stop = (replica * rows * count // total - used[0] * rows for replica in (first, end))
         for name, value in parts.items():
             if isinstance(value, tf.RaggedTensor):
-                batch[name] = value.merge_dims(0, 1)
+                merged = value.merge_dims(0, 1)
             else:
-                batch[name] = tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))
+                merged = tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))
+            batch[name] = merged[begin:stop]
         return batch
 
     # All streams have the same bucket in a step, so their parts have the same shape.
     return parts.batch(len(used), drop_remainder=True).map(merge)
-
-
-def host_batches(plan: Plan, first: int, end: int, total: int) -> tf.data.Dataset:
-    """Makes the rows of each training batch that belong to the replicas of one host.
-
-    Args:
-      plan: of a training with several streams.
-      first, end: the host's replicas are numbers `first` … `end` − 1.
-      total: replicas of all hosts.
-
-    Returns:
-      Batches, not padded yet; `position` is `[plan.streams, SIZE]`, 0 for the streams whose
-      progress another host reports.
-    """
-    count = plan.streams
-    # In a batch, the rows of replica r begin at r / total, those of stream s at s / count.
-    used = range(first * count // total, -(-end * count // total))
-    # Two hosts may read one stream; the host with its first row reports its progress.
-    reports = [first * count <= stream * total < end * count for stream in range(count)]
-
-    def own(batch: dict) -> dict:
-        rows = tf.size(batch["key"]) // len(used)
-        begin = first * rows * count // total - used[0] * rows
-        stop = end * rows * count // total - used[0] * rows
-        whole = {name: batch.pop(name) for name in ("bucket", "position")}
-        whole["position"] *= tf.constant(reports, tf.int64)[:, tf.newaxis]
-        return {**{name: value[begin:stop] for name, value in batch.items()}, **whole}
-
-    return stream_batches(plan, used).map(own)
 
 
 def _schedule_of_sample(reader: Reader, bucket_of: BucketOf, sizes: list[int]) -> np.ndarray:
