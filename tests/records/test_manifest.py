@@ -62,12 +62,6 @@ def test_no_manifest(tmp_path):
         _expect(tmp_path, f"no dataset.json; python -m data_prep.create_{kind}", kind)
 
 
-def test_missing_shard(folder):
-    """The file is named."""
-    (folder / "documents-00001.tfrecord").unlink()
-    _expect(folder, "documents-00001.tfrecord: listed in dataset.json but missing")
-
-
 def test_truncated_shard(folder):
     """Both sizes are named."""
     path = folder / "documents-00001.tfrecord"

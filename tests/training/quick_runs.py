@@ -1,6 +1,6 @@
 """Trainings of seconds, where neither the traced step nor the checks of inputs are the subject.
 
-`test_runtime.py` and `tests/unchanged` have trainings with both.
+Long tests of `test_runtime.py` and of `tests/unchanged` have trainings with both.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
 from tests.training.all_objectives import batch_of, records_of, task_of, with_own_records
 from tests.training.helpers import DROPOUT, task_config
-from tests.training.step_values import check_equal, measure_bytes, step_of_any_size, step_values
+from tests.training.step_values import check_equal, measure_bytes, step_values
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,6 @@ def test_chunks_equal_the_whole_with_equal_texts(folders, name, settings):
         other = plain.build_model()
         other.set_weights(model.get_weights())
         assert float(step_values(other, twice)[0]) > float(expected[0]) + 0.01
-
-
-@pytest.mark.long
-def test_compiled_for_batches_of_each_bucket(folders):
-    """XLA learns the sizes of batches, and so of chunks, when the graph is there."""
-    task = task_of(folders, "contrastive", DROPOUT, static_shapes=True)
-    model = randomize(task.build_model())
-    batches = [batch_of(task, "contrastive", count) for count in (8, 7)]
-    step = step_of_any_size(model, batches[0], jit_compile=True)
-    for batch in batches:
-        check_equal(step(batch), step_values(model, batch), rtol=1e-4)
 
 
 def _sum_of_objectives(folders, objectives, encoder=None, static_shapes=False):

@@ -10,7 +10,7 @@ import tf_keras
 
 from experiments import registry
 from official_cmlm.common.errors import UserError
-from official_cmlm.training import runtime, trainer
+from official_cmlm.training import runtime
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
@@ -126,36 +126,6 @@ def test_invalid_settings_are_refused(values, message):
     """With one line that says what to change."""
     with pytest.raises(UserError, match=message):
         _resolve(**values)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("chunk_size", [0, 5])
-def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch, chunk_size):
-    """The trainer compiles the step, and training with dropout comes to the same weights.
-
-    Batches of two buckets, in chunks too that divide neither.
-    """
-    compiled = []
-    function = tf.function
-
-    def spy(*args, **kwargs):
-        compiled.append(kwargs.get("jit_compile"))
-        return function(*args, **kwargs)
-
-    monkeypatch.setattr(trainer.tf, "function", spy)
-    run(tiny_run(records_dir, steps=3), "train", str(tmp_path / "plain"))
-    assert True not in compiled
-    changes = {"task": {"chunk_size": chunk_size}, "runtime": {"enable_xla": True}}
-    params = tiny_run(records_dir, steps=3).replace(**changes)
-    run(params, "train", str(tmp_path / "xla"))
-    assert True in compiled
-    plain, other = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("plain", "xla"))
-    names = weights_of(plain, *WEIGHTS)
-    assert len(names) > 20 and set(names) == set(weights_of(other, *WEIGHTS))
-    for name in names:
-        np.testing.assert_allclose(
-            other.get_tensor(name), plain.get_tensor(name), rtol=2e-4, atol=2e-5, err_msg=name
-        )
 
 
 @pytest.mark.long

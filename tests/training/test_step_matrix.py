@@ -207,12 +207,21 @@ def test_compiled(folders, case, variation):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
-def test_chunks_of_batches_of_any_size(folders, case):
-    """A graph as a training traces it, which does not know how large its batches will be."""
+@pytest.mark.parametrize(
+    ("case", "compiled"), [*((case, None) for case in CASES), ("contrastive", True)]
+)
+def test_chunks_of_batches_of_any_size(folders, case, compiled):
+    """A graph as a training traces it, which does not know how large its batches will be.
+
+    XLA learns the sizes of batches, and so of chunks, when the graph is there.
+    """
     features, expected = plain(folders, case)
-    model = _model(folders, case)
-    check_equal(step_of_any_size(model, features)(features), expected, rtol=1e-4)
+    model = _model(folders, case, Variation(compiled=bool(compiled)))
+    step = step_of_any_size(model, features, jit_compile=compiled)
+    check_equal(step(features), expected, rtol=1e-4)
+    if compiled:
+        smaller = tf.nest.map_structure(lambda value: value[:7], features)
+        check_equal(step(smaller), step_values(model, smaller), rtol=1e-4)
 
 
 @pytest.mark.parametrize(

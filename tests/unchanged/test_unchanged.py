@@ -4,6 +4,7 @@
 code wrote, and the numbers that it computed with them; see `write.py`.
 """
 
+import contextlib
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from official_cmlm.inputs.next_sentence import NextSentencePairs
 from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds
 from official_cmlm.objectives import objectives
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from tests.training.quick_runs import quick_runs
 from tests.unchanged import values
 
 EXPECTED = json.loads((values.DATA / "expected.json").read_text())
@@ -55,9 +57,18 @@ def test_three_steps(name, tmp_path):
     assert_same(values.three_steps(name, tmp_path), f"{name}: three steps")
 
 
-def test_a_training_of_earlier_code_continues(tmp_path):
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(quick_runs, id="eager"),
+        # Tracing takes ten seconds.
+        pytest.param(contextlib.nullcontext, id="traced", marks=pytest.mark.long),
+    ],
+)
+def test_a_training_of_earlier_code_continues(tmp_path, steps):
     """Weights, optimizer state and data position are read; the next step is what it was."""
-    assert_same(values.continue_training(tmp_path), "training continued")
+    with steps():
+        assert_same(values.continue_training(tmp_path), "training continued")
 
 
 @pytest.mark.parametrize("kind", ["trained", "imported"])
