@@ -61,7 +61,7 @@ class Job:
     >>> with Job(Path("words"), {"input": "a.txt"}) as job:            # doctest: +SKIP
     ...     if job.manifest is None:
     ...         counts = job.compute(count_words, parts, Processes(2), bar)
-    ...         job.finish({"words": sum(one["words"] for one in counts.values())})
+    ...         job.finish({"words": sum(result["words"] for result in counts.values())})
 
     Attributes:
       folder: the output, which has the files of the module's text.

@@ -48,14 +48,14 @@ class Processes:
           advice: what to do when a process has died, for the message.
         """
         self.workers, self._advice = workers, advice
-        alone = [arguments] if isinstance(arguments, Mapping) else list(arguments)
-        each = [dict(one) for one in alone] * (max(workers, 1) if len(alone) == 1 else 1)
-        self._make_here = functools.cache(lambda: make(**each[0]))
+        sets = [arguments] if isinstance(arguments, Mapping) else arguments
+        by_process = [dict(values) for values in sets] * (max(workers, 1) if len(sets) == 1 else 1)
+        self._make_here = functools.cache(lambda: make(**by_process[0]))
         self._pool: ProcessPoolExecutor | None = None
         if workers:
             # They are spawned: a fork would lack the threads of the libraries that compute.
             context = multiprocessing.get_context("spawn")
-            start = (context.Value("i", 0), workers, make, each)
+            start = (context.Value("i", 0), workers, make, by_process)
             self._pool = ProcessPoolExecutor(workers, context, _start_worker, start)
 
     def call(self, function: Callable, *arguments: Any) -> Any:

@@ -51,7 +51,7 @@ def training_batches(plan: Plan) -> tf.data.Dataset:
 
     if plan.config.bucket_boundaries:
         blocks = add_positions(reader.from_start(start), start.skip, start.first_block)
-        return in_order(blocks.map(lambda each: (False, each)), bucket_of, sizes)
+        return in_order(blocks.map(lambda examples: (False, examples)), bucket_of, sizes)
 
     def of_epoch(blocks: tf.data.Dataset) -> tf.data.Dataset:
         return in_order(_ending(blocks, not plan.drop_remainder), bucket_of, sizes)
@@ -171,13 +171,13 @@ def complete_batches(
 def no_examples(spec: dict[str, tf.TypeSpec]) -> Examples:
     """Returns a pool without examples, of the features that a dataset's `element_spec` names."""
     pool: Examples = {}
-    for name, each in spec.items():
-        if isinstance(each, tf.RaggedTensorSpec):
-            splits = tf.zeros([1], each.row_splits_dtype)
-            empty = tf.zeros([0], each.dtype)
+    for name, feature in spec.items():
+        if isinstance(feature, tf.RaggedTensorSpec):
+            splits = tf.zeros([1], feature.row_splits_dtype)
+            empty = tf.zeros([0], feature.dtype)
             pool[name] = tf.RaggedTensor.from_row_splits(empty, splits, validate=False)
         else:
-            pool[name] = tf.zeros([0, *each.shape[1:]], each.dtype)
+            pool[name] = tf.zeros([0, *feature.shape[1:]], feature.dtype)
     return pool
 
 

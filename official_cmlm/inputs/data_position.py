@@ -126,7 +126,7 @@ def decode(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | No
         return None
     epoch, block = divmod(int(stored[1]), _EPOCH)
     skip = tuple(int(count) for count in stored[2 : 2 + num_buckets])
-    of_stream = (int(each) for each in stored[2 + num_buckets : 5 + num_buckets])
+    of_stream = (int(number) for number in stored[2 + num_buckets : 5 + num_buckets])
     return DataPosition(epoch, block, skip, *of_stream)
 
 

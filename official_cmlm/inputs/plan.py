@@ -163,12 +163,12 @@ def shard_repetitions(config: DataConfig, manifest: Manifest) -> list[float]:
     weights = [source.weight for source in config.sources]
     if config.is_training and len(parts) > 1 and None not in weights:
         shares = [weight / sum(weights) for weight in weights]
-        length = sum(sum(each.values()) for each in sizes)
-        times = [share * length / sum(each.values()) for share, each in zip(shares, sizes)]
+        length = sum(sum(counts.values()) for counts in sizes)
+        times = [share * length / sum(counts.values()) for share, counts in zip(shares, sizes)]
     return [
         repetition
-        for (_, part), each, factor in zip(parts, sizes, times, strict=True)
-        for repetition in _of_folder(config, part, each, factor)
+        for (_, part), counts, factor in zip(parts, sizes, times, strict=True)
+        for repetition in _of_folder(config, part, counts, factor)
     ]
 
 

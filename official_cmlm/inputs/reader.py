@@ -236,13 +236,13 @@ class Reader:
         One function serves all streams, as a pipeline takes seconds to build.
         """
         unread = [self._blocks.find_unread(s.epoch, s.block, n) for n, s in enumerate(starts)]
-        lists = [tf.ragged.stack([each[i] for each in unread]) for i in range(3)]
-        numbers = [tf.constant([each[i] for each in unread], tf.int64) for i in (3, 4)]
+        lists = [tf.ragged.stack([rest[i] for rest in unread]) for i in range(3)]
+        numbers = [tf.constant([rest[i] for rest in unread], tf.int64) for i in (3, 4)]
         epochs = tf.constant([start.epoch for start in starts], tf.int64)
 
         def blocks(stream: tf.Tensor) -> tf.data.Dataset:
             epoch = epochs[stream]
-            rest = Unread(*(each[stream] for each in (*lists, *numbers)))
+            rest = Unread(*(values[stream] for values in (*lists, *numbers)))
             first = self._examples(epoch, self._blocks.read(epoch, rest))
             later = tf.data.Dataset.counter(epoch + 1).flat_map(
                 lambda epoch: self._examples(epoch, self._blocks.epoch(epoch, stream))

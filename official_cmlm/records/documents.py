@@ -215,14 +215,14 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     counts = lengths.row_lengths()
     held = replaced.row_lengths() > 0
     expected = tf.where(held, counts, tf.zeros_like(counts))
-    for each in (replaced, replacing):
-        require(each.row_lengths() == expected, "not every sentence has ids after a space")
+    for rows in (replaced, replacing):
+        require(rows.row_lengths() == expected, "not every sentence has ids after a space")
     index = tf.where(tf.gather(held, lengths.value_rowids()))
     shape = tf.shape(lengths.values, tf.int64)
     replaced = tf.scatter_nd(index, replaced.values, shape)
     replacing = tf.scatter_nd(index, replacing.values, shape)
-    for each in (replaced, replacing):
-        require(each >= 0, "a number of ids after a space is negative")
+    for numbers in (replaced, replacing):
+        require(numbers >= 0, "a number of ids after a space is negative")
     require(replaced <= lengths.values, "more ids are replaced than there are")
     # A sentence of which nothing is replaced keeps its length.
     after_space = lengths.values - replaced + replacing

@@ -153,7 +153,7 @@ def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tenso
     # The vectors of the last chunk, which is computed first, come after room for those of the other
     # chunks.
     every = [tf.pad(part, [[last.first_of(part), 0], [0, 0]]) for part in flat]
-    every = [tf.ensure_shape(each, [None, part.shape[1]]) for each, part in zip(every, flat)]
+    every = [tf.ensure_shape(rows, [None, part.shape[1]]) for rows, part in zip(every, flat)]
     return tf.nest.pack_sequence_as(vectors, chunks.add_to_last(body, every))
 
 
@@ -229,7 +229,7 @@ def _accumulate(
     ]
     gradients, sums = chunks.add(body, [zeros, tf.nest.flatten(structure)])
     # A variable without a gradient in any chunk must not be updated, not even by weight decay.
-    gradients = [each if i in learning else None for i, each in enumerate(gradients)]
+    gradients = [g if i in learning else None for i, g in enumerate(gradients)]
     return gradients, tf.nest.pack_sequence_as(structure, sums)
 
 

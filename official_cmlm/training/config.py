@@ -126,7 +126,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     def longest_sequence(self) -> int:
         """Returns the longest sequence of the training data, in tokens."""
         chosen = get_objectives(self.objectives).values()
-        return max(self.data_of(each, is_training=True).seq_length for each in chosen)
+        return max(self.data_of(config, is_training=True).seq_length for config in chosen)
 
     def check(self) -> None:
         """Raises `UserError` for invalid settings, before records or models are opened."""

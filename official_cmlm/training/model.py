@@ -141,7 +141,7 @@ class MultiObjectiveModel(tf_keras.Model):
     @property
     def projections(self) -> dict[str, Projection]:
         """The projection P of each objective that has one besides the encoder, by name."""
-        own = {name: getattr(each, "projection", None) for name, each in self.objectives.items()}
+        own = {name: getattr(x, "projection", None) for name, x in self.objectives.items()}
         return {
             name: projection
             for name, projection in own.items()

@@ -211,7 +211,7 @@ def _half_precision(runtime: cfg.RuntimeConfig) -> str | None:
         return "bfloat16" if multiplies_bfloat16() and not hides_bfloat16() else None
     gpus = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]
     details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
-    capable = [each.get("compute_capability", (0, 0)) >= _TENSOR_CORES for each in details]
+    capable = [facts.get("compute_capability", (0, 0)) >= _TENSOR_CORES for facts in details]
     return "float16" if gpus and all(capable) else None
 
 

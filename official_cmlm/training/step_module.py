@@ -104,7 +104,7 @@ def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
         # Operands precede their users.
         for instruction in computation.instructions:
             for name in ("operand_ids", "control_predecessor_ids"):
-                ids = [original.get(each, each) for each in getattr(instruction, name)]
+                ids = [original.get(i, i) for i in getattr(instruction, name)]
                 instruction.ClearField(name)
                 getattr(instruction, name).extend(ids)
             if instruction.opcode == "copy":
@@ -122,9 +122,9 @@ def _remove_names(module: hlo_pb2.HloModuleProto) -> None:
     Equal steps of two processes then give equal bytes, as a compilation cache requires.
     """
     module.name = "train_step"
-    computations = {each.id: number for number, each in enumerate(module.computations, 1)}
+    computations = {c.id: number for number, c in enumerate(module.computations, 1)}
     for computation in module.computations:
-        instructions = {each.id: number for number, each in enumerate(computation.instructions, 1)}
+        instructions = {i.id: number for number, i in enumerate(computation.instructions, 1)}
         for instruction in computation.instructions:
             instruction.ClearField("metadata")
             instruction.id = instructions[instruction.id]
@@ -135,7 +135,7 @@ def _remove_names(module: hlo_pb2.HloModuleProto) -> None:
                 ("control_predecessor_ids", instructions),
                 ("called_computation_ids", computations),
             ):
-                numbers = [ids[each] for each in getattr(instruction, name)]
+                numbers = [ids[i] for i in getattr(instruction, name)]
                 instruction.ClearField(name)
                 getattr(instruction, name).extend(numbers)
         computation.root_id = instructions[computation.root_id]
