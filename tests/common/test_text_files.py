@@ -53,9 +53,9 @@ def test_all_formats_give_the_same_rows(tmp_path, form, packed):
     path.write_bytes(pack(data))
     rows = rows_of(path, column="body", id_column="id", keep=True)
     assert [(row.id, row.text) for row in rows] == [(r["id"], r["body"]) for r in RECORDS]
-    kept = [row.others for row in rows]
+    others = [row.others for row in rows]
     tables = form in ("csv", "tsv")
-    assert kept == [{"stars": str(r["stars"]) if tables else r["stars"]} for r in RECORDS]
+    assert others == [{"stars": str(r["stars"]) if tables else r["stars"]} for r in RECORDS]
     first = {"csv": [2, 4, 5], "tsv": [2, 4, 5], "jsonl": [1, 3, 5]}.get(form, [1, 2, 3])
     assert [row.number for row in rows] == first and {row.path for row in rows} == {str(path)}
     if packed and form != "parquet":

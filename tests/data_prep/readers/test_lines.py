@@ -163,13 +163,13 @@ def test_corrupt_zstd(tmp_path):
 def test_bomb(tmp_path, compress):
     """A file that expands a hundredfold is stopped at the limit; ordinary text has none."""
     path = tmp_path / "x.txt"
-    path.write_bytes(compress(b"a\n" * 1_000_000))
+    path.write_bytes(compress(b"a\n" * 300_000))
     report = Counts()
     with pytest.raises(UserError, match=r"expands to more than 50000 bytes .*--max_expanded_mb"):
         list(_stream(path, report, max_expanded_bytes=50_000))
     # The ratio is that to what was read of the file, and reads are of 128 KiB.
     assert report.bytes < max(50_000, 100 * path.stat().st_size) + (1 << 17)
-    assert len(list(_stream(path))) == 1_000_000
+    assert len(list(_stream(path))) == 300_000
     path.write_bytes(compress(b"".join(b"%d\n" % (i * i) for i in range(100_000))))
     assert len(list(_stream(path, max_expanded_bytes=50_000))) == 100_000
 

@@ -46,14 +46,14 @@ def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
             run = []
     options = ReadOptions(documents_by="file", max_line_bytes=chunk, max_document_bytes=most)
     pieces = list(read_documents([str(path)], options, Counts()))
-    assert [one.continues for one in pieces] == [i > 0 for i in range(len(pieces))]
-    paragraphs_read = [paragraph for one in pieces for paragraph in one.paragraphs]
+    assert [piece.continues for piece in pieces] == [i > 0 for i in range(len(pieces))]
+    paragraphs_read = [paragraph for piece in pieces for paragraph in piece.paragraphs]
     if most == 1 << 20:
         assert paragraphs_read == expected and len(pieces) <= 1
     # A cut may fall into a paragraph.
     assert " ".join(paragraphs_read) == " ".join(expected)
-    for one in pieces:
-        held = sum(len(p.replace(" ", "").encode()) for p in one.paragraphs)
+    for piece in pieces:
+        held = sum(len(p.replace(" ", "").encode()) for p in piece.paragraphs)
         assert held <= max(most, 12)
 
 

@@ -58,8 +58,8 @@ def test_formats(paths):
     np.testing.assert_array_equal(exclusion.keys, Exclusion.of(paths[::-1]).keys)
     assert [text for text in GONE if _keep(exclusion, text)] == []
     assert [text for text in STAY if not _keep(exclusion, text)] == []
-    each = exclusion.keep_each([*GONE, *STAY])
-    assert each.tolist() == [False] * len(GONE) + [True] * len(STAY)
+    marks = exclusion.keep_each([*GONE, *STAY])
+    assert marks.tolist() == [False] * len(GONE) + [True] * len(STAY)
     assert exclusion.keep_each([]).tolist() == []
     assert (np.diff(exclusion.keys.astype(object)) > 0).all()
 

@@ -17,8 +17,8 @@ def test_rows_are_complete_and_distinct_in_every_language():
         "de": ["A", "B", "C", "A", "E", "D", "F"],
     }
     sources = {"en": "en.tsv", "de": "de.tsv"}
-    kept, notes = select_distinct_rows(columns, sources)
-    assert kept == {"en": ["a", "b", "d", "e"], "de": ["A", "B", "D", "F"]}
+    rows, notes = select_distinct_rows(columns, sources)
+    assert rows == {"en": ["a", "b", "d", "e"], "de": ["A", "B", "D", "F"]}
     assert notes[0].startswith("1 rows skipped: malformed")
     assert notes[1].startswith("2 rows skipped: a sentence that occurs")
     assert select_distinct_rows(columns, sources, 2) == ({"en": ["a", "b"], "de": ["A", "B"]}, [])

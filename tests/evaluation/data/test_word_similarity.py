@@ -3,24 +3,13 @@
 from official_cmlm.evaluation.data.word_similarity import cross, parse_pairs
 
 
-def test_empty_lines():
-    """A file without any pair has no wrong columns."""
-    assert parse_pairs([], "somewhere").rows == []
-
-
-def test_rows_without_names():
-    """Columns are found by their number: three, five or ten; without ids, rows are numbered."""
-    assert parse_pairs(["a\tb\t1.5", "a\tc"], "s").rows == [("1", "a", "b", 1.5)]
-    assert parse_pairs(["7\ta\tb\tn\t2"], "s").rows == [("7", "a", "b", 2.0)]
-    ten = "\t".join(["a", "b", "N", "3", *"012345"])
-    assert parse_pairs([ten], "s").scored.gold.tolist() == [3.0]
-
-
 def test_columns_by_name():
     """In any order and case; an average goes before annotators."""
     header = "Annotator 1,WORD_2,Word 1,average"
     pairs = parse_pairs(['1,b,"a, or so",5', "1,,a,5", "1,b,a,", "1,b,a,nan", "b,a"], "s", header)
     assert pairs.rows == [("1", "a, or so", "b", 5.0)] and pairs.skipped == 4
+    # By their number where no line names them.
+    assert parse_pairs(["7\ta\tb\tn\t2", "a\tc"], "s").rows == [("7", "a", "b", 2.0)]
 
 
 def test_crossed_pairs_by_hand():

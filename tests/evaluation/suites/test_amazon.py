@@ -14,7 +14,6 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.suites import amazon
 from official_cmlm.evaluation.suites.amazon import split
 from tests.evaluation import toy
-from tests.evaluation.data.test_amazon import ITEMS
 
 
 def _encode(texts):
@@ -116,8 +115,20 @@ def test_json_lines_are_read(tmp_path):
     ]
 
 
+ITEMS = """<?xml version="1.0" encoding="UTF-8"?><items>
+<item><rating>5.0</rating><text>good &amp; fine
+two lines</text><title>x</title></item>
+<item><text><![CDATA[bad & <b>]]></text><rating>2.0</rating></item>
+<item><rating>4.0</rating></item>
+<item><rating>3.0</rating><text>bad &bomb; &quot;so so&quot;</text></item>
+"""
+
+
 def test_categories_of_a_language_count_together(tmp_path):
-    """All categories of a language count together; three stars are negative."""
+    """All categories of a language count together; three stars are negative.
+
+    The file is not well-formed XML; entities that it defines stay as they are.
+    """
     for category in ("books", "dvd"):
         for part in ("train", "test"):
             toy.write_text(tmp_path / f"amazon/en/{category}/{part}.review", ITEMS)
@@ -125,7 +136,16 @@ def test_categories_of_a_language_count_together(tmp_path):
     assert amazon_reviews.languages(folder) == ["en"]
     reviews = amazon_reviews.read(data, folder, "en", "train")
     assert reviews.labels.tolist() == [1, 0, 0, 1, 0, 0] and reviews.skipped == 2
+    assert reviews.texts[:3] == ["good & fine\ntwo lines", "bad & <b>", 'bad &bomb; "so so"']
     assert _run(tmp_path).get("en", "accuracy_frozen") == 100.0
+
+
+def test_malformed_lines_of_a_table(tmp_path):
+    """Exactly two columns, a number and a text."""
+    path = tmp_path / "en/test.tsv"
+    toy.write(path, ["5\ta", "x\ta", "4", "4\t ", "nan\ta", "3\ta\tb", ""])
+    reviews = amazon_reviews.read(DataFolder(tmp_path), tmp_path, "en", "test")
+    assert reviews.texts == ["a"] and reviews.skipped == 5
 
 
 @settings(deadline=None)
