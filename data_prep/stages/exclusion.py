@@ -11,7 +11,7 @@ import numpy as np
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, write_array
-from official_cmlm.common.text_files import replace_surrogates, strip_compression
+from official_cmlm.common.text_files import replace_surrogates, split_csv, strip_compression
 
 from ..counts import Counts, guard_faults
 from ..readers.document import Document, ReadOptions
@@ -35,8 +35,6 @@ _UP_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
 _PLAIN_SENTENCE = re.compile(rf"[^{UNAMBIGUOUS_MARKS}]+[{UNAMBIGUOUS_MARKS}]*")
 # A string of JSON holds no line end, so strings can be found line by line, in any layout.
 _JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
-# A cell between commas, in quotes or not; of any length, which the csv module refuses.
-_CSV_CELL = re.compile(r'(?:^|,)(?:"([^"]*(?:""[^"]*)*)"?|([^,]*))')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,8 +158,7 @@ def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]
     for *_, line in iter_lines(path, counts, options, any_encoding=True):
         cells = {line, *line.split("\t")}
         if is_csv and "\t" not in line:
-            csv_cells = _CSV_CELL.findall(line)
-            cells.update(quoted.replace('""', '"') or plain for quoted, plain in csv_cells)
+            cells.update(split_csv(line))
         if is_json or line.lstrip()[:1] in ("{", "["):
             for text in map(_json_text, _JSON_STRING.findall(line)):
                 cells.update([text, *re.split(r"[\t\r\n]+", text)])

@@ -464,6 +464,15 @@ def _text_lines(path: str, form: str, file: io.BufferedReader, *unused: Any) -> 
         yield number, f"{path}:{number}", line.removesuffix("\n").removesuffix("\r")
 
 
+def split_csv(line: str, delimiter: str = ",") -> list[str]:
+    """Returns the cells of one line of CSV, whose quotes may be open; none if one is too long."""
+    csv.field_size_limit(MOST_CELL_BYTES)
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
 def _table_rows(
     path: str, form: str, file: io.BufferedReader, choose: Choose, *unused: Any
 ) -> Iterator[Record]:

@@ -19,8 +19,9 @@ from official_cmlm.common.text_files import (
     list_columns,
     open_file,
     read_records,
+    split_csv,
 )
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite, json_object
+from official_cmlm.evaluation.data.folder import DataFolder, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
@@ -215,7 +216,7 @@ def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 def _cells(line: bytes) -> list[str] | None:
     """Splits a line into cells; None if it is not UTF-8."""
     try:
-        return csv_cells(line.decode().rstrip("\r\n"), "\t")
+        return split_csv(line.decode().rstrip("\r\n"), "\t")
     except UnicodeDecodeError:
         return None
 

@@ -1,6 +1,5 @@
 """Reads files of the evaluation data folder, with their checksums and the published row counts."""
 
-import csv
 import functools
 import hashlib
 import json
@@ -133,15 +132,6 @@ class DataFolder:
             raise UserError(verdict)
         if verdict and is_first:
             self.warnings.append(verdict)
-
-
-def csv_cells(line: str, delimiter: str = ",") -> list[str]:
-    """Splits one line of CSV, so that an unclosed quotation mark spoils no other line."""
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:
-        # A cell is longer than the module csv allows.
-        return []
 
 
 def json_object(line: str | bytes) -> dict[str, Any]:

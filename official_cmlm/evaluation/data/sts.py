@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
+from official_cmlm.common.text_files import split_csv
+from official_cmlm.evaluation.data.folder import DataFolder, finite
 from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
@@ -112,7 +113,7 @@ def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """Parses the pairs of `stsb_multi_mt`'s files: two sentences and a score, by commas."""
-    rows = list(map(csv_cells, lines))
+    rows = list(map(split_csv, lines))
     return make_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.data.folder import DataFolder, csv_cells, finite
+from official_cmlm.common.text_files import split_csv
+from official_cmlm.evaluation.data.folder import DataFolder, finite
 from official_cmlm.evaluation.data.language_codes import pair_name, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
@@ -201,7 +202,7 @@ def _files(root: Path, data_set: str) -> Iterator[Path]:
 
 def _cells(line: str) -> list[str]:
     """Splits a line into cells: at tabs, else at commas as `csv` does."""
-    return line.split("\t") if "\t" in line or "," not in line else csv_cells(line)
+    return line.split("\t") if "\t" in line or "," not in line else split_csv(line)
 
 
 def _plain(name: str) -> str:
