@@ -8,7 +8,7 @@ def test_columns_by_name():
     header = "Annotator 1,WORD_2,Word 1,average"
     pairs = parse_pairs(['1,b,"a, or so",5', "1,,a,5", "1,b,a,", "1,b,a,nan", "b,a"], "s", header)
     assert pairs.rows == [("1", "a, or so", "b", 5.0)] and pairs.skipped == 4
-    # By their number where no line names them.
+    # Columns have numbers where no line names them.
     assert parse_pairs(["7\ta\tb\tn\t2", "a\tc"], "s").rows == [("7", "a", "b", 2.0)]
 
 
