@@ -53,6 +53,7 @@ class Choice:
       test_share: share of the texts.
       test_sampling: `top` or `random`.
       test_is_dry: whether nothing is written.
+      test_files: further files.
       reading: see the class.
     """
 
@@ -63,6 +64,7 @@ class Choice:
     test_share: Annotated[float, above(0)] = 1.0
     test_sampling: Annotated[str, OneOf(("top", "random"))] = "top"
     test_is_dry: bool = False
+    test_files: Annotated[tuple[str, ...], Flag(repeats=True, alias="test_paths")] = ()
     reading: PartReading = dataclasses.field(default_factory=PartReading)
 
     def __post_init__(self):
@@ -108,6 +110,7 @@ def test_values_have_the_types_of_their_fields(parse):
         ("--test_parts=1,10", r"test_parts=\[1, 10\]: must be in \[0, 9\]"),
         ("--test_parts=1,x", "give whole numbers, such as 64,128; got 1,x"),
         ("--test_forms=text,lines", "must be one of text, table"),
+        (f"--test_least={10**400}", "must fit into 64 bits"),
         ("--test_most_mb=5", r"test_most_mb=5.0: must be in \(0, 4.0\]"),
         ("--test_most_mb=0", r"test_most_mb=0.0: must be in \(0, 4.0\]"),
     ],
@@ -131,6 +134,11 @@ def test_a_list_that_is_given_twice_is_refused(parse):
     """Only the last value would count, in silence."""
     with pytest.raises(flags.Error, match="test_columns.* already defined as .'a'"):
         parse("--test_input=a", "--test_columns=a", "--test_columns=b")
+
+
+def test_a_flag_may_be_repeated_and_have_a_second_name(parse):
+    arguments = ["--test_input=a", "--test_files=a,b", "--test_paths=c"]
+    assert parse(*arguments).test_files == ("a,b", "c")
 
 
 def test_a_flag_without_a_default_is_required(parse):
