@@ -38,8 +38,8 @@ class EvaluationRequest:
         the cores. If CUDA_VISIBLE_DEVICES names devices, each process uses one of them.
       layer: layer of an encoder directory whose outputs are pooled, from 1. Default: the last one.
       strict: whether data that differs from the published files is an error.
-      compare: results.json of another encoder to show beside this one; up to four, by repeating the
-        flag or separated by commas. Default: none.
+      compare: `results.json` of another encoder to show beside this one; up to four, by repeating
+        the flag or separated by commas. Default: none.
       save_predictions: whether to write the predictions of all pairs of texts, of the suites sts,
         word_similarity and qnli, and 95 % intervals of their scores; with --compare also of
         differences to encoders whose predictions were written too.

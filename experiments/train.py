@@ -28,7 +28,7 @@ class TrainingRequest:
     Attributes:
       experiment: name of an experiment: the path of its YAML file below experiments/, '?' lists
         all; or a YAML file of your own, which ends in .yaml. Required.
-      mode: whether to train, eval (the latest checkpoint), train_and_eval (in turn),
+      mode: the work: train, eval (the latest checkpoint), train_and_eval (in turn),
         continuous_eval (each new checkpoint), train_and_post_eval (eval once at the end).
       model_dir: folder for checkpoints, params.yaml and summaries. Required.
       data: folder of records to train on; it overrides task.train_data.input_path. Default: as the
