@@ -75,7 +75,7 @@ def main(argv: list[str]) -> None:
     earlier = before.get("files", {})
     # Files that are not below this call's inputs stay.
     states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
-    states |= {file: _state(file, earlier.get(file)) for file in files}
+    states |= {file: _read_state(file, earlier.get(file)) for file in files}
     changed = [name for name in files if states[name][2:] != earlier.get(name, [])[2:]]
     removed = set(earlier) - set(states)
     if not changed and not removed:
@@ -187,7 +187,7 @@ def _is_below(file: str, root: str) -> bool:
     return file == root or file.startswith(root.rstrip("/") + "/")
 
 
-def _state(file: str, earlier: list | None) -> list:
+def _read_state(file: str, earlier: list | None) -> list:
     """Returns size, time and digest of a file; with the earlier size and time, the same digest."""
     from official_cmlm.common.files import sha256
 

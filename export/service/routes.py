@@ -89,7 +89,7 @@ async def search(call: Call, body: models.SearchBody) -> dict[str, list[models.P
     vectors = await call.embed([body.query], body.truncate, role="query")
     index = call.service.index
     rows, scores = await asyncio.to_thread(index.search_vectors, vectors, body.k)
-    hits = await asyncio.to_thread(index.hits, rows[0], scores[0])
+    hits = await asyncio.to_thread(index.read_hits, rows[0], scores[0])
     return {"hits": [hit._asdict() for hit in hits]}
 
 

@@ -88,7 +88,7 @@ class Index:
 
     def __init__(self, encoder: Any, vectors: Vectors, texts: Texts) -> None:
         """Holds the parts that `build` and `load` have made."""
-        self._encode_query, self._encode_document = _functions(encoder)
+        self._encode_query, self._encode_document = _choose_functions(encoder)
         self._vectors, self._texts = vectors, texts
         self.settings: dict[str, Any] = {}
         self._row_of_id: dict[str, int] | None = None
@@ -149,7 +149,7 @@ class Index:
         """Returns an index without texts, whose width the first vectors decide."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        return cls(encoder, Vectors(Codes(precision, 0), approximate), Texts.empty())
+        return cls(encoder, Vectors(Codes(precision, 0), approximate), Texts())
 
     @classmethod
     def from_embeddings(
@@ -244,7 +244,7 @@ class Index:
                     # The first vectors decide width and scale.
                     self._vectors = Vectors(Codes.fit(self.precision, rows), self.approximate)
                 self._vectors.add(rows)
-                self._rows_by_id().update(zip(ids[part], itertools.count(len(self))))
+                self._get_row_of_id().update(zip(ids[part], itertools.count(len(self))))
                 self._texts.add(lines[part])
                 bar.update(len(some))
 
@@ -257,13 +257,13 @@ class Index:
     def _check_ids(self, ids: Sequence[str]) -> None:
         if isinstance(ids, str | bytes) or not all(isinstance(name, str) for name in ids):
             raise TypeError("ids are a list of strings")
-        earlier, seen = self._rows_by_id(), set[str]()
+        earlier, seen = self._get_row_of_id(), set[str]()
         for name in ids:
             if name in seen or name in earlier:
                 raise UserError(f"id {name!r:.80} is there twice; give each text an id of its own")
             seen.add(name)
 
-    def _rows_by_id(self) -> dict[str, int]:
+    def _get_row_of_id(self) -> dict[str, int]:
         if self._row_of_id is None:
             self._row_of_id = {name: row for row, name in enumerate(self.ids)}
         return self._row_of_id
@@ -277,7 +277,7 @@ class Index:
         """
         if isinstance(ids, str | bytes):
             raise TypeError("expected a list of ids, got a single string; pass [id]")
-        row_of_id, names = self._rows_by_id(), set(ids)
+        row_of_id, names = self._get_row_of_id(), set(ids)
         for name in names:
             if name not in row_of_id:
                 raise UserError(f"id {name!r:.80} is not in the index; check the id")
@@ -313,19 +313,19 @@ class Index:
         if not texts:
             return []
         rows, scores = self.search_vectors(self._encode_query(texts), k, filter)
-        hits = [self.hits(*pair) for pair in zip(rows, scores)]
+        hits = [self.read_hits(*pair) for pair in zip(rows, scores)]
         return hits[0] if is_single else hits
 
-    def hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
+    def read_hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
         """Returns the hits of one query from its rows and scores, int and float `[k]`.
 
         The rows and scores are those that `search_vectors` returns.
         """
         return [
-            self._get_hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0
+            self._read_hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0
         ]
 
-    def _get_hit(self, row: int, score: float = 0.0) -> Hit:
+    def _read_hit(self, row: int, score: float = 0.0) -> Hit:
         return Hit(score=score, **self._texts[row])
 
     def search_vectors(
@@ -356,9 +356,9 @@ class Index:
         queries, k = unit(self._check_vectors(queries)), min(k, len(self))
         passes, chosen = None, None
         if callable(filter):
-            passes = functools.cache(lambda row: bool(filter(self._get_hit(row))))
+            passes = functools.cache(lambda row: bool(filter(self._read_hit(row))))
         elif filter is not None:
-            row_of_id = self._rows_by_id()
+            row_of_id = self._get_row_of_id()
             chosen = np.array(sorted({row_of_id[n] for n in filter if n in row_of_id}), np.int64)
         rows = np.empty([len(queries), k], np.int64)
         scores = np.empty([len(queries), k], np.float32)
@@ -521,7 +521,7 @@ class Index:
             )
 
 
-def _functions(encoder: Any) -> tuple[Encode, Encode]:
+def _choose_functions(encoder: Any) -> tuple[Encode, Encode]:
     """Returns the functions that embed queries and documents."""
     roles = getattr(encoder, "roles", None)
     plain = getattr(encoder, "encode", encoder)

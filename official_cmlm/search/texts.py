@@ -1,7 +1,7 @@
 """Ids, texts and metadata of an index, a JSON object each."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from official_cmlm.search.vectors import ADVICE
 
 # The bytes of all objects, and the position after each.
 _DATA, _ENDS = "texts.npy", "ends.npy"
+_NO_BYTES, _NO_ENDS = np.empty([0], np.uint8), np.empty([0], np.int64)
 
 
 def encode_texts(
@@ -39,17 +40,12 @@ def encode_texts(
 class Texts:
     """Dicts with `id`, `text` and `metadata`: first those of a file, then those in memory."""
 
-    def __init__(self, data: np.ndarray, ends: np.ndarray) -> None:
+    def __init__(self, data: np.ndarray = _NO_BYTES, ends: np.ndarray = _NO_ENDS) -> None:
         """Takes the bytes of all lines, uint8 `[bytes]`, and the end of each, int64 `[n]`.
 
-        Neither array is copied, so both may be mapped from files.
+        Neither array is copied, so both may be mapped from files. Default: no texts.
         """
         self._data, self._ends, self._added = data, ends, list[bytes]()
-
-    @classmethod
-    def empty(cls) -> "Texts":
-        """Returns an object without texts."""
-        return cls(np.empty([0], np.uint8), np.empty([0], np.int64))
 
     def __len__(self) -> int:
         return len(self._ends) + len(self._added)
@@ -57,19 +53,15 @@ class Texts:
     def __getitem__(self, row: int) -> dict[str, Any]:
         try:
             # JSON's reader decodes bytes with lone surrogates.
-            return json.loads(self._line(row))
+            return json.loads(self._read_line(row))
         except ValueError:
             raise UserError(f"text {row} of the index is damaged; {ADVICE}") from None
 
-    def _line(self, row: int) -> bytes:
+    def _read_line(self, row: int) -> bytes:
         if row >= len(self._ends):
             return self._added[row - len(self._ends)]
         start = int(self._ends[row - 1]) if row else 0
         return self._data[start : int(self._ends[row])].tobytes()
-
-    def lines(self) -> Iterator[bytes]:
-        """Yields the lines."""
-        return map(self._line, range(len(self)))
 
     def add(self, lines: Iterable[bytes]) -> None:
         """Appends lines of `encode_texts`."""
@@ -77,13 +69,13 @@ class Texts:
 
     def remove(self, rows: Iterable[int]) -> None:
         """Removes rows; the rows after them move up."""
-        removed = set(rows)
-        kept = [line for row, line in enumerate(self.lines()) if row not in removed]
-        self._data, self._ends, self._added = np.empty([0], np.uint8), np.empty([0], np.int64), kept
+        left = sorted(set(range(len(self))).difference(rows))
+        lines = [self._read_line(row) for row in left]
+        self._data, self._ends, self._added = _NO_BYTES, _NO_ENDS, lines
 
     def save(self, folder: Path) -> None:
         """Writes the files."""
-        lines = list(self.lines())
+        lines = [self._read_line(row) for row in range(len(self))]
         data = np.frombuffer(b"".join(lines), np.uint8)
         ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
         for name, array in ((_DATA, data), (_ENDS, ends)):

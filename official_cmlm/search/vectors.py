@@ -155,10 +155,10 @@ class Vectors:
     def remove(self, rows: np.ndarray) -> None:
         """Removes rows, int64; the rows after them move up."""
         self._copy_mapped()
-        kept = np.delete(np.arange(len(self)), rows)
+        left = np.delete(np.arange(len(self)), rows)
         self._index.remove(rows)
-        first = len(kept) - int((kept != np.arange(len(kept))).sum())
-        self._index.rename(kept[first:], np.arange(first, len(kept)))
+        first = len(left) - int((left != np.arange(len(left))).sum())
+        self._index.rename(left[first:], np.arange(first, len(left)))
 
     def _copy_mapped(self) -> None:
         """Copies an index that is mapped from its file, because such an index cannot be changed."""

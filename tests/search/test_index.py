@@ -34,7 +34,7 @@ def way(request):
     return dict(zip(("precision", "approximate"), request.param))
 
 
-def _positions(hits):
+def _list_positions(hits):
     return [int(hit.id) for hit in hits]
 
 
@@ -55,7 +55,7 @@ def test_float32_search_equals_plain_loops():
     for query in ("the cat", "thing number", "und eine"):
         hits = index.search(query, k=7)
         expected = _rank_by_loops(encoder, query)[:7]
-        assert _positions(hits) == [position for _, position in expected]
+        assert _list_positions(hits) == [position for _, position in expected]
         np.testing.assert_allclose([hit.score for hit in hits], [s for s, _ in expected], atol=1e-6)
         assert [hit.text for hit in hits] == [TEXTS[int(hit.id)] for hit in hits]
 
@@ -257,7 +257,7 @@ def test_queries_and_documents_are_encoded_in_their_own_ways(tmp_path):
     expected = _rank_by_loops(words, "query: the cat", [f"passage: {text}" for text in TEXTS])[:3]
     for encoder in (opened, methods):
         hits = Index.build(encoder, TEXTS).search("the cat", 3)
-        assert _positions(hits) == [position for _, position in expected]
+        assert _list_positions(hits) == [position for _, position in expected]
     Index.build(opened, TEXTS).save(tmp_path / "index")
     Index.load(tmp_path / "index", methods)
     methods.encode_query = before("question:")
@@ -362,39 +362,39 @@ def test_names_that_cannot_be_written_are_one_line(name):
         Index.load(name, Words())
 
 
-def _json(**values):
+def _change_json(**values):
     return lambda folder: change_json(folder / "index.json", **values)
 
 
-def _array(name, change):
+def _change_array(name, change):
     return lambda folder: np.save(folder / name, change(np.load(folder / name)))
 
 
-def _cut(name):
+def _cut_file(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-30])
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        _json(format=2),
-        _json(version=3),
-        _json(precision="pickle"),
-        _json(precision="int8"),
-        _json(scale="1"),
-        _json(settings=[]),
-        _json(texts=3),
-        _json(texts=-1),
-        _json(dimension=True),
-        _cut("vectors.usearch"),
-        _cut("texts.npy"),
-        _cut("index.json"),
+        _change_json(format=2),
+        _change_json(version=3),
+        _change_json(precision="pickle"),
+        _change_json(precision="int8"),
+        _change_json(scale="1"),
+        _change_json(settings=[]),
+        _change_json(texts=3),
+        _change_json(texts=-1),
+        _change_json(dimension=True),
+        _cut_file("vectors.usearch"),
+        _cut_file("texts.npy"),
+        _cut_file("index.json"),
         lambda folder: (folder / "vectors.usearch").write_bytes(b"PK"),
-        _array("ends.npy", lambda ends: ends[::-1]),
-        _array("ends.npy", lambda ends: ends + 1),
-        _array("texts.npy", lambda data: data.astype(np.int32)),
-        _array("probes.npy", lambda rows: rows[:, :1]),
-        _array("probes.npy", lambda rows: rows * np.nan),
+        _change_array("ends.npy", lambda ends: ends[::-1]),
+        _change_array("ends.npy", lambda ends: ends + 1),
+        _change_array("texts.npy", lambda data: data.astype(np.int32)),
+        _change_array("probes.npy", lambda rows: rows[:, :1]),
+        _change_array("probes.npy", lambda rows: rows * np.nan),
         lambda folder: (folder / "probes.npy").unlink(),
         lambda folder: (folder / "vectors.usearch").unlink(),
     ],
@@ -410,7 +410,7 @@ def test_damage_is_one_line(tmp_path, damage, mapped):
 
 def test_earlier_versions_are_refused_with_advice(tmp_path):
     Index.build(Words(), TEXTS).save(tmp_path / "index")
-    _json(version=3)(tmp_path / "index")
+    _change_json(version=3)(tmp_path / "index")
     with pytest.raises(UserError, match=r"Index' 3, this version reads .*build and save .* again$"):
         Index.load(tmp_path / "index", Words())
     Index.build(Words(), TEXTS).save(tmp_path / "index", overwrite=True)
@@ -430,7 +430,7 @@ def test_changed_contents_are_refused(tmp_path, name):
         index = Index.load(folder, Words(), verify=False)
         with pytest.raises(UserError, match=f"text {len(TEXTS) - 1} of the index is damaged"):
             index.search(TEXTS[0], k=len(TEXTS))
-        _json(sha256=None)(folder)
+        _change_json(sha256=None)(folder)
         with pytest.raises(UserError, match="sha256 must be a mapping"):
             Index.load(folder, Words())
 

@@ -16,7 +16,7 @@ from tests.search.toy_encoder import WIDTH, Words
 TEXTS = [f"sentence number {i} about thing {i * i}" for i in range(50)]
 
 
-def _write(folder, precision="float32", form="npy", ids=None):
+def _write_embeddings(folder, precision="float32", form="npy", ids=None):
     """Writes the folder as `export.embedding.embed` describes it in docs/encoding.md."""
     folder.mkdir()
     vectors = Words().encode(TEXTS).astype(np.float32)
@@ -52,7 +52,7 @@ def _write(folder, precision="float32", form="npy", ids=None):
 @pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
 def test_embeddings_become_an_index(tmp_path, precision, form):
     names = [f"n{i}" for i in range(len(TEXTS))]
-    folder = _write(tmp_path / "vectors", precision, form, names)
+    folder = _write_embeddings(tmp_path / "vectors", precision, form, names)
     of_index = "bits" if "binary" in precision else "float32"
     index = Index.from_embeddings(folder, Words(), of_index)
     built = Index.build(Words(), TEXTS, of_index, ids=names)
@@ -68,15 +68,15 @@ def test_embeddings_become_an_index(tmp_path, precision, form):
 
 
 def test_ids_are_numbers_or_all_different(tmp_path):
-    index = Index.from_embeddings(_write(tmp_path / "vectors"), Words(), "int8", True)
+    index = Index.from_embeddings(_write_embeddings(tmp_path / "vectors"), Words(), "int8", True)
     assert index.ids == [str(i) for i in range(len(TEXTS))]
     assert index.search(TEXTS[33], 1)[0].id == "33"
-    folder = _write(tmp_path / "equal", ids=["same"] * len(TEXTS))
+    folder = _write_embeddings(tmp_path / "equal", ids=["same"] * len(TEXTS))
     with pytest.raises(UserError, match="'same' is there twice"):
         Index.from_embeddings(folder, Words())
 
 
-def _manifest(**values):
+def _change_manifest(**values):
     return lambda folder: change_json(folder / "manifest.json", **values)
 
 
@@ -86,16 +86,16 @@ def _manifest(**values):
         (lambda folder: (folder / "manifest.json").unlink(), "no finished embeddings"),
         (lambda folder: (folder / "embeddings-00001.npy").unlink(), "00001.npy: damaged"),
         (lambda folder: np.save(folder / "embeddings-00001.npy", np.ones([20, 3])), "20 rows of"),
-        (_manifest(rows=51), "do not have its 51 rows"),
-        (_manifest(shards=[{}]), "damaged"),
-        (_manifest(shards=[{"file": "../x.npy", "rows": 50}]), "not a file inside"),
-        (_manifest(precision="int8"), "no ranges"),
-        (_manifest(precision="ubinary"), "precision='bits'"),
-        (_manifest(columns=WIDTH - 1), "dimensions"),
+        (_change_manifest(rows=51), "do not have its 51 rows"),
+        (_change_manifest(shards=[{}]), "damaged"),
+        (_change_manifest(shards=[{"file": "../x.npy", "rows": 50}]), "not a file inside"),
+        (_change_manifest(precision="int8"), "no ranges"),
+        (_change_manifest(precision="ubinary"), "precision='bits'"),
+        (_change_manifest(columns=WIDTH - 1), "dimensions"),
     ],
 )
 def test_damaged_embeddings_are_one_line(tmp_path, damage, message):
-    folder = _write(tmp_path / "vectors")
+    folder = _write_embeddings(tmp_path / "vectors")
     damage(folder)
     with pytest.raises(UserError, match=message) as caught:
         Index.from_embeddings(folder, Words())
