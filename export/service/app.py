@@ -49,8 +49,12 @@ def create_app(service: Service, log: Callable[[str], None] | None = None) -> St
         await service.batcher.close()
 
     routes = [
-        Route(each.path, functools.partial(answer, service, each), methods=[each.method])
-        for each in list_operations(service)
+        Route(
+            operation.path,
+            functools.partial(answer, service, operation),
+            methods=[operation.method],
+        )
+        for operation in list_operations(service)
     ]
     handlers = {HTTPException: refuse, Exception: report_failure}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
@@ -92,9 +96,11 @@ def check_caller(service: Service, request: Request) -> None:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     # Headers are decoded as Latin-1, so encoding gives the bytes that were sent. They are compared
     # in constant time.
-    key = key.strip().encode("latin-1", "replace")
-    keys = [each.encode("utf-8", "surrogateescape") for each in service.keys]
-    if scheme.lower() != "bearer" or not any([hmac.compare_digest(key, each) for each in keys]):
+    sent = key.strip().encode("latin-1", "replace")
+    matches = [
+        hmac.compare_digest(sent, key.encode("utf-8", "surrogateescape")) for key in service.keys
+    ]
+    if scheme.lower() != "bearer" or not any(matches):
         message, code = "the API key is missing or wrong", "invalid_api_key"
         raise Refusal(401, message, code=code, WWW_Authenticate="Bearer")
 

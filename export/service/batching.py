@@ -130,7 +130,7 @@ class Batcher:
         room, now = self._batch_tokens, time.monotonic()
         is_turn_of_long = now >= self._long_turn
         waiting = [piece for piece in self._queue if not piece.result.done()]
-        waiting.sort(key=lambda each: (each.is_long != is_turn_of_long, each.turn, each.number))
+        waiting.sort(key=lambda piece: (piece.is_long != is_turn_of_long, piece.turn, piece.number))
         pieces, self._queue = list[_Piece](), []
         for piece in waiting:
             if pieces and piece.tokens > room:

@@ -138,8 +138,8 @@ async def rerank(call: Call, body: models.RerankBody) -> list[models.Rank]:
     vectors = await call.embed(body.texts, body.truncate, role="document")
     scores = unit(vectors, in_place=True) @ unit(query, in_place=True)[0]
     order = np.argsort(-scores, kind="stable").tolist()
-    shown = [{"text": text} if body.return_text else {} for text in body.texts]
-    return [{"index": i, "score": float(scores[i])} | shown[i] for i in order]
+    texts = [{"text": text} if body.return_text else {} for text in body.texts]
+    return [{"index": i, "score": float(scores[i])} | texts[i] for i in order]
 
 
 async def get_model(call: Call) -> dict[str, Any]:
@@ -191,7 +191,9 @@ async def get_root(call: Call) -> Response:
     """Lists the addresses; of an index a browser gets the page to search it."""
     if call.service.index is not None and "text/html" in call.request.headers.get("accept", ""):
         return Response(_PAGE.read_bytes(), headers=_PAGE_HEADERS, media_type="text/html")
-    addresses = [f"{each.method} {each.path}" for each in list_operations(call.service)]
+    addresses = [
+        f"{operation.method} {operation.path}" for operation in list_operations(call.service)
+    ]
     return JSONResponse({"model": call.service.name, "addresses": addresses})
 
 
@@ -199,9 +201,11 @@ async def describe(call: Call) -> Response:
     """Describes all operations in OpenAPI's form."""
     operations = list_operations(call.service)
     kinds = [("Error", "serialization", TypeAdapter(models.Error))]
-    for each in operations:
-        kinds.append((each.path, "serialization", each.answer))
-        kinds += [(each.path, "validation", TypeAdapter(each.body))] if each.body else []
+    for operation in operations:
+        kinds.append((operation.path, "serialization", operation.answer))
+        kinds += (
+            [(operation.path, "validation", TypeAdapter(operation.body))] if operation.body else []
+        )
     reference = "#/components/schemas/{model}"
     schemas, definitions = TypeAdapter.json_schemas(kinds, ref_template=reference)
 
@@ -209,19 +213,19 @@ async def describe(call: Call) -> Response:
         return {"content": {"application/json": {"schema": schemas[path, mode]}}}
 
     paths: dict[str, Any] = {}
-    for each in operations:
+    for operation in operations:
         answers = {
-            "200": {"description": "The answer."} | describe_json(each.path),
+            "200": {"description": "The answer."} | describe_json(operation.path),
             "default": {"description": "An error."} | describe_json("Error"),
         }
-        operation = {"summary": each.function.__doc__, "responses": answers}
-        if each.body:
-            operation["requestBody"] = {"required": True} | describe_json(each.path, "validation")
-        path = each.path.replace(":path", "")
+        facts = {"summary": operation.function.__doc__, "responses": answers}
+        if operation.body:
+            facts["requestBody"] = {"required": True} | describe_json(operation.path, "validation")
+        path = operation.path.replace(":path", "")
         if "{name}" in path:
             string = {"schema": {"type": "string"}}
-            operation["parameters"] = [{"name": "name", "in": "path", "required": True} | string]
-        paths[path] = {each.method.lower(): operation}
+            facts["parameters"] = [{"name": "name", "in": "path", "required": True} | string]
+        paths[path] = {operation.method.lower(): facts}
     keys = {"key": {"type": "http", "scheme": "bearer"}} if call.service.keys else {}
     return JSONResponse(
         {

@@ -138,15 +138,15 @@ def bind(host: str, port: int) -> socket.socket:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        bound = socket.socket(family, kind, protocol)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
     except OSError as error:
         raise UserError(
             f"cannot listen on {host}:{port} ({error.strerror or error}); choose another --host or "
             "--port"
         ) from None
-    return bound
+    return listening
 
 
 def reopen_index(service: "Service") -> None:
