@@ -6,7 +6,7 @@ are added or removed, and identical documents are always in the same part.
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+import itertools
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ from .counts import Counts
 from .output.report import finish
 from .readers import Document
 from .readers.jsonl import to_line
+from .stages import group_pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +47,6 @@ def is_held_out(document: Document, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list[Document]]]:
-    """Yields (first piece, all pieces) of each document; the first one decides for all."""
-    group: list[Document] = []
-    for piece in pieces:
-        if group and not piece.continues:
-            yield group[0], group
-            group = []
-        group.append(piece)
-    if group:
-        yield group[0], group
-
-
 def define_flags() -> None:
     """Defines the flags of reading, of the two outputs and of the share."""
     common_flags.define_reading()
@@ -81,9 +70,11 @@ def main(argv: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
         # The training part gets its name last: if it exists, both do.
         parts = [stack.enter_context(atomic_write(path)) for path in outputs]
-        for first, pieces in whole_documents(documents):
+        for pieces in group_pieces(documents, lambda piece: piece.continues):
+            # The first piece decides for all.
+            first = next(pieces)
             part = int(is_held_out(first, options.share))
-            for piece in pieces:
+            for piece in itertools.chain([first], pieces):
                 parts[part].write(to_line(piece))
             written[part] += 1
         if not written[0] or not written[1]:

@@ -24,10 +24,11 @@ from official_cmlm.common.validation import SEED, OneOf, at_least, between
 
 from .common_flags import other_fields
 from .counts import Counts, DropCounter
-from .hold_out import is_held_out, whole_documents
+from .hold_out import is_held_out
 from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import cut_id
 from .sentences import split_paragraphs
+from .stages import group_pieces
 from .stages.normalise import normalise_document
 from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardise
 from .stages.quality_signals import Words
@@ -229,9 +230,10 @@ def make_examples(documents: Iterator[Document]) -> Iterator[tuple[Document, boo
 
     All pieces of a long document are measured on if its first piece is.
     """
-    for first, pieces in whole_documents(documents):
+    for pieces in group_pieces(documents, lambda piece: piece.continues):
+        first = next(pieces)
         is_measured = is_held_out(first, FLAGS.held_out)
-        for piece in pieces:
+        for piece in itertools.chain([first], pieces):
             if document := normalise_document(piece, DropCounter()):
                 yield from ((example, is_measured) for example in _at_level(document))
 

@@ -14,7 +14,7 @@ from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabul
 from ..counts import Counts, DropCounter
 from ..readers import Document
 from ..sentences import DEFAULT_MAX_CHARACTERS, cut_long_sentence, split_paragraphs
-from ..stages import SentenceCutter, batches
+from ..stages import SentenceCutter, batches, group_pieces
 from ..stages.exclusion import Cutter, Exclusion
 from ..stages.quality_classifier import SentenceClassifier
 
@@ -89,15 +89,7 @@ def document_records(
     if exclusion:
         cutters.append(Cutter(exclusion))
     pieces = _tokenize(documents, tokenizer, options, counts, cutters)
-    number = 0
-
-    def document_number(piece: _Piece) -> int:
-        nonlocal number
-        number += not piece.document.continues
-        return number
-
-    # The pieces of a document follow each other; they are passed on one by one.
-    for _, document in itertools.groupby(pieces, document_number):
+    for document in group_pieces(pieces, lambda piece: piece.document.continues):
         last: list[_Sentence] = []
         for piece in _long_enough(document, options, counts):
             _count(piece, counts)

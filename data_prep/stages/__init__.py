@@ -40,6 +40,21 @@ def batches(
         yield batch
 
 
+def group_pieces(
+    pieces: Iterable[_Item], continues: Callable[[_Item], bool]
+) -> Iterator[Iterator[_Item]]:
+    """Yields the pieces of each document; they follow each other, and are passed on one by one."""
+    number = 0
+
+    def count_documents(piece: _Item) -> int:
+        nonlocal number
+        number += not continues(piece)
+        return number
+
+    for _, document in itertools.groupby(pieces, count_documents):
+        yield document
+
+
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
     """Returns the document with these paragraphs; the same object if nothing changes."""
     if paragraphs == document.paragraphs:
