@@ -43,6 +43,12 @@ def define_flags() -> None:
         " Default: all.",
     )
     flags.DEFINE_bool(
+        "findings",
+        False,
+        "Whether to write the tables of README.md and docs/results.md anew, of all published"
+        " results, and nothing else.",
+    )
+    flags.DEFINE_bool(
         "report_only", False, "Whether to make only table and figure, of the finished arms."
     )
 
@@ -50,6 +56,11 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    if FLAGS.findings:
+        from .findings import write_findings
+
+        print(write_findings())
+        return
     if FLAGS.study in (None, "?", "list"):
         print(list_files(study_files()))
         if FLAGS.study is None:

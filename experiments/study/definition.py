@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from official_cmlm.common.errors import UserError, within
 from official_cmlm.common.validation import SEED, Matching, OneOf, read_dataclass
-from official_cmlm.evaluation.report.papers import row_values
+from official_cmlm.evaluation.report.papers import PaperDifference
 
 from .. import chains
 
@@ -55,15 +55,6 @@ class DataStep:
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperRow:
-    """A row of a paper's table, by its names as `evaluation.report.papers` has them."""
-
-    paper: str
-    table: str
-    row: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Arm:
     """One training of the comparison, with every seed.
 
@@ -78,9 +69,6 @@ class Arm:
       sentence_vector: the vector that is scored, as `--sentence_vector` of `experiments.evaluate`
         has it, e.g. `projected_mean`. Default: the encoder's own.
       label: for table and figure. Default: the name.
-      compared_with: name of the arm from which its differences are taken. Default: the study's
-        baseline.
-      paper: rows of papers' tables to show beside it; the first that has a column counts.
     """
 
     name: Annotated[str, Matching("[A-Za-z0-9_-]+", "letters, digits, _ and -")]
@@ -90,8 +78,6 @@ class Arm:
     train: bool = True
     sentence_vector: str = ""
     label: str = ""
-    compared_with: str = ""
-    paper: list[PaperRow] = dataclasses.field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -105,6 +91,26 @@ class Arm:
 
 
 @dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two arms, of which a paper may say which is better.
+
+    Attributes:
+      arm, minus: names of the arms; the gain is the first's score minus the second's, seed by seed.
+      title: for tables, e.g. `CMLM against MLM`; the same in all studies that make it.
+      is_main: whether it is a whole method against its start, or against the method that its paper
+        competes with, and not a part of a method: the project's first page has its outcomes.
+      paper: the rows of the papers' tables that stand for the two arms; the first pair that has a
+        column counts.
+    """
+
+    arm: str
+    minus: str
+    title: str
+    is_main: bool = False
+    paper: list[PaperDifference] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
 class Column:
     """A score to show.
 
@@ -113,12 +119,17 @@ class Column:
         validation, e.g. `validation/mlm/masked_token_accuracy`. Several with `|` between them: the
         first that an arm has.
       label: quantity and unit, of the score times `scale`.
+      name: the quantity in few words, for tables of several columns. Default: the label.
+      paper: ids of the papers' scores that it is compared with, if they are not `id`; several with
+        `|` between them: the first that a table has.
       scale: scores are multiplied with it. Default 1.
       decimals: digits after the point. Default 1.
     """
 
     id: str
     label: str
+    name: str = ""
+    paper: str = ""
     scale: float = 1.0
     decimals: int = 1
 
@@ -160,7 +171,11 @@ class Study:
         and the order of the data.
       arms: the trainings, each below the one that it starts from.
       scores: how they are scored.
-      baseline: the arm from which differences are taken, seed by seed, where an arm names no other.
+      baseline: the arm from which the differences of all others are taken, seed by seed.
+      comparisons: the pairs of arms that answer the study's questions.
+      encoder: the encoder in a few words, for the table of several studies.
+      precision: of all trainings, whatever their experiments say, so that every machine computes
+        the same and no two arms differ in it.
       data: how records are made of the text below `--data_dir`.
       common: overrides of all arms; values below `task.objectives.X` are for arms that train X.
     """
@@ -170,16 +185,15 @@ class Study:
     arms: list[Arm]
     scores: Scores
     baseline: str
+    comparisons: list[Comparison] = dataclasses.field(default_factory=list)
+    encoder: str = ""
+    precision: Annotated[str, OneOf(("float32", "bfloat16", "float16"))] = "float32"
     data: list[DataStep] = dataclasses.field(default_factory=list)
     common: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def arm(self, name: str) -> Arm | None:
         """Returns the arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
-
-    def get_reference(self, arm: Arm) -> Arm:
-        """Returns the arm from which an arm's differences are taken."""
-        return self.arm(arm.compared_with or self.baseline)
 
     def settings(self, arm: Arm) -> Settings:
         """Returns all values of the file that an arm's weights and its scores depend on.
@@ -192,7 +206,7 @@ class Study:
         training = {name: getattr(arm, name) for name in ("experiment", "starts_from", "train")}
         scoring = {name: getattr(self.scores, name) for name in ("suites", "set", "validation")}
         return {
-            "training": {**training, "params_override": overrides},
+            "training": {**training, "precision": self.precision, "params_override": overrides},
             "scoring": {**scoring, "sentence_vector": arm.sentence_vector},
         }
 
@@ -251,11 +265,13 @@ def _check_names(study: Study) -> None:
             if arm.starts_from and not set("/$") & set(arm.starts_from):
                 where = " above it (an encoder directory is written with a slash)"
                 _check_name("starts_from", arm.starts_from, arms[:number], where)
-            if arm.compared_with:
-                _check_name("compared_with", arm.compared_with, arms)
-            for row in arm.paper:
-                row_values(row.paper, row.table, row.row)
     _check_name("baseline", study.baseline, arms)
+    for comparison in study.comparisons:
+        with within(f"comparison {comparison.title}"):
+            _check_name("arm", comparison.arm, arms)
+            _check_name("minus", comparison.minus, arms)
+            for difference in comparison.paper:
+                difference.compute(())
 
 
 def _check_name(what: str, name: str, names: list[str], where: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The table in Markdown and the figure of a study, made of the results that are there."""
+"""The tables and the figure of a study, made of the results that are there."""
 
 import dataclasses
 import statistics
@@ -7,17 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, Estimate, compare_pairs, estimate
-from official_cmlm.evaluation.report.papers import row_values
+from official_cmlm.evaluation.report.papers import Printed
 from official_cmlm.evaluation.report.tables import MISSING, duration, escape
 
-from .definition import Arm, Column, Study
-from .results import RESULTS_NAME, Result, read_results
+from .definition import Arm, Column, Comparison, Study
+from .results import RESULTS_NAME, Results, read_results
 
 TABLE_NAME, FIGURE_NAME = "study.md", "study.png"
+# The answers to whether a gain has the sign that the paper reports.
+YES, NO, UNDECIDED, NO_FIGURE = "yes", "no", "undecided", "the paper has no such figure"
+OTHER_SCORE = "\\*"
 # Characters of a line beside or below a panel.
 _LABEL_WIDTH = 28
 _WIDTH, _ROW_HEIGHT, _RESOLUTION = 5.6, 0.36, 160  # inches, inches, dots an inch
@@ -25,15 +26,68 @@ _BLUE, _ORANGE, _GREY = "#2a6ebb", "#c25b12", "#777777"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Row:
-    """An arm's scores in a column, beside a paper's; differences are from the arm `other`."""
+class Outcome:
+    """The gain of a comparison in one column, and the paper's.
 
-    arm: Arm
-    other: Arm
-    scores: Estimate | None
-    difference: Estimate | None
-    paper: tuple[str, float] | None
-    paper_difference: float | None
+    Attributes:
+      comparison: the comparison.
+      column: the column.
+      gain: the paired differences of the seeds, in the column's unit.
+      printed: the paper's difference; None if it has no such figure.
+    """
+
+    comparison: Comparison
+    column: Column
+    gain: Estimate
+    printed: Printed | None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the interval of the gain excludes zero."""
+        return self.gain.half is not None and abs(self.gain.mean) > self.gain.half
+
+    @property
+    def has_paper_sign(self) -> str:
+        """Whether the gain has the paper's sign: YES, NO, UNDECIDED or NO_FIGURE."""
+        if self.printed is None:
+            return NO_FIGURE
+        if not self.is_decided:
+            return UNDECIDED
+        return YES if (self.gain.mean > 0) - (self.gain.mean < 0) == self.printed.sign else NO
+
+    def describe_gain(self) -> str:
+        """Returns the gain with its interval, or that it is of one seed."""
+        return _describe_difference(self.gain, self.column)
+
+    def describe_printed(self) -> str:
+        """Returns the paper's difference, in words where it prints none; MISSING without any.
+
+        A star marks a difference in another score than the column's, such as an average of other
+        tasks.
+        """
+        if self.printed is None:
+            return MISSING
+        star = "" if self.printed.score in self.column.id.split("|") else OTHER_SCORE
+        if self.printed.value is None:
+            return ("above" if self.printed.sign > 0 else "below") + star
+        return self.column.text(self.printed.value * self.column.scale, "+") + star
+
+
+def list_outcomes(study: Study, results: Results) -> list[Outcome]:
+    """Returns the outcomes of all comparisons whose arms have results, in the file's order."""
+    outcomes = []
+    for comparison in study.comparisons:
+        for column in study.scores.columns:
+            scores = [
+                _collect_scores(results, name, column)
+                for name in (comparison.arm, comparison.minus)
+            ]
+            if gain := compare_pairs(*scores):
+                ids = (column.paper or column.id).split("|")
+                printed = (difference.compute(ids) for difference in comparison.paper)
+                first = next(filter(None, printed), None)
+                outcomes.append(Outcome(comparison, column, gain, first))
+    return outcomes
 
 
 def write_report(study: Study, work_dir: Path, name: str) -> str:
@@ -48,39 +102,34 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     results = read_results(study, work_dir)
     if not results:
         raise UserError(f"{work_dir}: no results of this study yet; run it without --report_only")
-    seen: dict[str, tuple[str, str]] = {}
-    for (arm, seed), result in results.items():
-        for path, digest in result.evaluation_files.items():
-            first, other = seen.setdefault(path, (digest, f"{arm}.{seed}"))
-            if digest != first:
-                raise UserError(
-                    f"{work_dir / RESULTS_NAME}: {arm}.{seed} was scored on another {path} than "
-                    f"{other}; delete the older one there to score it anew"
-                )
-    by_arm = {
-        arm.name: {seed: result for (name, seed), result in results.items() if name == arm.name}
-        for arm in study.arms
-    }
+    _check_files(results, work_dir / RESULTS_NAME)
+    arms = [arm for arm in study.arms if any(name == arm.name for name, _ in results)]
     missing = []
     for arm in study.arms:
-        if seeds := [str(seed) for seed in study.seeds if seed not in by_arm[arm.name]]:
+        if seeds := [str(seed) for seed in study.seeds if (arm.name, seed) not in results]:
             missing.append(f"{arm.name} seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}")
-    columns = {column: _compute_rows(study, by_arm, column) for column in study.scores.columns}
-    _draw(study, columns, work_dir / FIGURE_NAME)
-    baseline = study.arm(study.baseline).title
+    outcomes = list_outcomes(study, results)
+    _draw(study, arms, results, outcomes, work_dir / FIGURE_NAME)
+    baseline = escape(study.arm(study.baseline).title)
     seeds = f"{len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
     lines = [
         f"# {escape(study.title)}",
         f"`python -m experiments.study --study={name} --work_dir=… --data_dir=…`",
         f"{len(study.arms)} arms with {seeds}. Scores are means ± standard deviations over seeds; "
-        f"differences from {escape(baseline)} are taken seed by seed, with the {CONFIDENCE:.0%} "
-        "interval of their mean (Student's t) and the number of pairs.",
+        f"differences from {baseline}, and gains, are taken seed by seed, with the "
+        f"{CONFIDENCE:.0%} interval of their mean (Student's t).",
         *([f"Missing, and in no figure here: {'; '.join(missing)}."] if missing else []),
         f"![Scores and differences]({FIGURE_NAME})",
     ]
-    for column, rows in columns.items():
-        lines += [f"## {escape(column.label)}", _tabulate_scores(column, rows, baseline)]
-    lines += ["## What was run", _tabulate_costs(study, by_arm)]
+    for column in study.scores.columns:
+        header = ["arm", "score", f"difference from {baseline}", "by seed"]
+        rows = [_describe_scores(study, arm, results, column) for arm in arms]
+        lines += [f"## {escape(column.label)}", format_table(header, rows)]
+        rows = [_describe_outcome(outcome) for outcome in outcomes if outcome.column is column]
+        if rows:
+            header = ["comparison", "gain", "in the paper", "its figures", "the paper's sign"]
+            lines.append(format_table(header, rows))
+    lines += ["## What was run", _tabulate_costs(study, arms, results)]
     protocols = {k: v for result in results.values() for k, v in result.protocols.items()}
     lines.append("\n".join(f"- `{suite}`: {escape(text)}" for suite, text in protocols.items()))
     (work_dir / TABLE_NAME).write_text("\n\n".join(lines).rstrip() + "\n", encoding="utf-8")
@@ -88,106 +137,106 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     return f"study: {work_dir / TABLE_NAME}, {work_dir / FIGURE_NAME}{rest}"
 
 
-def _compute_rows(study: Study, by_arm: dict[str, dict[int, Result]], column: Column) -> list[_Row]:
-    """Returns the rows of a column: the arms that have results, and the baseline."""
+def _check_files(results: Results, path: Path) -> None:
+    """Raises `UserError` if some results were scored on other files than others."""
+    seen: dict[str, tuple[str, str]] = {}
+    for (arm, seed), result in results.items():
+        for file, digest in result.evaluation_files.items():
+            first, other = seen.setdefault(file, (digest, f"{arm}.{seed}"))
+            if digest != first:
+                raise UserError(
+                    f"{path}: {arm}.{seed} was scored on another {file} than {other}; delete the "
+                    "older one there to score it anew"
+                )
 
-    def scores(arm: Arm) -> dict[int, float]:
-        values = {seed: column.value(result.scores) for seed, result in by_arm[arm.name].items()}
-        return {seed: value for seed, value in values.items() if value is not None}
 
-    def paper(arm: Arm) -> tuple[str, float] | None:
-        for row in arm.paper:
-            if (value := column.value(row_values(row.paper, row.table, row.row))) is not None:
-                return f"{row.row} ({row.paper}, {row.table})", value
+def _collect_scores(results: Results, name: str, column: Column) -> dict[int, float]:
+    """Returns the scores of an arm by seed, in the column's unit."""
+    values = {seed: column.value(one.scores) for (arm, seed), one in results.items() if arm == name}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _compare_with_baseline(
+    study: Study, arm: Arm, results: Results, column: Column
+) -> Estimate | None:
+    if arm.name == study.baseline:
         return None
-
-    baseline, rows = study.arm(study.baseline), []
-    for arm in study.arms:
-        if not by_arm[arm.name] and arm is not baseline:
-            continue
-        other = study.get_reference(arm)
-        difference = None if arm is other else compare_pairs(scores(arm), scores(other))
-        printed, base = paper(arm), paper(other)
-        # Two arms may stand for one row of a paper.
-        differ = None if None in (printed, base) or printed == base else printed[1] - base[1]
-        rows.append(_Row(arm, other, estimate(scores(arm)), difference, printed, differ))
-    return rows
+    return compare_pairs(*(_collect_scores(results, n, column) for n in (arm.name, study.baseline)))
 
 
-def _tabulate_scores(column: Column, rows: list[_Row], baseline: str) -> str:
-    lines = []
-    for row in rows:
-        mean, difference = MISSING, MISSING
-        if row.scores:
-            mean = column.text(row.scores.mean)
-            if row.scores.deviation is not None:
-                mean += f" ± {column.text(row.scores.deviation)}"
-        if estimated := row.difference:
-            pairs = f"n = {len(estimated.values)}"
-            if estimated.half is not None:
-                ends = (estimated.mean - estimated.half, estimated.mean + estimated.half)
-                pairs = f"{' to '.join(column.text(end, '+') for end in ends)}, {pairs}"
-            difference = f"{column.text(estimated.mean, '+')} ({pairs})"
-            if row.arm.compared_with:
-                difference += f" from {escape(row.other.title)}"
-        seeds = ", ".join(map(column.text, row.scores.values.values())) if row.scores else MISSING
-        paper = f"{column.text(row.paper[1])}: {escape(row.paper[0])}" if row.paper else MISSING
-        papers = column.text(row.paper_difference, "+")
-        lines.append([escape(row.arm.title), mean, difference, seeds, paper, papers])
-    header = ["arm", "score", f"difference from {escape(baseline)}"]
-    return _format_table([*header, "by seed", "a paper's row", "difference of the rows"], lines)
+def _describe_scores(study: Study, arm: Arm, results: Results, column: Column) -> list[str]:
+    """Returns a row: the arm, its mean score, its difference from the baseline, all scores."""
+    scores = _collect_scores(results, arm.name, column)
+    mean = seeds = shown = MISSING
+    if estimated := estimate(scores):
+        mean, seeds = column.text(estimated.mean), ", ".join(map(column.text, scores.values()))
+        if estimated.deviation is not None:
+            mean += f" ± {column.text(estimated.deviation)}"
+    if difference := _compare_with_baseline(study, arm, results, column):
+        shown = _describe_difference(difference, column)
+    return [escape(arm.title), mean, shown, seeds]
 
 
-def _describe_arm(row: _Row) -> str:
-    """Returns an arm's title, with the arm that it is compared with if that is not the baseline."""
-    other = f" (difference from {row.other.title})" if row.arm.compared_with else ""
-    return row.arm.title + other
+def _describe_difference(difference: Estimate, column: Column) -> str:
+    details = "one seed"
+    if difference.half is not None:
+        ends = (difference.mean - difference.half, difference.mean + difference.half)
+        details = " to ".join(column.text(end, "+") for end in ends)
+    return f"{column.text(difference.mean, '+')} ({details})"
 
 
-def _tabulate_costs(study: Study, by_arm: dict[str, dict[int, Result]]) -> str:
+def _describe_outcome(outcome: Outcome) -> list[str]:
+    where = escape(outcome.printed.where) if outcome.printed else ""
+    title, gain = escape(outcome.comparison.title), outcome.describe_gain()
+    return [title, gain, outcome.describe_printed(), where, outcome.has_paper_sign]
+
+
+def _tabulate_costs(study: Study, arms: Sequence[Arm], results: Results) -> str:
     """Returns the table of every arm's costs, as means over its seeds."""
     rows = []
-    for arm in study.arms:
-        results = list(by_arm[arm.name].values())
-        if not results:
-            continue
+    for arm in arms:
+        own = [result for (name, _), result in results.items() if name == arm.name]
         # TensorFlow's long names end in, for example, "device:CPU:0".
-        names = [name.rpartition("device:")[2] for one in results for name in one.devices]
-        counts = [_mean(results, key, "{:,.0f}".format) for key in ("steps", "examples", "tokens")]
-        times = [_mean(results, key, duration) for key in ("seconds", "wall_seconds")]
+        names = [name.rpartition("device:")[2] for result in own for name in result.devices]
+        counts = [_mean(own, key, "{:,.0f}".format) for key in ("steps", "examples", "tokens")]
+        times = [_mean(own, key, duration) for key in ("seconds", "wall_seconds")]
         start = escape(arm.starts_from) or "random weights"
         place = ", ".join(dict.fromkeys(names)) or MISSING
         rows.append([escape(arm.title), f"`{arm.experiment}`", start, *counts, place, *times])
     header = ["arm", "experiment", "starts from", "steps", "examples", "tokens", "device"]
-    results = [result for by_seed in by_arm.values() for result in by_seed.values()]
-    packages = ", ".join(f"{name} {version}" for name, version in results[0].versions.items())
-    total = duration(sum(result.wall_seconds for result in results))
+    first = next(iter(results.values()))
+    packages = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    total = duration(sum(result.wall_seconds for result in results.values()))
     count = f"{len(results)} trainings and scorings took {total} together"
-    table = _format_table([*header, "training", "with start-up and scoring"], rows)
-    return f"{table}\n\nMeans over seeds; {count}. {packages}."
+    table = format_table([*header, "training", "with start-up and scoring"], rows)
+    return f"{table}\n\nMeans over seeds; {count}, in {study.precision}. {packages}."
 
 
-def _mean(results: Sequence[Result], key: str, show: Callable[[float], str]) -> str:
+def _mean(results: Sequence[Any], key: str, show: Callable[[float], str]) -> str:
     values = [value for one in results if (value := getattr(one, key)) is not None]
     return show(statistics.fmean(values)) if values else MISSING
 
 
-def _format_table(header: list[str], rows: list[list[str]]) -> str:
+def format_table(header: list[str], rows: list[list[str]]) -> str:
+    """Returns a Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
+def _draw(
+    study: Study, arms: Sequence[Arm], results: Results, outcomes: Sequence[Outcome], path: Path
+) -> None:
     """Draws a panel of scores and one of differences for each column, with a line an arm."""
-    count = max(map(len, columns.values()))
-    height = len(columns) * (0.85 + _ROW_HEIGHT * count) + 0.55
+    from matplotlib.figure import Figure
+
+    columns, baseline = study.scores.columns, study.arm(study.baseline).title
+    height = len(columns) * (0.85 + _ROW_HEIGHT * len(arms)) + 0.55
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    baseline, legend = study.arm(study.baseline).title, {}
-    panels = figure.subplots(len(columns), 2, squeeze=False)
-    for (column, rows), (left, right) in zip(columns.items(), panels):
-        names = [textwrap.fill(_describe_arm(row), _LABEL_WIDTH) for row in rows]
+    legend: dict[str, Any] = {}
+    for column, (left, right) in zip(columns, figure.subplots(len(columns), 2, squeeze=False)):
+        names = [textwrap.fill(arm.title, _LABEL_WIDTH) for arm in arms]
         for axes, label in ((left, column.label), (right, f"difference from {baseline}")):
-            axes.set_yticks(range(len(rows)), names if axes is left else [""] * len(rows))
-            axes.set_ylim(len(rows) - 0.5, -0.5)
+            axes.set_yticks(range(len(arms)), names if axes is left else [""] * len(arms))
+            axes.set_ylim(len(arms) - 0.5, -0.5)
             axes.set_xlabel(textwrap.fill(label, _LABEL_WIDTH), fontsize=9)
             axes.tick_params(axis="y", length=0, labelsize=9)
             axes.tick_params(axis="x", labelsize=8)
@@ -196,13 +245,22 @@ def _draw(study: Study, columns: dict[Column, list[_Row]], path: Path) -> None:
             axes.locator_params(axis="x", nbins=5)
             axes.margins(x=0.12)
         right.axvline(0, color="black", lw=0.8)
-        for y, row in enumerate(rows):
-            legend |= _draw_estimate(left, row.scores, y)
-            legend |= _draw_estimate(right, row.difference, y, with_interval=True)
-            if row.paper_difference is not None:
+        printed = {
+            outcome.comparison.arm: outcome.printed.value * column.scale
+            for outcome in outcomes
+            if outcome.column is column and outcome.comparison.minus == study.baseline
+            if outcome.printed and outcome.printed.value is not None
+        }
+        for y, arm in enumerate(arms):
+            scores = estimate(_collect_scores(results, arm.name, column))
+            legend |= _draw_estimate(left, scores, y)
+            difference = _compare_with_baseline(study, arm, results, column)
+            legend |= _draw_estimate(right, difference, y, with_interval=True)
+            if arm.name in printed:
                 style = {"color": _ORANGE, "mfc": "white", "ms": 5, "zorder": 4}
-                marks = right.plot([row.paper_difference], [y], "D", **style)
-                legend["difference of the papers' rows"] = marks[0]
+                legend["the paper's difference"] = right.plot(
+                    [printed[arm.name]], [y], "D", **style
+                )[0]
     figure.legend(
         legend.values(), legend.keys(), loc="outside upper left", ncols=2, fontsize=8, frameon=False
     )

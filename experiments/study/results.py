@@ -23,8 +23,8 @@ class Result:
     """An arm's scores with one seed, and all that is known about how they were made.
 
     Attributes:
-      settings: see `Study.settings`; "training" also has digests of the records and of the start,
-        and the values of the experiment's files.
+      settings: see `Study.settings`, of which one is the precision; "training" also has digests of
+        the records and of the start, and the values of the experiment's files.
       steps, examples, tokens, seconds: costs of the training; None where a killed run has left
         no counts.
       devices, versions: devices and packages of the training.
@@ -47,8 +47,12 @@ class Result:
     wall_seconds: float
 
 
-def read_results(study: Study, work_dir: Path) -> dict[tuple[str, int], Result]:
-    """Reads the results of a study that are there, seed by seed: (arm, seed) -> result.
+# Name of an arm and seed -> result.
+Results = dict[tuple[str, int], Result]
+
+
+def read_results(study: Study, work_dir: Path) -> Results:
+    """Reads the results of a study that are there, seed by seed.
 
     Raises:
       UserError: if the file is damaged, or the study says something else about an arm now.

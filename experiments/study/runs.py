@@ -235,7 +235,8 @@ class StudyRunner(Runner):
 
         values = expand(self.study.settings(arm)["training"]["params_override"], self.names)
         data = {"train_data": {"seed": seed}}
-        values = chains.merge(values, {"task": data})
+        runtime = {"mixed_precision_dtype": self.study.precision}
+        values = chains.merge(values, {"runtime": runtime, "task": data})
         config = registry.load(arm.experiment, [], values, start and str(start))
         # Objectives with records of their own follow the seed too.
         objectives = get_objectives(config.task.objectives).items()

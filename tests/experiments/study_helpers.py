@@ -50,18 +50,28 @@ STUDY = {
         },
     },
     "arms": [
-        {
-            "name": "mlm",
-            "experiment": "mlm/english_base",
-            "paper": [{"paper": "CMLM", "table": "Table 2", "row": "BERT Mean embeddings"}],
-        },
+        {"name": "mlm", "experiment": "mlm/english_base"},
         {
             "name": "readout",
             "experiment": "mlm/english_base",
             "starts_from": "mlm",
             "train": False,
             "params_override": {"task": {"encoder": {"pooling": "max"}}},
-            "paper": [{"paper": "CMLM", "table": "Table 2", "row": "CMLM base"}],
+        },
+    ],
+    "comparisons": [
+        {
+            "arm": "readout",
+            "minus": "mlm",
+            "title": "maximum against mean",
+            "paper": [
+                {
+                    "paper": "CMLM",
+                    "table": "Table 2",
+                    "row": "CMLM base",
+                    "minus": "BERT Mean embeddings",
+                }
+            ],
         },
     ],
     "scores": {

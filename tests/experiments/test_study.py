@@ -8,17 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from experiments.study.definition import Column, expand, read_study, study_files
-from experiments.study.report import write_report
+from experiments.study.definition import Column, Comparison, expand, read_study, study_files
+from experiments.study.findings import PAGES, RESULTS, ROOT, insert_findings
+from experiments.study.report import (
+    NO,
+    NO_FIGURE,
+    UNDECIDED,
+    YES,
+    Outcome,
+    list_outcomes,
+    write_report,
+)
+from experiments.study.results import read_results
 from experiments.study.runs import StudyRunner
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.evaluation.report.papers import row_values
+from official_cmlm.evaluation.metrics.intervals import Estimate
+from official_cmlm.evaluation.report.papers import Printed
 from official_cmlm.tokenization import WordPieceVocabulary
 from tests.experiments.study_helpers import change_at, write_study
-
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
 
 
 @pytest.mark.parametrize(
@@ -37,9 +46,11 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
             change_at("data", 0, "flags", {"since": datetime.date(2024, 1, 2)}),
             "data books: 2024-01-02 is a date, not a text; put it in quotes",
         ),
-        (change_at("arms", 1, "paper", [{"paper": "CMLM", "table": "T", "row": "r"}]), "table 'T'"),
-        (change_at("arms", 1, "compared_with", "bert"), "compared_with 'bert' is not known; there"),
         (change_at("baseline", "bert"), "baseline 'bert' is not known; there are mlm, readout"),
+        (change_at("comparisons", 0, "minus", "m"), "comparison maximum against mean: minus 'm'"),
+        (change_at("comparisons", 0, "paper", 0, "table", "T"), "CMLM, T: no such table"),
+        (change_at("comparisons", 0, "paper", 0, "minus", "x"), "CMLM, Table 2: .*the row 'x'"),
+        (change_at("precision", "auto"), "precision must be one of float32, bfloat16, float16"),
         (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
         (change_at("data", 0, "name", "start"), "and not data or start, got 'start'"),
         *[
@@ -103,7 +114,7 @@ def test_without_negatives_buckets_are_not_another_method(tmp_path, weight):
         own = {"contrastive_weight": weight, "lexical_layers": 1}
         task = {"init_checkpoint": "", "objectives": {"diff_cse": own}}
         study["arms"][0] |= {"experiment": "diff_cse/tiny", "params_override": {"task": task}}
-        del study["common"]["task"]["objectives"], study["arms"][1:]
+        del study["common"]["task"]["objectives"], study["arms"][1:], study["comparisons"]
 
     study = write_study(tmp_path, change)
     refusal = pytest.raises(UserError, match="makes diff_cse another method")
@@ -113,7 +124,7 @@ def test_without_negatives_buckets_are_not_another_method(tmp_path, weight):
 
 def test_the_documented_study_is_valid(tmp_path):
     """It is read as it is printed, on whatever data."""
-    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
     path = tmp_path / "study.yaml"
     path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])
     study = read_study(str(path))
@@ -121,13 +132,57 @@ def test_the_documented_study_is_valid(tmp_path):
     StudyRunner(study, tmp_path, tmp_path).check_settings()
 
 
-def test_a_paper_s_row_is_in_our_unit():
-    """Mirror-BERT prints shares, CMLM percentages."""
-    mirror = row_values("Mirror-BERT", "Table 3", "BERT-mp")
-    assert mirror["sts/STS-B/spearman"] == pytest.approx(46.4)
-    column = Column("sts/none/spearman|sts/STS-B/spearman", "STS-B")
-    assert column.value(mirror) == pytest.approx(46.4)
-    assert column.value({}) is None
+@pytest.mark.parametrize(
+    ("gain", "half", "printed", "answer"),
+    [
+        (1.1, 0.7, -2.7, NO),
+        (-1.1, 0.7, -2.7, YES),
+        (1.1, 1.2, -2.7, UNDECIDED),
+        (1.1, None, 2.7, UNDECIDED),
+        (1.1, 0.7, 0.0, NO),
+        (1.1, 0.7, None, NO_FIGURE),
+    ],
+)
+def test_the_sign_follows_from_interval_and_paper(gain, half, printed, answer):
+    """Only a gain whose interval excludes zero agrees with a paper, or does not."""
+    estimated = Estimate({1: gain}, gain, None, half)
+    if printed is not None:
+        printed = Printed((printed > 0) - (printed < 0), printed, "sts/STS-B/spearman", "Table 1")
+    comparison = Comparison("a", "b", "a against b")
+    column = Column("sts/STS-B/spearman", "STS-B")
+    assert Outcome(comparison, column, estimated, printed).has_paper_sign == answer
+
+
+def test_outcomes_are_those_of_the_papers_text():
+    """The figures were read in the papers: Tables 1 and 7 of CMLM, 5 of CMLM, 3 of Mirror-BERT."""
+    signs = {}
+    for name in ("bitext", "language_models", "student"):
+        study = read_study(name)
+        for outcome in list_outcomes(study, read_results(study, RESULTS / name)):
+            key = (name, outcome.comparison.arm, outcome.comparison.minus, outcome.column.id)
+            signs[key] = (outcome.describe_printed(), outcome.has_paper_sign)
+    senteval, sts_b = "senteval/average_of_chosen/main_metrics", "sts/STS-B/spearman"
+    tatoeba = "tatoeba/de/accuracy_mean"
+    # 81.9 and 84.6.
+    assert signs["language_models", "cmlm_skip", "mlm", senteval] == ("−2.7\\*", NO)
+    assert signs["language_models", "cmlm_skip", "mlm", sts_b] == ("–", NO_FIGURE)
+    # 76.60 and 46.35.
+    assert signs["language_models", "cmlm", "mlm", sts_b] == ("+30.2", NO)
+    assert signs["language_models", "quick_thought", "mlm", sts_b] == ("–", NO_FIGURE)
+    # 80.4 and 84.6.
+    assert signs["language_models", "quick_thought", "mlm", senteval] == ("−4.2\\*", YES)
+    # 78.6 and 81.6 of XEVAL; 97.6 and 97.7 of Tatoeba's German.
+    assert signs["bitext", "s2", "s1_short", tatoeba] == ("−3.0\\*", UNDECIDED)
+    assert signs["bitext", "s3_nli", "s3", tatoeba] == ("−0.1", YES)
+    # .764 and .464; in words.
+    assert signs["student", "mirror_bert", "start", sts_b] == ("+30.0", UNDECIDED)
+    assert signs["student", "declutr", "declutr_mlm", senteval] == ("above\\*", YES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_have_the_findings_of_the_published_results(page):
+    """`python -m experiments.study --findings` makes their tables."""
+    assert insert_findings(page) == (ROOT / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", study_files())

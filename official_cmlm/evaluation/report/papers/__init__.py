@@ -5,6 +5,9 @@ Each `*.json` beside this file has the tables of one paper. A column's `id` is a
 the difference to a printed value; `=mean` is the mean of the row's other columns; null is a figure
 that no suite computes. A `*` in an id is replaced by each of the table's `variants` in turn, which
 gives a row each: for a protocol that the paper does not state, every candidate is shown.
+
+Below `orders` stand results that a paper states in words, such as those of a figure without printed
+values: `row` is above (`sign` 1) or below (-1) `minus` in the scores `columns`.
 """
 
 import dataclasses
@@ -47,17 +50,44 @@ class PaperTable:
     ablation: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """A result that a paper states in words.
+
+    Attributes:
+      paper: short name of the paper.
+      table: where it stands, e.g. `Figure 3`.
+      row, minus: the two models.
+      columns: ids of the scores that it is about, `suite/task/metric`.
+      sign: 1 if `row` is above `minus`, -1 if it is below.
+      text: the paper's words, and their section.
+    """
+
+    paper: str
+    table: str
+    row: str
+    minus: str
+    columns: Sequence[str]
+    sign: int
+    text: str
+
+
 @functools.cache
-def paper_tables() -> tuple[PaperTable, ...]:
-    """Returns all tables, in the order of the files and of the tables in each file."""
-    tables = []
+def _read_files() -> tuple[tuple[PaperTable, ...], tuple[Order, ...]]:
+    tables, orders = [], []
     for path in sorted(Path(__file__).parent.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         for entry in document["tables"]:
             columns = [(column["label"], column["id"]) for column in entry.pop("columns")]
             rows = [(row["model"], row["values"]) for row in entry.pop("rows")]
             tables.append(PaperTable(document["paper"], columns=columns, rows=rows, **entry))
-    return tuple(tables)
+        orders += [Order(document["paper"], **entry) for entry in document.get("orders", ())]
+    return tuple(tables), tuple(orders)
+
+
+def paper_tables() -> tuple[PaperTable, ...]:
+    """Returns all tables, in the order of the files and of the tables in each file."""
+    return _read_files()[0]
 
 
 def own_values(
@@ -80,21 +110,96 @@ def own_values(
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class PaperDifference:
+    """Two rows of a paper's tables, by the names that the files beside this one have.
+
+    Attributes:
+      paper: short name of the paper.
+      table: the table of `row`; or where an `Order` stands.
+      row, minus: the models; the difference is the first's score minus the second's.
+      minus_table: the table of `minus`. Default: that of `row`.
+    """
+
+    paper: str
+    table: str
+    row: str
+    minus: str
+    minus_table: str = ""
+
+    def compute(self, ids: Sequence[str]) -> "Printed | None":
+        """Returns the paper's difference in the first of several scores that both rows have.
+
+        Args:
+          ids: `suite/task/metric` of the scores.
+
+        Returns:
+          None if the paper has no such figures.
+
+        Raises:
+          UserError: for an unknown table or row.
+        """
+        if order := self._find_order():
+            where = f"{self.paper}, {self.table}: {order.text}"
+            shared = [score for score in ids if score in order.columns]
+            return Printed(order.sign, None, shared[0], where) if shared else None
+        minus_table = self.minus_table or self.table
+        first = _read_cells(self.paper, self.table, self.row)
+        second = _read_cells(self.paper, minus_table, self.minus)
+        for score in ids:
+            if score in first and score in second:
+                (label, value), (_, other) = first[score], second[score]
+                tables = " and ".join(dict.fromkeys([self.table, minus_table]))
+                rows = f"{label} of {self.row} and {self.minus} ({self.paper}, {tables})"
+                where = f"{value:.5g} − {other:.5g}: {rows}"
+                difference = value - other
+                return Printed((difference > 0) - (difference < 0), difference, score, where)
+        return None
+
+    def _find_order(self) -> Order | None:
+        names = (self.paper, self.table, self.row, self.minus)
+        orders = _read_files()[1]
+        return next((o for o in orders if (o.paper, o.table, o.row, o.minus) == names), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """A paper's difference of two models.
+
+    Attributes:
+      sign: 1, 0 or -1.
+      value: the difference, in the unit of our scores; None where the paper says it in words alone.
+      score: id of the score, `suite/task/metric`.
+      where: the two figures, their column, rows and tables; or the paper's words.
+    """
+
+    sign: int
+    value: float | None
+    score: str
+    where: str
+
+
 def row_values(paper: str, table: str, row: str) -> dict[str, float]:
     """Returns `suite/task/metric` -> the printed figure of a row, in the unit of our scores.
 
     Raises:
       UserError: for an unknown table or row.
     """
+    cells = _read_cells(paper, table, row)
+    return {score: value for score, (_, value) in cells.items()}
+
+
+def _read_cells(paper: str, table: str, row: str) -> dict[str, tuple[str, float]]:
+    """Returns `suite/task/metric` -> the heading and the figure of a row; see `row_values`."""
     for one in paper_tables():
         if (one.paper, one.table) == (paper, table) and row in dict(one.rows):
             break
     else:
         raise UserError(f"{paper}, {table}: no such table, or none with the row {row!r}")
-    values: dict[str, float] = {}
+    cells: dict[str, tuple[str, float]] = {}
     for _, variant in one.variants:
-        for (_, column), printed in zip(one.columns, dict(one.rows)[row]):
+        for (label, column), printed in zip(one.columns, dict(one.rows)[row]):
             for score in (column or "").replace("*", variant).split("|"):
                 if "/" in score and printed is not None:
-                    values.setdefault(f"{one.suite}/{score}", printed * one.scale)
-    return values
+                    cells.setdefault(f"{one.suite}/{score}", (label, printed * one.scale))
+    return cells
