@@ -30,7 +30,7 @@ class Texts:
       texts: the texts.
       ids: of each; None where the input has none.
       mended: texts or ids with half surrogate pairs, which became U+FFFD.
-      kept: the other columns that are kept: name -> (kind, as in `Extent`, and values).
+      columns: the other columns that are kept: name -> (kind, as in `Extent`, and values).
     """
 
     number: int
@@ -39,7 +39,7 @@ class Texts:
     texts: list[str] = dataclasses.field(default_factory=list)
     ids: list[str] | None = None
     mended: int = 0
-    kept: dict[str, tuple[str, list[Any]]] = dataclasses.field(default_factory=dict)
+    columns: dict[str, tuple[str, list[Any]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +149,10 @@ def read_texts(
     """
 
     def empty(number: int, first_row: int, place: tuple[int, int]) -> Texts:
-        kept = {name: (kind, []) for name, kind in (kinds or {}).items()}
-        return Texts(number, first_row, place, ids=[] if reading.id_column else None, kept=kept)
+        columns = {name: (kind, []) for name, kind in (kinds or {}).items()}
+        return Texts(
+            number, first_row, place, ids=[] if reading.id_column else None, columns=columns
+        )
 
     part, characters = empty(0, 0, (0, 0)), 0
     if start is not None:
@@ -166,7 +168,7 @@ def read_texts(
                 part.ids.append(row.id)
             part.mended += row.mended
             characters += len(row.text)
-            for name, (kind, values) in part.kept.items():
+            for name, (kind, values) in part.columns.items():
                 value = _convert(row.others.get(name), kind)
                 characters += len(value) if isinstance(value, str) else 0
                 values.append(value)

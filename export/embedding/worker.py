@@ -172,7 +172,8 @@ class Embedder:
                 raise UserError(f"{where}: {error}") from None
         from official_cmlm.encoding.sentence_encoder import TextCutWarning
 
-        cuts = [one.message for one in caught if isinstance(one.message, TextCutWarning)]
+        messages = (warning.message for warning in caught)
+        cuts = [message for message in messages if isinstance(message, TextCutWarning)]
         path = folder / shard_name(texts.number, settings.output_format)
         if settings.output_format == "parquet":
             _write_parquet(path, vectors, texts, settings.text_name)
@@ -228,7 +229,7 @@ def _write_parquet(path: Path, vectors: "np.ndarray", texts: Texts, text_name: s
         columns = {"id": pa.array(range(texts.first_row, last), pa.int64())}
     if text_name:
         columns[text_name] = pa.array(texts.texts, pa.string())
-    for name, (kind, values) in texts.kept.items():
+    for name, (kind, values) in texts.columns.items():
         kind = "string" if kind == "json" else kind
         columns[name] = pa.array(values, pa.type_for_alias(kind))
     flat = pa.array(vectors.reshape(-1))

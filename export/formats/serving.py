@@ -296,7 +296,7 @@ def make_warm_up_logs(signatures: Iterable[str]) -> list[bytes]:
     for count in _BATCHES:
         texts = [_TEXTS[index % len(_TEXTS)].encode() for index in range(count)]
         features = [{"feature": {"text": {"bytes_list": {"value": [text]}}}} for text in texts]
-        serialized = [tf.train.Example(features=each).SerializeToString() for each in features]
+        serialized = [tf.train.Example(features=row).SerializeToString() for row in features]
         for name in signatures:
             by_example = name == "serve_examples"
             inputs = ("examples", serialized) if by_example else ("text", texts)

@@ -241,12 +241,12 @@ def test_warm_up_requests_can_be_answered(exported, serving):
     counts = []
     for log in logs:
         request = _fields(_fields(_fields(log)[6])[1])
-        specification, given = _fields(request[1]), _fields(request[2])
+        specification, tensor = _fields(request[1]), _fields(request[2])
         assert specification[1] == b"sentence_encoder"
         signature = specification[3].decode()
-        strings = tf.constant(tf.make_ndarray(tensor_pb2.TensorProto.FromString(given[2])))
-        outputs = serving.signatures[signature](**{given[1].decode(): strings})
-        assert {len(each) for each in outputs.values()} == {len(strings)}
+        strings = tf.constant(tf.make_ndarray(tensor_pb2.TensorProto.FromString(tensor[2])))
+        outputs = serving.signatures[signature](**{tensor[1].decode(): strings})
+        assert {len(rows) for rows in outputs.values()} == {len(strings)}
         counts.append((signature, len(strings)))
     assert sorted(counts) == sorted((name, n) for name in serving.signatures for n in (1, 64))
 
