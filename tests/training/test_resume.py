@@ -100,9 +100,9 @@ def test_goes_on_to_the_same_weights(folders, tmp_path):
     whole = _Run(folders, strategy)
     (first,) = whole.steps(1)
     prefix = whole.checkpoint.write(str(tmp_path / "one"))
-    expected = whole.steps(2)
+    (second,) = whole.steps(1)
     again = _Run(folders, strategy, prefix)
-    assert again.steps(2) == expected and len({first, *expected}) == 3
+    assert again.steps(1) == [second] != [first]
     for one, other in zip(whole.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
 

@@ -1,13 +1,12 @@
 """Trainings of seconds: one that all tests share, and what tests start for themselves."""
 
 import json
-import os
 import shutil
-import signal
 import sys
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from experiments import registry
 from official_cmlm.common.errors import Stopped
@@ -135,33 +134,20 @@ def params(
     return made
 
 
-def _signal_at(piece: int) -> None:
-    """Lets this process ask itself to stop after a piece of its loop."""
-    from official_cmlm.training.non_finite import FiniteGuard
-
-    original, calls = FiniteGuard.failure, []
-
-    def failure(guard: FiniteGuard) -> object:
-        calls.append(guard)
-        if len(calls) == piece:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return original(guard)
-
-    FiniteGuard.failure = failure
-
-
 def main() -> None:
     """Runs one of several workers, as TF_CONFIG says.
 
     Args: records, model directory, steps, steps per loop, and after which piece of the loop this
     worker is sent SIGTERM, 0 for never.
     """
+    from official_cmlm.training.non_finite import FiniteGuard
     from official_cmlm.training.run import run
+    from tests.training.quick_runs import ask_to_stop, at_call
 
     records, model_dir, *numbers = sys.argv[1:]
     steps, steps_per_loop, piece = map(int, numbers)
     if piece:
-        _signal_at(piece)
+        at_call(pytest.MonkeyPatch(), FiniteGuard, "failure", piece, ask_to_stop)
     several = {"distribution_strategy": "multi_worker_mirrored"}
     run(params(records, 4, steps, steps_per_loop=steps_per_loop, **several), "train", model_dir)
 
