@@ -4,6 +4,7 @@ A YAML file elsewhere is an experiment too; its name is its path with `.yaml`.
 """
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,9 +59,10 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       name: an experiment's name, which `.yaml` may follow; or the path of a user's own `.yaml`.
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2`, a YAML mapping, or that mapping read.
-      init_checkpoint: encoder directory to start from. Fields that describe its network are taken
-        from there, so that the weights fit; from a sentence encoder also the fields of its vector,
-        except for those that the experiment `needs`. See `official_cmlm.training.inherited_fields`.
+      init_checkpoint: encoder to start from: a folder, a checkpoint, or a name as `find_encoder`
+        takes it. Fields that describe its network are taken from there, so that the weights fit;
+        from a sentence encoder also the fields of its vector, except for those that the experiment
+        `needs`. See `official_cmlm.training.inherited_fields`.
       notes: lines about these fields are appended to it, one for each that differs.
       data: folder of the records to train on, `task.train_data.input_path`.
 
@@ -82,6 +84,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     _apply(config, files)
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
+        init_checkpoint = _find_start(init_checkpoint)
         start = read_starting_encoder(init_checkpoint)
         named = {field for values, _ in files for field in get_mapping(values, "task", "encoder")}
         task = {"encoder": start.fields_to_inherit(needed, named)}
@@ -245,6 +248,17 @@ def _take_needs(values: dict, path: Path) -> list[str]:
             f"{path}: needs must be a list of {', '.join(VECTOR_FIELDS)}, got {needs!r}"
         )
     return needs
+
+
+def _find_start(init_checkpoint: str) -> str:
+    """Returns the encoder directory or checkpoint of a path or of an encoder's name."""
+    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+    from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+
+    folder = os.path.dirname(init_checkpoint)
+    if EncoderDirectory.is_at(init_checkpoint) or (folder and EncoderDirectory.is_at(folder)):
+        return init_checkpoint
+    return os.fspath(encoder_directory_of(find_encoder(init_checkpoint)).path)
 
 
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:

@@ -36,9 +36,9 @@ class TrainingRequest:
       config_file: YAML file that overrides the experiment's values; may be repeated, later ones
         win. Default: none.
       params_override: values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.
-      init_checkpoint: encoder directory to start from, e.g. an imported checkpoint; the encoder
-        takes its sizes, and from a sentence encoder pooling, normalisation and length.
-        Default: as task.init_checkpoint says, normally random weights.
+      init_checkpoint: encoder to start from: an encoder directory, a public folder, or a name such
+        as mini-en or org/model; the encoder takes its sizes, and from a sentence encoder pooling,
+        normalisation and length. Default: as task.init_checkpoint says, normally random weights.
       tpu: name or grpc:// address of a TPU to train on. Default: none.
     """
 

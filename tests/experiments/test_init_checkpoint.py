@@ -10,6 +10,7 @@ from experiments import registry
 from export import export_sentence_transformers
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
+from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.checkpoints.formats.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.formats.importing import import_checkpoint, read_source
 from official_cmlm.common.errors import UserError
@@ -285,3 +286,14 @@ def test_without_the_flag_other_sizes_are_explained(imported):
     task = SentenceEncoderTask(params.task)
     with pytest.raises(UserError, match=r"num_layers 2 .here 1.*--init_checkpoint"):
         task.initialize(task.build_model())
+
+
+def test_a_name_is_that_of_an_encoder_that_ships():
+    """As everywhere; a public folder is imported, and a name that nothing has is one line."""
+    encoder = registry.load("simcse/tiny", None, None, "mini-en").task.encoder
+    shipped = EncoderDirectory.open(find_encoder("mini-en")).config
+    assert (encoder.num_layers, encoder.hidden_size) == (shipped.num_layers, shipped.hidden_size)
+    public = registry.load("simcse/tiny", None, None, str(REFERENCES / "bert")).task
+    assert EncoderDirectory.is_at(public.init_checkpoint)
+    with pytest.raises(UserError, match="mini-enn: no folder, encoder that ships"):
+        registry.load("simcse/tiny", None, None, "mini-enn")
