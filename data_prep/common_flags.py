@@ -42,7 +42,7 @@ MOST_WORD_BYTES = 1_000_000
 # Options of reading that hold for files of any kind.
 _FAULTS = ("max_line_bytes", "max_expanded_bytes", "on_error")
 # The parts of a pair that columns of a table hold.
-_COLUMNS = ("first", "second", "label", "negative")
+_COLUMNS = ("first", "second", "label", "negative", "score")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +88,9 @@ class PairsInput:
       columns: for --format=table the columns of both texts.
       label_column: for --format=table the column of a label, if any.
       negative_column: for --format=table the column of a hard negative, if any.
+      score_column: for --format=table the column of a score, how similar both texts are, if any.
+      score_min: the least score that the column may have, for texts that have nothing in common.
+      score_max: the largest score that it may have, for texts that say the same.
     """
 
     input: tuple[str, ...]
@@ -97,6 +100,15 @@ class PairsInput:
     columns: tuple[str, ...] = ()
     label_column: str = ""
     negative_column: str = ""
+    score_column: str = ""
+    score_min: float = 0.0
+    score_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.score_min < self.score_max:
+            raise UserError(
+                f"--score_min={self.score_min:g}: it must be below --score_max={self.score_max:g}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,12 +196,15 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
         ("header", ("tsv", "triples")),
         ("negative_column", ("table",)),
         ("label_column", ("table",)),
+        ("score_column", ("table",)),
     ):
         if getattr(options, flag) and options.format not in forms:
             raise UserError(f"--{flag}: only --format={' or '.join(forms)} has it; leave it out")
-    names = (*options.columns, options.label_column, options.negative_column)
+    names = (*options.columns, options.label_column, options.negative_column, options.score_column)
     columns = {part: name for part, name in zip(_COLUMNS, names) if name}
-    return inputs_of(FLAGS.input, languages, options.format, columns)
+    return inputs_of(
+        FLAGS.input, languages, options.format, columns, (options.score_min, options.score_max)
+    )
 
 
 def reading_options() -> ReadOptions:

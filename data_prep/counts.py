@@ -115,7 +115,7 @@ class Counts:
         end, so that some of its sentences may be left in.
       documents: documents, or rows of pairs, written; one that is cut into several records counts
         once, and so does a sentence that a cut repeats.
-      sentences, tokens, negatives: their sentences, tokens and hard negatives.
+      sentences, tokens, negatives, scores: their sentences, tokens, hard negatives and scores.
       languages, language_tokens: language -> sentences or pairs; tokens.
       lengths: length in tokens -> sentences.
       labels: label -> rows.
@@ -136,6 +136,7 @@ class Counts:
     sentences: int = 0
     tokens: int = 0
     negatives: int = 0
+    scores: int = 0
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
     language_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
     lengths: Counter[int] = dataclasses.field(default_factory=Counter)
@@ -277,6 +278,7 @@ class Counts:
             labels=dict(self.labels),
             language_tokens=dict(self.language_tokens),
             negatives=self.negatives,
+            scores=self.scores,
         )
 
 

@@ -68,7 +68,7 @@ class Options:
 
 def define_flags() -> None:
     """Defines the flags of the pairs, of the encoder and of the mining."""
-    common_flags.define_pairs(skip=["label_column"])
+    common_flags.define_pairs(skip=["label_column", "score_column", "score_min", "score_max"])
     cli.define(Options)
 
 

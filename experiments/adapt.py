@@ -5,6 +5,8 @@
         --columns=question,answer --output_dir=work/mine
     python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/mails.csv \
         --columns=body --label_column=topic --output_dir=work/mine
+    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/graded.csv \
+        --columns=sentence,other --score_column=score --score_max=5 --output_dir=work/mine
 
 The training needs pairs of texts that belong together. A table holds them; in running text, a
 heading or first sentence belongs to the text after it. A hard negative of each pair, a text that
@@ -13,9 +15,10 @@ forget less: the training keeps each text's vector near the vector before, and t
 of the weights before and after (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
 Some pairs are held out to compare the encoders before and after: how often does each find a pair's
 second text?
-With labels the encoder is trained with a classifier. The output is an encoder directory. The folder
-`OUTPUT.work` next to it has the records and the training, with which a second run goes on; with
-labels a second run begins anew.
+With labels the encoder is trained with a classifier. With scores it learns how similar the texts of
+a pair are; the correlation with the scores of held-out pairs is printed.
+The output is an encoder directory. The folder `OUTPUT.work` next to it has the records and the
+training, with which a second run goes on; with labels a second run begins anew.
 """
 
 import dataclasses
@@ -48,7 +51,7 @@ _MOST_EPOCHS = 4
 # Ranks of the texts near an anchor, one of which is its hard negative. The nearest ones are passed
 # over, as they may be right answers too.
 _NEGATIVES = {"range_min": 5, "range_max": 30, "sampling": "random"}
-_RECIPE = "recipes/pairs"
+_RECIPE, _SCORED_RECIPE = "recipes/pairs", "recipes/scores"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,16 +65,23 @@ class Adaptation:
       columns: two columns of the table: a text, and one that belongs to it. With --label_column
         one.
       label_column: column with the label of each text, for a classifier.
+      score_column: column with a score, how similar both texts of a pair are.
+      score_min: the score of texts that have nothing in common, the least that there may be.
+      score_max: the score of texts that say the same, the largest that there may be.
       documents_by: where a document of a text file ends.
       language: language of the text, a BCP-47 tag.
       keep: share of the weights before in the mean; 0: the trained weights alone. Not for labels.
-      params_override: overrides of the experiment recipes/pairs, a.b=1,c.d=2.
+      params_override: overrides of the experiment recipes/pairs, or with --score_column
+        recipes/scores, a.b=1,c.d=2.
     """
 
     input: str
     output_dir: str
     columns: tuple[str, ...] = ()
     label_column: str = ""
+    score_column: str = ""
+    score_min: float = 0.0
+    score_max: float = 1.0
     documents_by: Annotated[str, OneOf(("blank_line", "file"))] = "file"
     language: str = "en"
     keep: Annotated[float, between(0, 1)] = 0.3
@@ -79,15 +89,27 @@ class Adaptation:
 
     @property
     def all_columns(self) -> list[str]:
-        """The columns to read, that of labels last."""
-        return [*self.columns, *filter(None, [self.label_column])]
+        """The columns to read, that of labels or of scores last."""
+        return [*self.columns, *filter(None, [self.label_column, self.score_column])]
+
+    @property
+    def score_range(self) -> tuple[float, float] | None:
+        """The ends of the scale of the last column; None if it has no scores."""
+        return (self.score_min, self.score_max) if self.score_column else None
 
     def __post_init__(self) -> None:
+        if self.label_column and self.score_column:
+            raise UserError("--label_column and --score_column: train in different ways; name one")
         columns = self.all_columns
-        if columns and (len(columns) != 2 or columns[0] == columns[1]):
+        number = 3 if self.score_column else 2
+        if columns and not len(columns) == len(set(columns)) == number:
             raise UserError(
                 f"--columns={','.join(self.columns)}: name two, as in title,body, or one with "
-                "--label_column"
+                "--label_column; each column once"
+            )
+        if not self.score_min < self.score_max:
+            raise UserError(
+                f"--score_min={self.score_min:g}: it must be below --score_max={self.score_max:g}"
             )
         if self.label_column and self.params_override:
             raise UserError("--params_override: is for pairs; leave it out with --label_column")
@@ -106,7 +128,11 @@ def define_flags() -> None:
 
 
 def hold_out(
-    table: str, columns: list[str], folder: Path, most: int | None = None
+    table: str,
+    columns: list[str],
+    folder: Path,
+    most: int | None = None,
+    score_range: tuple[float, float] | None = None,
 ) -> tuple[Path, list[list[str]]]:
     """Writes the rows to train on as JSON lines; returns their file and the held-out rows.
 
@@ -117,11 +143,14 @@ def hold_out(
       columns: the columns to read.
       folder: folder for the file.
       most: rows to train on, drawn from all of the table if it has more; None: all of them.
+      score_range: ends of the scale of the last column, if it has scores.
 
     Raises:
-      UserError: as `text_files.read_columns` does; or for a cell that is not a text.
+      UserError: as `text_files.read_columns` does; for a cell that is not a text; or for a score
+        outside of its scale.
     """
     from official_cmlm.common.text_files import open_file, read_columns
+    from official_cmlm.records.pairs import scale_score
 
     held_out: list[list[str]] = []
 
@@ -131,15 +160,18 @@ def hold_out(
     def read_rows(file: Any) -> Iterator[tuple[bytes, int, bytes]]:
         """Yields hash, place and line of each row that is not held out."""
         for place, (where, row) in enumerate(read_columns(table, file, columns)):
-            # Labels of JSON and Parquet may be numbers.
+            # Labels and scores of JSON and Parquet may be numbers.
             cells = [
-                str(row[name]) if isinstance(row[name], int) else row[name] for name in columns
+                str(row[name]) if isinstance(row[name], int | float) else row[name]
+                for name in columns
             ]
             for name, cell in zip(columns, cells):
                 if not isinstance(cell, str):
                     raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
             if not all(cell.strip() for cell in cells):
                 continue
+            if score_range:
+                scale_score(cells[-1], f'{where}: "{columns[-1]}"', *score_range)
             digest = hashlib.sha256(cells[0].encode("utf-8", "replace")).digest()
             is_drawn = int.from_bytes(digest[:8]) % _HELD_OUT_SHARE == 0
             if is_drawn and len(held_out) < _MOST_HELD_OUT:
@@ -256,8 +288,6 @@ def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
 
-    if not held_out:
-        return
     first, second = zip(*held_out)
     before, after = (
         100 * next_sentence_recall(SentenceEncoder.load(encoder).encode, first, second)
@@ -266,6 +296,26 @@ def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
     print(
         f"the text that belongs to one, found first among {len(first)} held-out ones: "
         f"{before:.1f} % before, {after:.1f} % after"
+    )
+
+
+def report_scores(start: Path, trained: Path, held_out: list[list[str]]) -> None:
+    """Prints how well the cosines of both encoders follow the scores of held-out pairs."""
+    import numpy as np
+
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+    from official_cmlm.evaluation.data.sts import ScoredPairs
+    from official_cmlm.evaluation.metrics.similarity import similarity_spearman
+
+    first, second, scores = zip(*held_out)
+    pairs = ScoredPairs(list(first), list(second), np.array(scores, float))
+    before, after = (
+        similarity_spearman(SentenceEncoder.load(encoder).encode, pairs)
+        for encoder in (start, trained)
+    )
+    print(
+        f"Spearman's correlation (x 100) with the scores of {len(first)} held-out pairs: "
+        f"{before:.1f} before, {after:.1f} after"
     )
 
 
@@ -301,7 +351,8 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
 
     cli.import_tensorflow()
     # A wrong override is found before the stages.
-    config = registry.load(_RECIPE, None, options.params_override, str(start))
+    recipe = _SCORED_RECIPE if options.score_column else _RECIPE
+    config = registry.load(recipe, None, options.params_override, str(start))
     retrieval, data = config.task.objectives.bitext_retrieval, config.task.train_data
     is_mined = retrieval is not None and retrieval.hard_negatives
     is_anchored = config.task.objectives.pair_distillation is not None
@@ -309,7 +360,7 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     seconds = [10] * (not options.columns) + [180] * is_mined + [10] + [180] * is_anchored
     stages, folder = Stages(runner, [*seconds, 1000 if is_mined else 660]), runner.folder
     stages.depends_on(expand_inputs(options.input.split(",")))
-    table, columns = options.input, list(options.columns)
+    table, columns = options.input, options.all_columns
     if not columns:
         table, columns = folder / "pairs.jsonl", ["title", "body"]
         form = {"documents_by": options.documents_by, "language": options.language, "output": table}
@@ -318,16 +369,20 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     # More pairs than the training reads would be mined and encoded in vain.
     is_counted = config.trainer.train_epochs is None
     most = config.trainer.train_steps * data.global_batch_size if is_counted else None
-    pairs, held_out = hold_out(str(table), columns, folder, most)
-    form = {"format": "table", "columns": columns}
+    pairs, held_out = hold_out(str(table), columns, folder, most, options.score_range)
+    form = {"format": "table", "columns": columns[:2]}
+    if options.score_column:
+        names = ("score_column", "score_min", "score_max")
+        form |= {name: getattr(options, name) for name in names}
     if is_mined:
         triples, program = folder / "triples.jsonl", "data_prep.mine_negatives"
         mining = {"encoder": start, **_NEGATIVES, "output": triples}
         stages.run("hard negatives", triples, program, input=pairs, **form, **mining)
         pairs, form = triples, {"format": "triples"}
     records = folder / "records"
-    # A text that occurs twice would be its own negative.
-    form |= {"vocab_file": start, "repeated": "either", "drop_empty": True}
+    # Where texts are negatives of each other, one that occurs twice would be its own.
+    repeated = "pair" if options.score_column else "either"
+    form |= {"vocab_file": start, "repeated": repeated, "drop_empty": True}
     files = {"input": pairs, "languages": options.language, "output_dir": records}
     stages.run("records", records, "data_prep.create_pairs", **files, **form)
     if is_anchored:
@@ -341,7 +396,7 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
         "training",
         trained,
         "experiments.train",
-        experiment=_RECIPE,
+        experiment=recipe,
         mode="train",
         init_checkpoint=start,
         data=records,
@@ -350,7 +405,8 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
         params_override=options.params_override,
     )
     average(start, trained, options.keep, output)
-    report(start, output, held_out)
+    if held_out:
+        (report_scores if options.score_column else report)(start, output, held_out)
 
 
 if __name__ == "__main__":

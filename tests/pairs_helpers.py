@@ -43,6 +43,14 @@ def triples(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
     ]
 
 
+def make_graded(count: int, seed: int = 0) -> list[tuple]:
+    """Makes rows like `bitext`; pair i has the score (i mod 5) / 4."""
+    import dataclasses
+
+    rows = bitext(count, "en-en", seed)
+    return [(dataclasses.replace(row[0], score=i % 5 / 4),) for i, row in enumerate(rows)]
+
+
 def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: int = 0) -> list:
     """Makes labelled rows of translations: per language a premise and a hypothesis of 2 to 9 words.
 

@@ -98,6 +98,7 @@ def pair_records(
                         label,
                         number,
                         [text for text, _ in pair.all_texts] if keep_text else None,
+                        pair.score,
                     )
                     for pair, ids, lengths in encoded
                 ],
@@ -154,6 +155,7 @@ def _count(
     for pair, ids, lengths in encoded:
         counts.sentences += len(lengths)
         counts.negatives += pair.negative is not None
+        counts.scores += pair.score is not None
         counts.tokens += len(ids)
         counts.languages["-".join(pair.languages)] += 1
         counts.language_tokens["-".join(pair.languages)] += len(ids)

@@ -24,15 +24,12 @@ class Document:
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
         last sentence of that one and the first of this one are neighbours.
-      line: the line of the input that the only paragraph is, with its own white space; empty where
-        a document is not one line, or a stage has changed it.
     """
 
     id: str
     language: str
     paragraphs: list[str]
     continues: bool = False
-    line: str = ""
 
 
 def cut_id(document_id: str, stage: str, number: int) -> str:
@@ -99,6 +96,7 @@ class Pair:
       where: `path:line` of the pair, for messages.
       negative: a hard negative, a text that might be taken for the second but is not a match of the
         first; in the second's language, not empty. None: the pair has none.
+      score: how similar both texts are, from 0 to 1, or None.
     """
 
     texts: tuple[str, str]
@@ -106,6 +104,7 @@ class Pair:
     label: str | None
     where: str
     negative: str | None = None
+    score: float | None = None
 
     @property
     def all_texts(self) -> tuple[tuple[str, str], ...]:

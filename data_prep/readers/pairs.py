@@ -10,6 +10,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import is_file
 from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.text_files import parse_object, read_columns
+from official_cmlm.records.pairs import scale_score
 
 from ..counts import Counts
 from .document import Pair, ReadOptions, one_space
@@ -37,13 +38,15 @@ class PairInput:
       languages: language of the first and of the second text.
       form: form of one file, "tsv", "table", "nli" or "triples".
       columns: part of a pair -> the column of a "table" that holds it: "first", "second" and, where
-        there is one, "label" and "negative".
+        there is one, "label", "negative" and "score".
+      score_range: the scores that become 0 and 1.
     """
 
     paths: tuple[str, ...]
     languages: tuple[str, str]
     form: str = "tsv"
     columns: dict[str, str] = field(default_factory=dict)
+    score_range: tuple[float, float] = (0.0, 1.0)
 
     @property
     def name(self) -> str:
@@ -67,11 +70,17 @@ class PairInput:
                 yield self._pair(where, *cells[:2], **dict(zip([third], cells[2:])))
 
     def _pair(
-        self, where: str, first: str, second: str, label: str | None = None, negative: str = ""
+        self,
+        where: str,
+        first: str,
+        second: str,
+        label: str | None = None,
+        negative: str = "",
+        score: float | None = None,
     ) -> Pair:
         texts = (one_space(first), one_space(second))
         label = None if label is None else label.strip()
-        return Pair(texts, self.languages, label, where, one_space(negative) or None)
+        return Pair(texts, self.languages, label, where, one_space(negative) or None, score)
 
     def _read_aligned(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
         first, second = (iter_lines(path, counts, options) for path in self.paths)
@@ -87,15 +96,21 @@ class PairInput:
             yield self._pair(f"{self.paths[0]}:{left[0]}", left[2], right[2])
 
     def _read_table(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
-        (path,), columns = self.paths, list(self.columns.values())
-        negative = self.columns.get("negative")
+        (path,), negative = self.paths, self.columns.get("negative")
+        texts = {part: name for part, name in self.columns.items() if part != "score"}
+        score = self.columns.get("score")
         with io.BufferedReader(CountedFile(path, counts, options)) as file:
-            for where, row in read_columns(path, file, columns):
+            for where, row in read_columns(path, file, list(self.columns.values())):
                 # A row need not have a hard negative.
                 if negative and row[negative] is None:
                     row[negative] = ""
-                texts = _get_texts(row, columns, path, where, counts)
-                yield self._pair(where, **dict(zip(self.columns, texts)))
+                parts = dict(zip(texts, _get_texts(row, list(texts.values()), path, where, counts)))
+                share = (
+                    scale_score(row[score], f'{where}: "{score}"', *self.score_range)
+                    if score
+                    else None
+                )
+                yield self._pair(where, **parts, score=share)
 
     def _cells(
         self, counts: Counts, header: bool, options: ReadOptions
@@ -164,7 +179,11 @@ def _get_texts(
 
 
 def inputs_of(
-    paths: list[str], languages: list[str], form: str, columns: dict[str, str] | None = None
+    paths: list[str],
+    languages: list[str],
+    form: str,
+    columns: dict[str, str] | None = None,
+    score_range: tuple[float, float] = (0.0, 1.0),
 ) -> list[PairInput]:
     """Returns the inputs that the flags name.
 
@@ -174,7 +193,7 @@ def inputs_of(
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` `en-de`.
       form: one of `FORMATS`.
-      columns: the columns of `table`, as in `PairInput`.
+      columns, score_range: the columns of `table`, and its scores, as in `PairInput`.
 
     Raises:
       UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.
@@ -198,7 +217,10 @@ def inputs_of(
             for path, tags in zip(paths, both)
         ]
     if form != "lines":
-        return [PairInput((path,), tags, form, columns or {}) for path, tags in zip(paths, both)]
+        return [
+            PairInput((path,), tags, form, columns or {}, score_range)
+            for path, tags in zip(paths, both)
+        ]
     if len(paths) % 2:
         raise UserError(
             f"--input names {len(paths)} files; with --format=lines every two belong together"

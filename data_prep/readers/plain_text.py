@@ -130,11 +130,6 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     Raises:
       UserError: as `iter_lines` does.
     """
-    if options.documents_by == "line":
-        for _, offset, line in iter_lines(path, counts, options):
-            if text := one_space(line):
-                yield Document(f"{path}#{offset}", options.language, [text], line=line)
-        return
     piece = 0
     for offset, paragraphs, continues in _pieces(path, options, counts):
         piece = piece + 1 if continues else 0
@@ -209,7 +204,11 @@ def _pieces(
     continues = inside = False
     begin = 0
     for _, offset, line in iter_lines(path, counts, options):
-        if line := line.strip():
+        line = line.strip()
+        if options.documents_by == "line":
+            if line:
+                yield offset, [one_space(line)], False
+        elif line:
             if by_blank_line and not inside:
                 begin, inside = offset, True
             # Encoding a line of ASCII to count its bytes would slow down the commonest case.

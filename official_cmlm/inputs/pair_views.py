@@ -73,6 +73,16 @@ class TextTriples(TextPairs):
 
 
 @dataclasses.dataclass(frozen=True)
+class GradedPairs(TextPairs):
+    """As `TextPairs`, with the pair's float32 `score` from 0 to 1."""
+
+    scalars: ClassVar[tuple[str, ...]] = ("score",)
+
+    def __call__(self, block: PairBlock) -> Examples:
+        return {**super().__call__(block), "score": block.scores}
+
+
+@dataclasses.dataclass(frozen=True)
 class TaughtPairs(TextPairs):
     """As `TextPairs`, with the teacher's vectors, float16 `first_vector` and `second_vector`."""
 

@@ -55,6 +55,7 @@ class RecordFacts:
       labels: the labels of pairs; empty if they have none.
       negatives: whether some pairs have a hard negative.
       vector_size: components of the teacher's vectors in the records; 0: they hold none.
+      scores: whether the pairs have scores.
     """
 
     vocabulary: Vocabulary
@@ -63,6 +64,7 @@ class RecordFacts:
     labels: tuple[str, ...] = ()
     negatives: bool = False
     vector_size: int = 0
+    scores: bool = False
 
     @property
     def special(self) -> SpecialIds:

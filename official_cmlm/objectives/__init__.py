@@ -8,6 +8,7 @@ from official_cmlm.objectives import (  # noqa: F401 - they register
     declutr,
     diff_cse,
     distillation,
+    graded_similarity,
     mlm,
     nli,
     nsp,

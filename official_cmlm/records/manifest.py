@@ -23,7 +23,7 @@ _Count = Annotated[int, at_least(0)]
 _Counts = Annotated[dict[str, int], at_least(0)]
 # Fields that are summed over several folders.
 _TOTALS = ("documents", "records", "sentences", "tokens", "languages", "length_histogram")
-_TOTALS += ("counters", "labels", "language_tokens", "counters_by_language", "negatives")
+_TOTALS += ("counters", "labels", "language_tokens", "counters_by_language", "negatives", "scores")
 # Names that cannot point outside of the folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
 
@@ -71,6 +71,7 @@ class Manifest:
       counters_by_language: `stage/reason` -> language code -> how much was left out, where the
         language was known; empty in manifests that older releases wrote.
       negatives: of pairs, how many have a third text, a hard negative; not written if none has.
+      scores: of pairs, how many have a score; all or none, and not written if none has.
       vectors: `size` of a teacher's vectors in the records, and the `model` that gave them; not
         written if there are none.
     """
@@ -93,6 +94,7 @@ class Manifest:
         default_factory=dict
     )
     negatives: _Count = 0
+    scores: _Count = 0
     vectors: dict[str, Any] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -117,7 +119,7 @@ class Manifest:
         """Returns the content of `dataset.json`."""
         values = dataclasses.asdict(self)
         # Older releases refuse keys that they do not know.
-        for name in ("negatives", "vectors"):
+        for name in ("negatives", "scores", "vectors"):
             if not values[name]:
                 del values[name]
         return values
@@ -173,7 +175,7 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
     for other, manifest in parts[1:]:
         for what, of_first, of_other in zip(
             (
-                *("kinds", "vocabularies", "labels", "numbers of pairs a row"),
+                *("kinds", "vocabularies", "labels", "scores", "numbers of pairs a row"),
                 *("settings of data_prep", "teachers' vectors"),
             ),
             _common(first),
@@ -208,6 +210,7 @@ def _common(manifest: Manifest) -> tuple[str, ...]:
         manifest.kind,
         f"{manifest.vocabulary.get('hash')} ({manifest.vocabulary.get('size')} entries)",
         "labels" if manifest.labels else "no labels",
+        "scores" if manifest.scores else "no scores",
         str(manifest.row_size),
         "ids after a space" if manifest.after_space else "no ids after a space",
         str(manifest.vectors or "none"),

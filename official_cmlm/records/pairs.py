@@ -6,6 +6,7 @@ One `tf.train.Example` holds
   lengths     int64 [2|3]  tokens of each text; sums to the length of `token_ids`
   languages   bytes [2]    BCP-47 tag of both texts; the third is in the second's language
   label       int64 [1]    0, 1, … where the pair has one, else -1
+  score       float [1]    how similar both texts are, 0 to 1; only where the pair has one
   row         int64 [1]    number of the row that this pair belongs to, see below
   text        bytes [2|3]  the texts in UTF-8; only with `keep_text`
   teacher_vectors  bytes [2]  vectors of the first and the second text; only where they were added
@@ -21,6 +22,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.records.documents import check_tokens, parse_vectors, require
 from official_cmlm.records.teacher_vectors import FEATURE
 
@@ -34,6 +36,31 @@ NLI_LABELS = ("entailment", "neutral", "contradiction")
 NO_LABEL = -1
 
 
+def scale_score(value: str | float, where: str, low: float, high: float) -> float:
+    """Returns a score as records hold it, from 0 to 1.
+
+    Args:
+      value: the score, a number or its digits.
+      where: place of the score, for messages.
+      low, high: the scores that become 0 and 1.
+
+    Raises:
+      UserError: if it is not a number, or not from `low` to `high`.
+    """
+    try:
+        score = float(value)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{where} is {value!r}, not a number; mend the row, or name another column"
+        ) from None
+    if not low <= score <= high:
+        raise UserError(
+            f"{where} is {score:g}, not from {low:g} to {high:g}; name the ends of the scale with "
+            "--score_min and --score_max"
+        )
+    return (score - low) / (high - low)
+
+
 def encode(
     token_ids: "np.ndarray",
     lengths: Sequence[int],
@@ -41,6 +68,7 @@ def encode(
     label: int,
     row: int,
     text: Sequence[str] | None = None,
+    score: float | None = None,
 ) -> bytes:
     """Serialises one record.
 
@@ -50,6 +78,7 @@ def encode(
       languages: language of the first and of the second text.
       label, row: see the module's text.
       text: the texts, or None to leave them out.
+      score: see the module's text, or None.
     """
     import tensorflow as tf
 
@@ -60,6 +89,8 @@ def encode(
     feature["languages"].bytes_list.value.extend(language.encode() for language in languages)
     feature["label"].int64_list.value.append(label)
     feature["row"].int64_list.value.append(row)
+    if score is not None:
+        feature["score"].float_list.value.append(score)
     if text is not None:
         feature["text"].bytes_list.value.extend(part.encode() for part in text)
     return example.SerializeToString(deterministic=True)
@@ -78,6 +109,7 @@ class PairBlock:
       negative: int32 ragged `[records, (tokens)]`, hard negatives; empty where there is none.
       vectors: float16 `[records, 2, size]`, the teacher's, of first and second; None if they were
         not asked for.
+      scores: float32 `[records]`; not a number where a pair has none.
     """
 
     first: "tf.RaggedTensor"
@@ -88,6 +120,7 @@ class PairBlock:
     keys: "tf.Tensor"
     negative: "tf.RaggedTensor | None" = None
     vectors: "tf.Tensor | None" = None
+    scores: "tf.Tensor | None" = None
 
 
 def parse(
@@ -105,6 +138,7 @@ def parse(
         "languages": tf.io.FixedLenFeature([2], tf.string),
         "label": tf.io.FixedLenFeature([], tf.int64),
         "row": tf.io.FixedLenFeature([], tf.int64),
+        "score": tf.io.FixedLenFeature([], tf.float32, default_value=float("nan")),
     }
     if vector_size:
         features[FEATURE] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
@@ -133,4 +167,5 @@ def parse(
         rows=parsed["row"],
         keys=keys,
         vectors=vectors,
+        scores=parsed["score"],
     )

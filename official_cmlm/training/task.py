@@ -158,6 +158,7 @@ class SentenceEncoderTask(base_task.Task):
             tuple(manifest.labels),
             bool(manifest.negatives),
             manifest.vector_size,
+            bool(manifest.scores),
         )
 
     def _open_vocabulary(self) -> Vocabulary:
@@ -227,8 +228,8 @@ class SentenceEncoderTask(base_task.Task):
             needed = self.chosen[name].min_batch_size()
             if smallest < needed:
                 raise UserError(
-                    f"{where}.global_batch_size {data.global_batch_size} leaves {name} no "
-                    f"negatives; it needs at least {needed} examples a step"
+                    f"{where}.global_batch_size {data.global_batch_size} leaves {name} nothing to "
+                    f"compare an example with; it needs at least {needed} examples a step"
                 )
 
     def check_padding(self) -> None:

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
@@ -130,6 +131,40 @@ def test_hard_negatives_that_are_left_out(run, tmp_path):
     manifest = run("t", ["en"], format="triples", exclude=tmp_path / "sts")
     assert manifest.counters == {"pairs/negative_is_text_of_pair": 2, "exclude/row": 1}
     assert (manifest.records, manifest.negatives) == (3, 2)
+
+
+def test_scores_of_a_table_become_shares_of_their_scale(run, tmp_path):
+    """They are stored beside the texts, and counted; other pairs have none."""
+    (tmp_path / "t.csv").write_text("a,b,score\na cat,the cat,4\na house,trees,1\na,b,5\n")
+    table = {"format": "table", "columns": "a,b", "score_column": "score"}
+    manifest = run(["t.csv"], ["en"], **table, score_min=1, score_max=5)
+    assert (manifest.records, manifest.scores, manifest.labels) == (3, 3, {})
+    (path,) = (tmp_path / "out").glob("*.tfrecord")
+    records = [
+        tf.train.Example.FromString(record).features.feature["score"].float_list.value[:]
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    ]
+    assert records == [[0.75], [0.0], [1.0]]
+    manifest = run(["t.csv"], ["en"], format="table", columns="a,b", overwrite=True)
+    assert manifest.scores == 0 and "scores" not in (tmp_path / "out/dataset.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("cell", "settings", "message"),
+    [
+        ("4.5", {}, 't.csv:3: "score" is 4.5, not from 0 to 1; name the ends of the scale'),
+        ("nan", {}, '"score" is nan, not from 0 to 1'),
+        ("high", {}, "\"score\" is 'high', not a number; mend the row"),
+        ("1", {"score_min": 2}, "--score_min=2: it must be below --score_max=1"),
+        ("1", {"score_column": "grade"}, "no column 'grade'"),
+        ("1", {"format": "tsv", "columns": ""}, "--score_column: only --format=table has it"),
+    ],
+)
+def test_scores_that_are_none_are_one_line(run, tmp_path, cell, settings, message):
+    (tmp_path / "t.csv").write_text(f"a,b,score\na cat,the cat,1\na house,trees,{cell}\n")
+    table = {"format": "table", "columns": "a,b", "score_column": "score"} | settings
+    with pytest.raises(UserError, match=re.escape(message)):
+        run(["t.csv"], ["en"], **table)
 
 
 def test_tables_that_are_not_aligned(run, tmp_path):

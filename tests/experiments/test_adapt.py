@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -212,3 +213,52 @@ def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatc
     flags = {"model": "start", "input": "text.txt", "output_dir": "out", **values}
     assert _run(**flags) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def _draw_graded(rng, count):
+    """Draws pairs of texts of eight words; a pair's score is the share of words that stay."""
+    rows = []
+    for _ in range(count):
+        words, keep = rng.choice(WORDS, 8), rng.integers(9)
+        other = [*words[:keep], *rng.choice(WORDS, 8 - keep)]
+        rows.append([" ".join(words), " ".join(other), f"{keep / 8 * 5:g}"])
+    return rows
+
+
+@pytest.mark.long
+def test_scores_train_an_encoder_to_order_pairs(tmp_path, vocabulary, capsys):
+    start = write_encoder(tmp_path / "start", vocabulary, normalize=True)
+    rows = _draw_graded(np.random.default_rng(0), 600)
+    table = _write_table(tmp_path / "graded.csv", ["a", "b", "grade"], rows)
+    values = {"model": start, "input": table, "columns": "a,b", "score_column": "grade"}
+    values |= {"score_max": 5, "output_dir": tmp_path / "out", "params_override": TINY}
+    assert _run(**values) == 0
+    assert re.search(
+        r"scores of \d+ held-out pairs: -?[\d.]+ before, -?[\d.]+ after", capsys.readouterr().out
+    )
+    assert load_manifest(tmp_path / "out.work" / "records").scores == 2 * 64
+    before, after = (
+        SentenceEncoder.load(path).encode(["a bird"]) for path in (start, values["output_dir"])
+    )
+    assert np.abs(before - after).max() > 1e-7
+
+
+@pytest.mark.parametrize(
+    ("cell", "settings", "message"),
+    [
+        ("6", {}, 'graded.csv:3: "grade" is 6, not from 0 to 5'),
+        ("half", {}, "\"grade\" is 'half', not a number"),
+        ("1", {"score_column": "none"}, "none"),
+        ("1", {"score_max": -1}, "--score_min=0: it must be below --score_max=-1"),
+        ("1", {"label_column": "grade"}, "train in different ways; name one"),
+    ],
+)
+def test_scores_that_are_none_end_before_the_stages(tmp_path, capsys, cell, settings, message):
+    rows = [["a cat", "the cat", "5"], ["a", "b", cell]]
+    table = _write_table(tmp_path / "graded.csv", ["a", "b", "grade"], rows)
+    values = {"model": "mini-en", "input": table, "columns": "a,b", "score_column": "grade"}
+    values |= {"score_max": 5, "output_dir": tmp_path / "out"} | settings
+    assert _run(**values) == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("error: ") and message in error
+    assert not (tmp_path / "out.work" / "records").exists()

@@ -18,6 +18,7 @@ from official_cmlm.objectives.contrastive import ContrastiveConfig
 from official_cmlm.objectives.declutr import DeclutrConfig
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.objectives.distillation import DistillationConfig, PairDistillationConfig
+from official_cmlm.objectives.graded_similarity import CosentConfig, GradedSimilarityConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.nli import NliConfig
 from official_cmlm.objectives.nsp import NspConfig
@@ -25,7 +26,7 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.pairs_helpers import nli_rows, triples, write_pairs
+from tests.pairs_helpers import make_graded, nli_rows, triples, write_pairs
 from tests.training.helpers import data, task_config
 from tests.training.step_values import halves_of
 
@@ -39,6 +40,8 @@ SETTINGS = {
         mlm_weight=0.5, lexical_layers=1, fusion_layers=1, augmentation="word_deletion"
     ),
     "contrastive": ContrastiveConfig(temperature=0.2, augmentation="word_repetition"),
+    "cosent": CosentConfig(similarity="angle", logit_scale=5.0),
+    "cosine_similarity": GradedSimilarityConfig(),
     "declutr": DeclutrConfig(temperature=0.2, min_span_length=6, max_span_length=16),
     "diff_cse": DiffCseConfig(replaced_token_weight=0.5, lexical_layers=1, fusion_layers=1),
     "distillation": DistillationConfig(matryoshka_dims=[4], teacher_size=TEACHER_SIZE),
@@ -52,6 +55,8 @@ SETTINGS = {
 _RECORDS = {
     "bitext_retrieval": "bitext",
     "nli": "nli",
+    "cosent": "graded",
+    "cosine_similarity": "graded",
     "declutr": "long_documents",
     "distillation": "taught_documents",
     "pair_distillation": "taught_bitext",
@@ -70,6 +75,7 @@ def write_folders(folder: Path, vocabulary) -> Path:
     # Some with a hard negative, some without.
     write_pairs(folder / "bitext", triples(40), vocabulary)
     write_pairs(folder / "nli", nli_rows(20), vocabulary)
+    write_pairs(folder / "graded", make_graded(40), vocabulary)
     write_records(folder / "with_text", make_documents(60), vocabulary, keep_text=True)
     teach(folder / "with_text", folder / "taught_documents")
     write_pairs(folder / "bitext_with_text", triples(40), vocabulary, keep_text=True)

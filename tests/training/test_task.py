@@ -112,7 +112,7 @@ def _refusal(task, replicas=1):
 
 
 # Objectives in which the other examples of the batch are the negatives.
-IN_BATCH = ["bitext_retrieval", "cmlm_cse", "contrastive", "diff_cse", "quick_thought"]
+IN_BATCH = ["bitext_retrieval", "cmlm_cse", "contrastive", "cosent", "diff_cse", "quick_thought"]
 
 
 def _make_task(folders, name, size, own=False, **settings):
