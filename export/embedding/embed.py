@@ -8,8 +8,10 @@ The output is one file, or shards in a folder, which manifest.json lists when al
 The same command goes on with what is left after it was stopped, or killed.
 """
 
+import dataclasses
 import os
 from pathlib import Path
+from typing import Annotated
 
 from absl import flags
 
@@ -19,6 +21,7 @@ from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import check_output, check_writable
 from official_cmlm.common.input_files import expand_inputs, is_remote
 from official_cmlm.common.text_files import Reading
+from official_cmlm.common.validation import between
 
 from . import run
 from .worker import EIGHT_BITS
@@ -29,33 +32,36 @@ _WITHOUT_FLAG = {"paths", "encoder_digest", "model_dir", "text_name", "arithmeti
 _OF_ENCODERS = {"backend", "device", "max_seq_length", "pooling", "sentence_vector"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The texts, the place of their embeddings, and the processes that compute them.
+
+    Attributes:
+      input: files, folders or patterns of texts.
+      to: file to write, .parquet or .npy; it appears when it is complete.
+      output_dir: folder of shards to write instead; manifest.json appears at the end.
+      overwrite: whether to replace what another command wrote there.
+      workers: processes that embed; each has its own copy of the encoder and its share of the
+        cores.
+      beam: flags of Apache Beam and its runner, such as
+        --beam=--runner=FlinkRunner,--flink_master=…: a pipeline embeds in place of --workers. All
+        machines see input and output under the same paths.
+    """
+
+    input: tuple[str, ...]
+    to: str | None = None
+    output_dir: str | None = None
+    overwrite: bool = False
+    workers: Annotated[int, between(1, 1024)] = 1
+    beam: tuple[str, ...] | None = None
+
+
 def define_flags() -> None:
     """Defines the flags: input, output, encoder, and the form of the embeddings."""
     cli.define_model()
-    flags.DEFINE_list("input", None, "Files, folders or patterns of texts. Required.")
-    flags.DEFINE_string(
-        "to", None, "File to write, .parquet or .npy; it appears when it is complete."
-    )
-    flags.DEFINE_string(
-        "output_dir", None, "Folder of shards to write instead; manifest.json appears at the end."
-    )
-    flags.DEFINE_bool("overwrite", False, "Whether to replace what another command wrote there.")
+    cli.define(Task)
     cli.define(run.Request, skip=_WITHOUT_FLAG | _OF_ENCODERS)
-    flags.DEFINE_integer(
-        "workers",
-        1,
-        "Processes that embed; each has its own copy of the encoder and its share of the cores.",
-        lower_bound=1,
-        upper_bound=1024,
-    )
-    flags.DEFINE_list(
-        "beam",
-        None,
-        "Flags of Apache Beam and its runner, such as --beam=--runner=FlinkRunner,--flink_master=…:"
-        " a pipeline embeds in place of --workers. All machines see input and output under the same"
-        " paths.",
-    )
-    cli.require_flags("model", "input")
+    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:
@@ -66,17 +72,18 @@ def main(argv: list[str]) -> None:
     from official_cmlm.encoding.backends import BACKENDS
     from official_cmlm.encoding.backends.onnx import has_graphs
 
+    task = cli.read(Task)
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
     model_dir = find_encoder(FLAGS.model, FLAGS.revision).absolute()
     if FLAGS.backend == "tensorflow" or not has_graphs(model_dir):
         # A public folder is imported here, once, and not by each process.
         encoder_directory_of(model_dir)
-    paths = expand_inputs(FLAGS.input)
+    paths = expand_inputs(task.input)
     reading = cli.read(Reading)
     for path in paths:
         reading.form_of(path)
-    output, target = _find_output(paths)
+    output, target = _find_output(task, paths)
     output_format = target.suffix[1:] if target else FLAGS.output_format
     if output_format == "parquet":
         check_extra("data", "pyarrow")
@@ -93,13 +100,13 @@ def main(argv: list[str]) -> None:
         output_format=output_format,
         text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
     )
-    where = f"{FLAGS.workers} processes" if FLAGS.beam is None else "a pipeline of Beam"
+    where = f"{task.workers} processes" if task.beam is None else "a pipeline of Beam"
     cli.announce(f"embedding {len(paths)} files in {where} …")
-    outcome = run.run(request, output, FLAGS.workers, FLAGS.overwrite, target, FLAGS.beam)
-    _report(outcome)
+    outcome = run.run(request, output, task.workers, task.overwrite, target, task.beam)
+    _report(task, outcome)
 
 
-def _report(outcome: run.Outcome) -> None:
+def _report(task: Task, outcome: run.Outcome) -> None:
     """Prints the size of the output, and warns of texts that were changed."""
     manifest, shards = outcome.manifest, outcome.manifest["shards"]
     for name, words in (
@@ -111,25 +118,25 @@ def _report(outcome: run.Outcome) -> None:
     speed = ""
     if outcome.seconds:
         speed = f"; {outcome.computed / outcome.seconds:.1f} texts/s in {outcome.seconds:.1f} s"
-    place = "" if FLAGS.to else f" in {len(shards)} shards"
+    place = "" if task.to else f" in {len(shards)} shards"
     print(
-        f"{FLAGS.to or FLAGS.output_dir}: {manifest['rows']} rows of {manifest['columns']} "
+        f"{task.to or task.output_dir}: {manifest['rows']} rows of {manifest['columns']} "
         f"{manifest['dtype']}{place}, {outcome.computed} rows embedded now{speed}"
     )
 
 
-def _find_output(paths: list[str]) -> tuple[Path, Path | None]:
+def _find_output(task: Task, paths: list[str]) -> tuple[Path, Path | None]:
     """Returns the folder of shards and, with `--to`, the file that is made of them."""
-    if bool(FLAGS.to) == bool(FLAGS.output_dir):
+    if bool(task.to) == bool(task.output_dir):
         raise UserError("name the output, either by --to or by --output_dir")
-    if FLAGS.output_dir:
-        output = Path(os.path.expanduser(FLAGS.output_dir)).absolute()
+    if task.output_dir:
+        output = Path(os.path.expanduser(task.output_dir)).absolute()
         check_writable(output, is_folder=True)
         return output, None
-    target = Path(os.path.expanduser(FLAGS.to)).absolute()
+    target = Path(os.path.expanduser(task.to)).absolute()
     if target.suffix not in (".npy", ".parquet"):
-        raise UserError(f"--to={FLAGS.to}: name a .parquet or .npy file, or a folder --output_dir")
-    check_output(target, FLAGS.overwrite, [path for path in paths if not is_remote(path)])
+        raise UserError(f"--to={task.to}: name a .parquet or .npy file, or a folder --output_dir")
+    check_output(target, task.overwrite, [path for path in paths if not is_remote(path)])
     in_bytes = FLAGS.embedding_precision in EIGHT_BITS
     for flag, is_refused in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
         if is_refused and target.suffix == ".npy":

@@ -3,28 +3,41 @@
 Prints file, line, score and text of the passages that are nearest. `cmlm index` makes an index.
 """
 
+import dataclasses
 import json
 import os
 import shutil
 import textwrap
-
-from absl import flags
+from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import between
 
-FLAGS = flags.FLAGS
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question to an index, and the form of its answers.
+
+    Attributes:
+      index: folder of the index.
+      query: text of the question.
+      k: number of passages to print.
+      model: the encoder. Default: the one of the index.
+      json: whether to print a JSON object a line, for programs.
+    """
+
+    index: str
+    query: str
+    k: Annotated[int, between(1, 100_000)] = 5
+    model: str | None = None
+    json: bool = False
 
 
 def define_flags() -> None:
-    """Defines the flags: index, question, number and form of the answers."""
-    flags.DEFINE_string("index", None, "Folder of the index. Required.")
-    flags.DEFINE_string("query", None, "What is asked. Required.")
-    flags.DEFINE_integer("k", 5, "Passages to print.", lower_bound=1, upper_bound=100_000)
-    flags.DEFINE_string("model", None, "The encoder. Default: the one of the index.")
+    """Defines the flags of the question and of the encoder's backend."""
+    cli.define(Question)
     cli.define(cli.Backend)
-    flags.DEFINE_bool("json", False, "Whether to print a JSON object a line, for programs.")
-    cli.require_flags("index", "query")
 
 
 def main(argv: list[str]) -> None:
@@ -33,16 +46,17 @@ def main(argv: list[str]) -> None:
     from official_cmlm.encoding.encoders import load_model
     from official_cmlm.search import Index
 
-    settings = dict(Index.read_settings(FLAGS.index).get("encoder", {}))
-    if FLAGS.model:
+    question = cli.read(Question)
+    settings = dict(Index.read_settings(question.index).get("encoder", {}))
+    if question.model:
         # The folder of the encoder may have moved; another encoder is refused by its vectors.
-        settings["model"] = FLAGS.model
+        settings["model"] = question.model
     if not settings.get("model"):
-        raise UserError(f"{FLAGS.index}: names no encoder; give --model")
-    index = Index.load(FLAGS.index, load_model("queries", settings), verify=False)
+        raise UserError(f"{question.index}: names no encoder; give --model")
+    index = Index.load(question.index, load_model("queries", settings), verify=False)
     width = min(100, shutil.get_terminal_size().columns)
-    for hit in index.search(FLAGS.query, FLAGS.k):
-        if FLAGS.json:
+    for hit in index.search(question.query, question.k):
+        if question.json:
             print(json.dumps(hit._asdict()))
             continue
         file, line = hit.metadata.get("file", hit.id), hit.metadata.get("line")
