@@ -88,7 +88,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
         (change_at("arms", 0, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
         (
             change_at("arms", 1, "starts_from", "/nowhere/encoder"),
-            "arm readout: /nowhere/encoder: not an encoder directory",
+            "arm readout: /nowhere/encoder: no folder",
         ),
         (
             change_at("common", "task", "objectives", "nli", {"weight": 2.0}),
