@@ -183,22 +183,22 @@ def _add_head(
     }
 
 
-def _build_dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensors] | None:
-    """Returns configuration and tensors of the module `Dense`; None if there is none."""
-    activation, name = config.dense_activation, "dense"
-    if config.pooled_by.pooler:
-        activation, name = "tanh", "pooler_transform"
-    elif not config.dense_size:
-        return None
-    kernel = np.ascontiguousarray(ours[f"{name}/kernel"].T)
-    size, hidden = kernel.shape
-    values = {
-        "in_features": hidden,
-        "out_features": size,
-        "bias": True,
-        "activation_function": {ours: t for t, ours in DENSE_ACTIVATIONS.items()}[activation],
-    }
-    return values, {"linear.weight": kernel, "linear.bias": ours[f"{name}/bias"]}
+def _build_dense(config: EncoderConfig, ours: Tensors) -> list[tuple[dict[str, Any], Tensors]]:
+    """Returns configuration and tensors of each module `Dense`: BERT's pooler, the dense layer."""
+    layers = {"pooler_transform": "tanh"} if config.pooled_by.pooler else {}
+    layers |= {"dense": config.dense_activation} if config.dense_size else {}
+    theirs, modules = {ours: t for t, ours in DENSE_ACTIVATIONS.items()}, []
+    for name, activation in layers.items():
+        kernel = np.ascontiguousarray(ours[f"{name}/kernel"].T)
+        size, hidden = kernel.shape
+        values = {
+            "in_features": hidden,
+            "out_features": size,
+            "bias": True,
+            "activation_function": theirs[activation],
+        }
+        modules.append((values, {"linear.weight": kernel, "linear.bias": ours[f"{name}/bias"]}))
+    return modules
 
 
 def _write_weights(folder: Path, tensors: Tensors) -> None:
@@ -214,22 +214,22 @@ def _write_modules(folder: Path, source: exporting.Source) -> None:
     config, vocabulary = source.weights.config, source.directory.vocabulary
     ours = source.weights.encoder
     dense = _build_dense(config, ours)
-    is_needed = {
-        "Transformer": True,
+    counts = {
+        "Transformer": 1,
         "WordWeights": config.pooled_by.weighted,
-        "Pooling": True,
-        "Dense": dense is not None,
+        "Pooling": 1,
+        "Dense": len(dense),
         "Normalize": config.normalize,
     }
-    kinds = [kind for kind, needed in is_needed.items() if needed]
-    paths = {kind: f"{i}_{kind}" if i else "" for i, kind in enumerate(kinds)}
+    kinds = [kind for kind, count in counts.items() for _ in range(count)]
     listed = [
-        {"idx": i, "name": str(i), "path": paths[kind], "type": _LIBRARY + kind}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": _LIBRARY + kind}
         for i, kind in enumerate(kinds)
     ]
     write_json(folder / MODULES, listed)
-    for path in paths.values():
-        (folder / path).mkdir(exist_ok=True)
+    paths = {kind: module["path"] for kind, module in zip(kinds, listed)}
+    for module in listed:
+        (folder / module["path"]).mkdir(exist_ok=True)
     if config.pooled_by.weighted:
         weights = np.exp(ours["token_weights/embeddings"][:, 0].astype(np.float64)).tolist()
         write_json(
@@ -248,10 +248,9 @@ def _write_modules(folder: Path, source: exporting.Source) -> None:
             "pooling_mode_mean_sqrt_len_tokens": False,
         },
     )
-    if dense is not None:
-        values, tensors = dense
-        write_json(folder / paths["Dense"] / "config.json", values)
-        _write_weights(folder / paths["Dense"], tensors)
+    for i, (values, tensors) in enumerate(dense, kinds.index("Pooling") + 1):
+        write_json(folder / f"{i}_Dense" / "config.json", values)
+        _write_weights(folder / f"{i}_Dense", tensors)
     write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": source.seq_length, "do_lower_case": False},

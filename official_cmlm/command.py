@@ -75,7 +75,9 @@ _USE = {
 }
 _TRAIN = {
     "shrink": Command(
-        "checkpoints.shrink", "a smaller encoder of a larger one, to start a training from", "model"
+        "encoding.shrink",
+        "a smaller encoder of a larger one, or one with whitened vectors",
+        "model",
     ),
     "train": Command(
         "experiments.train",

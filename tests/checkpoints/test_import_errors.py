@@ -26,6 +26,7 @@ CONFIG, TOKENIZER, PICKLE = "config.json", "tokenizer.json", "pytorch_model.bin"
 MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 PROMPTS, BERT, OPTIONS = "config_sentence_transformers.json", REFERENCES / "bert", ImportOptions()
 DENSE = "2_Dense/config.json"
+DISTILUSE = json.loads((REFERENCES / "distiluse" / MODULES).read_text())
 SETTINGS, TABLE = "tokenizer_config.json", "bert.embeddings.word_embeddings.weight"
 WHOLE, TENSORS = (BERT / WEIGHTS).read_bytes(), load_file(BERT / WEIGHTS)
 VOCAB = json.loads((BERT / TOKENIZER).read_text())["model"]["vocab"]
@@ -150,6 +151,10 @@ CASES = [
       for at, m, says in (("vocab.json", b"q zz\n", UNFIT), ("merges.txt", b"\xff", "UTF-8"))],
     case(SETTINGS, "casing", {TOKENIZER: None, **edit(SETTINGS, do_lower_case="no")}, "lower_case"),
     case(MODULES, "LSTM", sentence(MEAN, "LSTM"), "Transformer, Pooling, LSTM", "Normalize can"),
+    case("", "two Dense", {MODULES: [*DISTILUSE[:3], *DISTILUSE[2:]]}, "two modules Dense cannot",
+         of="distiluse"),
+    case(MODULES, "three Dense", {MODULES: [*DISTILUSE, *DISTILUSE[2:3] * 2]}, "Dense, Dense",
+         of="distiluse"),
     *[case(at, f"{key} {value}", edit(DENSE, "distiluse", **{key: value}), says, of="distiluse")
       for at, key, value, says in (
           (DENSE, "activation_function", "torch.nn.GELU", "'torch.nn.GELU' cannot be represented"),

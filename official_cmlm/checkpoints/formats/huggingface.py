@@ -79,7 +79,7 @@ class Modules:
       transformer: folder of the Hugging Face files.
       pooling: `mean`, `max` or `cls`; empty: the folder does not say.
       word_weights: float32 `[vocab]`, the weight of each token in the mean; None: all are equal.
-      dense: the layer on the pooled vector; None without one.
+      dense: the layers on the pooled vector: none, one, or the pooler and one after it.
       normalize: whether the embedding is scaled to length 1.
       max_seq_length: in tokens; None if the folder does not say.
       lower_case: whether texts are lower-cased before the tokenizer.
@@ -89,7 +89,7 @@ class Modules:
     transformer: Path
     pooling: str = ""
     word_weights: np.ndarray | None = None
-    dense: Dense | None = None
+    dense: tuple[Dense, ...] = ()
     normalize: bool = False
     max_seq_length: int | None = None
     lower_case: bool = False
@@ -155,8 +155,8 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
             )
         config = config.replace(pooling="weighted_mean")
         encoder["token_weights/embeddings"] = np.log(modules.word_weights)[:, np.newaxis]
-    if modules.dense:
-        config, notes = _with_dense(transformer, config, modules.dense, encoder, notes)
+    for dense in modules.dense:
+        config, notes = _with_dense(transformer, config, dense, encoder, notes)
     length = modules.max_seq_length or model_max_length(transformer) or config.max_seq_length
     return ImportedEncoder(
         config=config,
@@ -190,6 +190,11 @@ def _with_dense(
             notes = [*notes, "the module Dense takes the place of BERT's own pooler"]
         encoder |= {"pooler_transform/kernel": dense.kernel, "pooler_transform/bias": dense.bias}
         return config.replace(pooling="cls_pooler"), notes
+    if config.dense_size:
+        raise UserError(
+            f"{where}: two modules Dense cannot be represented unless the first is BERT's pooler: "
+            "on the first token, with tanh and as wide as the encoder"
+        )
     encoder |= {"dense/kernel": dense.kernel, "dense/bias": dense.bias}
     return config.replace(dense_size=size, dense_activation=dense.activation), notes
 
@@ -210,7 +215,8 @@ def read_modules(folder: Path) -> Modules:
         ) from None
     kinds = [kind for kind, _ in modules]
     places = {kind: folder / name for kind, name in modules}
-    order = ["Transformer", "WordWeights", "Pooling", "Dense", "Normalize"]
+    dense = ["Dense"] * min(kinds.count("Dense"), 2)
+    order = ["Transformer", "WordWeights", "Pooling", *dense, "Normalize"]
     if not {"Transformer", "Pooling"} <= places.keys() or kinds != [k for k in order if k in kinds]:
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
@@ -232,7 +238,7 @@ def read_modules(folder: Path) -> Modules:
         transformer=transformer,
         pooling=_pooling(pooling),
         word_weights=_word_weights(places["WordWeights"]) if "WordWeights" in places else None,
-        dense=_dense(places["Dense"]) if "Dense" in places else None,
+        dense=tuple(_dense(folder / name) for kind, name in modules if kind == "Dense"),
         normalize="Normalize" in places,
         max_seq_length=length,
         lower_case=get_typed(settings_path, settings, "do_lower_case", bool, False),

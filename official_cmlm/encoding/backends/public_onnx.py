@@ -73,8 +73,7 @@ class PublicOnnxBackend(GraphBackend):
         if self._is_sentence:
             return outputs
         vectors = self._pool(outputs, mask[:, :, np.newaxis])
-        dense = self._modules.dense
-        if dense is not None:
+        for dense in self._modules.dense:
             vectors = vectors @ dense.kernel + dense.bias
             vectors = np.tanh(vectors) if dense.activation == "tanh" else vectors
         return unit(vectors) if self._modules.normalize else vectors

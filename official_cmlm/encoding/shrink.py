@@ -1,14 +1,17 @@
-"""Makes a smaller encoder of a larger one: `python -m official_cmlm.checkpoints.shrink`.
+"""Makes a smaller encoder of a larger one: `python -m official_cmlm.encoding.shrink`.
 
 The encoder directory that it writes is one to start a training from, such as a distillation whose
 teacher is the larger encoder: some of its blocks, a narrower table, fewer entries. With
-`--weights=int8` alone it is the same encoder in a quarter of the bytes.
+`--weights=int8` alone it is the same encoder in a quarter of the bytes. With `--whiten` its vectors
+are whitened (Su et al. 2021, "Whitening Sentence Representations for Better Semantics and Faster
+Retrieval"): a linear map after the pooling, which needs texts and no training.
 """
 
 import dataclasses
+import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -25,6 +28,9 @@ from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
+from official_cmlm.encoding.backends.onnx import OnnxBackend
+from official_cmlm.encoding.backends.onnx_graph import graph_of
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
 
 FLAGS = flags.FLAGS
@@ -32,6 +38,9 @@ FLAGS = flags.FLAGS
 # be useful. The layer normalisation after the table scales any deviation to 1.
 _TABLE_DEVIATION = 0.5
 _TEXTS_AT_ONCE = 10_000
+# Variances below this share of the largest one are rounding errors of float32: outputs of a layer
+# normalisation have one such direction, repeated texts may have others.
+_LEAST_VARIANCE = 1e-10
 # Tables with one row for each entry of the vocabulary.
 _WORDS, _TOKEN_WEIGHTS = "word_embeddings/embeddings", "token_weights/embeddings"
 
@@ -50,11 +59,14 @@ class Shrinking:
         blocks. Default: as it is.
       vocab_size: entries of a WordPiece vocabulary to keep: special tokens, single characters, and
         those that are the most frequent in --input. Default: all.
-      input: files of texts that --vocab_size counts entries in.
+      input: files of texts that --vocab_size counts entries in, and that --whiten is fitted to.
       column: column of a table, or field of JSON objects, with the text. Default: text.
       dense_size: width of a new dense layer on the sentence vector, without activation, such as
         that of the teacher's vectors. Default: the encoder's own layer, if it fits.
       pooling: how token outputs become the vector. Default: as it is.
+      whiten: dimensions of vectors that are whitened on the texts of --input, before they are
+        scaled to length 1: their first principal components, each with mean 0 and variance 1.
+        Su et al. take 256 of BERT base and 384 of BERT large. Default: as they are.
       weights: how weights are stored: int8 takes a quarter of the bytes, by a scale for each row.
       drop_head: whether to leave out the language-model head. Default: keep it where it fits.
       seed: seed of the weights of the new dense layer.
@@ -68,6 +80,7 @@ class Shrinking:
     column: str = ""
     dense_size: Annotated[int, at_least(0)] = 0
     pooling: Annotated[str, OneOf(("", *POOLINGS))] = ""
+    whiten: Annotated[int, at_least(0)] = 0
     weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
     drop_head: bool = False
     seed: int = 0
@@ -104,9 +117,19 @@ class Shrinking:
                 f"--embedding_width={narrow}: give 2 to {width - 1}, without --hidden_size, for an "
                 "encoder whose table is as wide as its blocks"
             )
-        if bool(self.vocab_size) != bool(self.input):
+        if bool(self.vocab_size or self.whiten) != bool(self.input):
             raise UserError(
-                "--vocab_size and --input: give both or none; entries are counted there"
+                "--input: give the texts in which --vocab_size counts entries, or to which "
+                "--whiten is fitted, with one of these flags"
+            )
+        most = self.dense_size or self.hidden_size or config.embedding_size
+        if self.whiten > most:
+            raise UserError(f"--whiten={self.whiten}: give 1 to {most}, the width of the vectors")
+        has_old_dense = config.dense_size and not (self.dense_size or self.hidden_size)
+        if self.whiten and has_old_dense and config.dense_activation != "none":
+            raise UserError(
+                f"{model}: its vector ends with a dense layer with {config.dense_activation}, "
+                "which cannot take in the whitening; leave --whiten out"
             )
         if self.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
             raise UserError(
@@ -216,6 +239,37 @@ class SmallEncoder(EncoderWeights):
         dense = {"dense/kernel": drawn * config.initializer_range, "dense/bias": np.zeros(width)}
         return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
 
+    def with_whitening(
+        self, texts: Iterable[Sequence[str]], directory: EncoderDirectory, width: int
+    ) -> "SmallEncoder":
+        """Returns the encoder with a dense layer, without activation, that whitens its vectors.
+
+        A dense layer that the encoder has is multiplied into the new one.
+
+        Args:
+          texts: lists of texts, to which the whitening is fitted.
+          directory: has the length that texts are cut to, and their prompt.
+          width: see `whitening`.
+        """
+        plain = dataclasses.replace(
+            self,
+            config=self.config.replace(normalize=False),
+            encoder={name: np.float32(array) for name, array in self.encoder.items()},
+        )
+        length, settings = directory.max_seq_length, directory.settings
+        backend = OnnxBackend(graph_of(plain, self.vocabulary, length, "float32"), directory.path)
+        tokenizer = build_tokenizer(self.vocabulary, tensorflow=False)
+        encoder = SentenceEncoder(backend, self.vocabulary, length, tokenizer=tokenizer)
+        prompt = settings.default_prompt
+        vectors = (encoder.encode(chunk, prompt=prompt, on_long="ignore") for chunk in texts)
+        kernel, bias = whitening(vectors, width)
+        if self.config.dense_size:
+            bias = bias + self.encoder["dense/bias"] @ kernel
+            kernel = self.encoder["dense/kernel"] @ kernel
+        config = self.config.replace(dense_size=width, dense_activation="none")
+        dense = {"dense/kernel": kernel, "dense/bias": bias}
+        return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
+
     def with_pooling(self, pooling: str) -> "SmallEncoder":
         """Returns the encoder with another pooling.
 
@@ -247,6 +301,44 @@ def principal_components(
     # Eigenvectors of the covariance are the right singular vectors, in ascending order.
     basis = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:number]
     return centred @ basis.T, basis, mean
+
+
+def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns kernel `[columns, width]` and bias `[width]` that whiten rows (Su et al. 2021, §3).
+
+    `rows @ kernel + bias` are the first principal components of the rows, each divided by its
+    standard deviation: their mean is 0, their covariance the identity.
+
+    Args:
+      chunks: the rows, `[rows, columns]` each.
+      width: number of the components.
+
+    Raises:
+      UserError: if the rows do not span so many dimensions.
+    """
+    count, origin, total, products = 0, 0.0, 0.0, 0.0
+    for chunk in chunks:
+        # Products of rows that are far from the origin would lose digits.
+        origin = origin if count else np.mean(chunk, axis=0, dtype=np.float64)
+        rows = chunk - origin
+        count, total, products = (
+            count + len(rows),
+            total + rows.sum(axis=0),
+            products + rows.T @ rows,
+        )
+    rank = 0
+    if count:
+        mean = total / count
+        variances, axes = np.linalg.eigh(products / count - np.outer(mean, mean))
+        rank = int((variances > _LEAST_VARIANCE * variances[-1]).sum())
+    if rank < width:
+        raise UserError(
+            f"--whiten={width}: the vectors of the {count} texts of --input span {rank} "
+            "dimensions; give more texts, or a smaller number"
+        )
+    # The eigenvalues are in ascending order.
+    kernel = axes[:, ::-1][:, :width] / np.sqrt(variances[::-1][:width])
+    return kernel, -(mean + origin) @ kernel
 
 
 def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
@@ -286,20 +378,18 @@ def _unspelt(token: str, tokens: set[str]) -> bool:
 def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "") -> np.ndarray:
     """Counts how often each entry occurs in the texts of files, `[entries]`."""
     tokenizer = build_tokenizer(vocabulary, tensorflow=False)
-    counts, texts = np.zeros(len(vocabulary), np.int64), []
-
-    def count() -> None:
-        ids = tokenizer.tokenize(texts).values
-        counts[:] += np.bincount(ids, minlength=len(vocabulary))
-        texts.clear()
-
-    for path in expand_inputs(patterns):
-        for row in read_rows(path, Reading(column=column)):
-            texts.append(row.text)
-            if len(texts) == _TEXTS_AT_ONCE:
-                count()
-    count()
+    counts = np.zeros(len(vocabulary), np.int64)
+    for texts in read_texts(patterns, column):
+        counts += np.bincount(tokenizer.tokenize(texts).values, minlength=len(vocabulary))
     return counts
+
+
+def read_texts(patterns: list[str], column: str = "") -> Iterator[list[str]]:
+    """Yields the texts of files, 10,000 at a time."""
+    paths = expand_inputs(patterns)
+    texts = (row.text for path in paths for row in read_rows(path, Reading(column=column)))
+    while chunk := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
+        yield chunk
 
 
 @dataclasses.dataclass(frozen=True)
@@ -337,7 +427,7 @@ def main(argv: list[str]) -> None:
     small = shrink(directory, shrinking)
     config = small.config
     with stage_folder(output) as partial:
-        for_sentences = directory.values.get("for_sentences", True)
+        for_sentences = shrinking.whiten > 0 or directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
         write_weights(partial, small, shrinking.weights)
@@ -372,6 +462,10 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         small = small.with_dense(shrinking.dense_size, shrinking.seed)
     small = small.with_pooling(shrinking.pooling or small.config.pooling)
     small.config.check()
+    if shrinking.whiten:
+        cli.announce(f"embedding the texts of {','.join(shrinking.input)} …")
+        texts = read_texts(list(shrinking.input), shrinking.column)
+        small = small.with_whitening(texts, directory, shrinking.whiten)
     return small
 
 

@@ -1,5 +1,7 @@
 """Smaller encoders of larger ones: blocks, tables, vocabularies, and weights of a byte."""
 
+import json
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -9,11 +11,13 @@ from official_cmlm.checkpoints import find_encoder as finding
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
-from official_cmlm.checkpoints.shrink import entries_to_keep, principal_components, read_small
 from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.encoders import open_encoder
+from official_cmlm.encoding.shrink import entries_to_keep, principal_components, read_small
+from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
-from tests.conftest import write_encoder
+from tests.conftest import make_documents, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "water"]
 
@@ -35,7 +39,7 @@ def with_head(tmp_path_factory):
 def shrink(source, to, *arguments):
     """Runs the binary; returns the new directory."""
     assert call(
-        "official_cmlm.checkpoints.shrink", f"--model={source}", f"--output_dir={to}", *arguments
+        "official_cmlm.encoding.shrink", f"--model={source}", f"--output_dir={to}", *arguments
     ) == 0  # fmt: skip
     return EncoderDirectory.open(to)
 
@@ -187,6 +191,84 @@ def test_damaged_scales_are_refused(teacher, tmp_path, damage):
         read_weights(small)
 
 
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory):
+    """Writes 60 different sentences of words of the tiny vocabulary; returns file and list."""
+    texts = [text for document in make_documents(30) for text in document.paragraphs]
+    texts = list(dict.fromkeys(part for text in texts for part in text.split(". ")))[:60]
+    file = tmp_path_factory.mktemp("sentences") / "texts.txt"
+    file.write_text("\n".join(texts))
+    return file, texts
+
+
+def su_whitening(rows, width):
+    """Whitens as the code of Su et al. does: by a singular value decomposition of the covariance.
+
+    Args:
+      rows: the vectors, `[rows, columns]`.
+      width: dimensions to keep.
+    """
+    axes, variances, _ = np.linalg.svd(np.cov(rows.T, bias=True))
+    return (rows - rows.mean(axis=0)) @ (axes @ np.diag(1 / np.sqrt(variances)))[:, :width]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "width"),
+    [
+        ([], 15),
+        (["--dense_size=12"], 8),
+        (["--layers=none", "--hidden_size=8"], 4),
+        (["--embedding_width=6", "--pooling=first_last"], 10),
+    ],
+)
+def test_whitened_vectors_have_the_identity_as_covariance(
+    teacher, sentences, tmp_path, arguments, width
+):
+    """They are those of Su et al., but for signs; a dense layer is multiplied in."""
+    file, texts = sentences
+    plain = shrink(teacher, tmp_path / "plain", *arguments)
+    whiten = (f"--whiten={width}", f"--input={file}")
+    small = shrink(teacher, tmp_path / "out", *arguments, *whiten)
+    assert (small.config.dense_size, small.config.dense_activation) == (width, "none")
+    assert read_weights(small).encoder["dense/kernel"].shape[1] == width
+    # In two steps it is the same.
+    again = shrink(plain.path, tmp_path / "again", *whiten)
+    for folder in (small.path, again.path):
+        before, after = (SentenceEncoder.load(f).encode(texts) for f in (plain.path, folder))
+        np.testing.assert_allclose(after.mean(axis=0), 0, atol=1e-4)
+        np.testing.assert_allclose(np.cov(after.T, bias=True), np.eye(width), atol=1e-4)
+        expected = su_whitening(before.astype(np.float64), width)
+        # Products do not depend on the signs of the axes.
+        np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=2e-3)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls_pooler"])
+def test_whitened_vectors_are_normalised_and_exported(vocabulary, sentences, tmp_path, pooling):
+    """Each format gives them; for sentence-transformers BERT's pooler is a module `Dense` too."""
+    file, texts = sentences
+    large = write_encoder(tmp_path / "in", vocabulary, pooling=pooling)
+    plain = shrink(large, tmp_path / "plain", "--whiten=6", f"--input={file}").path
+    settings = large / "encoder_config.json"
+    settings.write_text(settings.read_text().replace('"normalize": false', '"normalize": true'))
+    small = shrink(large, tmp_path / "out", "--whiten=6", f"--input={file}").path
+    expected = unit(SentenceEncoder.load(plain).encode(texts))
+    for name in ("sentence_transformers", "onnx", "tfhub"):
+        folders = (f"--model_dir={small}", f"--export_dir={tmp_path}/{name}")
+        assert call(f"export.export_{name}", *folders) == 0
+    loaded = [
+        SentenceEncoder.load(small, backend="tensorflow"),
+        SentenceEncoder.load(tmp_path / "sentence_transformers"),
+        SentenceEncoder.load(tmp_path / "onnx"),
+        open_encoder(str(tmp_path / "tfhub")),
+    ]
+    for encoder in loaded:
+        np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-4)
+    modules = json.loads((tmp_path / "sentence_transformers" / "modules.json").read_text())
+    dense = ["2_Dense", "3_Dense"] if pooling == "cls_pooler" else ["2_Dense"]
+    paths = ["", "1_Pooling", *dense, f"{2 + len(dense)}_Normalize"]
+    assert [module["path"] for module in modules] == paths
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -194,22 +276,50 @@ def test_damaged_scales_are_refused(teacher, tmp_path, damage):
         (["--hidden_size=8"], "--hidden_size=8: give 1 to 16 (the table's columns), with --layers"),
         (["--hidden_size=17", "--layers=none"], "--hidden_size=17: give 1 to 16"),
         (["--embedding_width=16"], "--embedding_width=16: give 2 to 15, without --hidden_size"),
-        (["--vocab_size=90"], "--vocab_size and --input: give both or none"),
+        (["--vocab_size=90"], "--input: give the texts in which --vocab_size counts entries, or"),
+        (
+            ["--whiten=4"],
+            "--input: give the texts in which --vocab_size counts entries, or to whic",
+        ),
+        (["--whiten=17", "--input={few}"], "--whiten=17: give 1 to 16, the width of the vectors"),
+        (
+            ["--whiten=3", "--input={few}"],
+            "--whiten=3: the vectors of the 3 texts of --input span "
+            "2 dimensions; give more texts, or a smaller number",
+        ),
+        # A layer normalisation leaves one direction without variance but for rounding errors.
+        (
+            ["--whiten=16", "--input={many}"],
+            "--whiten=16: the vectors of the 60 texts of --input span 15 dimensions",
+        ),
+        (["--whiten=3", "--input={none}"], "--whiten=3: the vectors of the 0 texts of --input"),
         (["--pooling=mean_padded"], "encoder.padded_length must be above 0 exactly when"),
     ],
 )
-def test_mistakes_are_one_line(teacher, tmp_path, capsys, arguments, message):
+def test_mistakes_are_one_line(teacher, sentences, tmp_path, capsys, arguments, message):
+    few, none = tmp_path / "few.txt", tmp_path / "none.txt"
+    few.write_text("\n".join(TEXTS))
+    none.write_text("")
     source = [f"--model={teacher}", f"--output_dir={tmp_path}/out"]
-    assert call("official_cmlm.checkpoints.shrink", *source, *arguments) == 1
+    arguments = [argument.format(few=few, none=none, many=sentences[0]) for argument in arguments]
+    assert call("official_cmlm.encoding.shrink", *source, *arguments) == 1
     assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
     assert not (tmp_path / "out").exists()
+
+
+def test_whitening_is_not_joined_to_a_layer_with_tanh(vocabulary, sentences, tmp_path, capsys):
+    large = write_encoder(tmp_path / "in", vocabulary, dense_size=12)
+    source = [f"--model={large}", f"--output_dir={tmp_path}/out"]
+    arguments = [*source, "--whiten=4", f"--input={sentences[0]}"]
+    assert call("official_cmlm.encoding.shrink", *arguments) == 1
+    assert "ends with a dense layer with tanh, which cannot" in capsys.readouterr().err
 
 
 def test_other_vocabularies_are_not_cut(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("a cat")
     source = [f"--model={REFERENCES}/roberta", f"--output_dir={tmp_path}/out"]
     arguments = [*source, "--vocab_size=90", f"--input={tmp_path}/t.txt"]
-    assert call("official_cmlm.checkpoints.shrink", *arguments) == 1
+    assert call("official_cmlm.encoding.shrink", *arguments) == 1
     assert "has a byte_pair vocabulary; --vocab_size cuts WordPiece" in capsys.readouterr().err
 
 
