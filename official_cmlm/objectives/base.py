@@ -108,6 +108,13 @@ class ObjectiveConfig(base_config.Config):
         """Returns whether its loss depends on how far a batch is padded."""
         return False
 
+    def mixes_examples(self) -> bool:
+        """Returns whether a vector depends on the other examples of the batch.
+
+        It can then not be computed in chunks.
+        """
+        return False
+
     def method_data(self) -> dict[str, Any]:
         """Returns the fields of its data that belong to the method, with their values.
 

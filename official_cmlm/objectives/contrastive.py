@@ -37,8 +37,9 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
+from official_cmlm.objectives.projection_heads import BatchNormMlp
 
-PROJECTION_HEADS = ("none", "mlp")
+PROJECTION_HEADS = ("none", "mlp", "batch_norm_mlp")
 LOSSES = ("nt_xent", "multi_similarity")
 TEMPERATURE = at_least(
     1e-4, "smaller values make gradients vanish or explode; the papers have 0.005 to 0.2"
@@ -85,8 +86,10 @@ class ContrastiveConfig(InBatchConfig):
         §4.3.2, Table 3).
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
       projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
-        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as the head
-        mixes the components.
+        exported (SimCSE's `mlp_only_train`); `batch_norm_mlp`, two dense layers with batch
+        normalisation (DiffCSE's `batchnorm`), whose statistics are those of the global batch, so
+        that `task.chunk_size` is refused; `none`, which `matryoshka_dims` need, as a head mixes the
+        components.
     """
 
     loss: Annotated[str, OneOf(LOSSES)] = "nt_xent"
@@ -114,6 +117,9 @@ class ContrastiveConfig(InBatchConfig):
                 f"{where}.matryoshka_dims would cut vectors after the projection head, which is "
                 f"not exported; set {where}.projection_head to none"
             )
+
+    def mixes_examples(self) -> bool:
+        return self.projection_head == "batch_norm_mlp"
 
     def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         if self.augmentation == "span_mask" and data.segment != "sentence":
@@ -149,6 +155,8 @@ class Contrastive(Objective):
             self.projection_head = new_dense(
                 encoder.config, size, size, "projection_head", activation="tanh"
             )
+        elif self.config.projection_head == "batch_norm_mlp":
+            self.projection_head = BatchNormMlp(encoder.config)
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Returns both views' vectors as compared, and as exported.
@@ -166,7 +174,9 @@ class Contrastive(Objective):
         )["embedding"]
         sentence, second_sentence = tf.split(vectors, 2, axis=0)
         if self.projection_head is not None:
-            vectors = self.projection_head(vectors)
+            # A dense layer does the same in training and validation, and has no such argument.
+            mode = {"training": encode.training} if self.config.mixes_examples() else {}
+            vectors = self.projection_head(vectors, **mode)
         first, second = tf.split(vectors, 2, axis=0)
         exported = {"sentence": sentence, "second_sentence": second_sentence}
         return {

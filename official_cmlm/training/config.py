@@ -139,6 +139,12 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
             )
         for name, config in chosen.items():
             config.check(self.encoder, f"task.objectives.{name}")
+            if self.chunk_size and config.mixes_examples():
+                raise UserError(
+                    f"task.chunk_size is {self.chunk_size}, but the batch normalisation of "
+                    f"task.objectives.{name}.projection_head needs the whole batch at once; set it "
+                    "to 0, or the head to mlp"
+                )
         for name, where, data in self.list_data():
             extra = chosen[name].extra_positions()
             needed = data.seq_length + extra

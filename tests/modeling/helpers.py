@@ -28,10 +28,10 @@ _BLOCK = {
 
 
 def randomize(layer, seed=0):
-    """Gives every weight a random value, so that no bias is 0 and no gamma is 1."""
+    """Gives every weight a random value, so that no bias is 0, no gamma or variance is 1."""
     rng = np.random.default_rng(seed)
     for variable in layer.weights:
-        middle = 1.0 if variable.name.endswith("gamma:0") else 0.0
+        middle = 1.0 if variable.name.endswith(("gamma:0", "variance:0")) else 0.0
         variable.assign(rng.normal(middle, 0.3, variable.shape))
     return layer
 

@@ -45,6 +45,8 @@ def _task(folders):
         folder = records_of(folders, name)
         own = data(folder, **_BUCKETS) if folder.name != "documents" else None
         objectives[name] = config.replace(weight=0.5, train_data=own)
+    # A step's result depends on its batch alone, but moving averages on all steps.
+    objectives["contrastive"].projection_head = "batch_norm_mlp"
     documents = records_of(folders, "cmlm")
     config = task_config(
         documents,

@@ -38,6 +38,7 @@ CASES = {
         "diff_cse",
         {"detection": "reference", "bernoulli_masking": True, "conditioning": "vector"},
     ),
+    "batch_norm": ("contrastive", {"projection_head": "batch_norm_mlp"}),
     "contrastive_both_views": (
         "contrastive",
         {
@@ -112,7 +113,7 @@ COMPILED = (
 def _fast(case: str) -> Variation | None:
     if case in IN_CHUNKS:
         return CHUNKS
-    return REPLICAS if case in SETTINGS else None
+    return REPLICAS if case in SETTINGS or case == "batch_norm" else None
 
 
 def _cases(variations: tuple[Variation, ...]) -> list:
@@ -128,6 +129,8 @@ def _cases(variations: tuple[Variation, ...]) -> list:
         # Without a language-model head it would be the same step.
         if CASES[case][0] in MASKING or not variation.vocabulary or variation.chunk_size
         if variation != UNEVEN or case in IN_CHUNKS
+        # Its statistics are those of the whole batch.
+        if case != "batch_norm" or not variation.chunk_size
     ]
 
 
@@ -208,7 +211,8 @@ def test_compiled(folders, case, variation):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("case", "compiled"), [*((case, None) for case in CASES), ("contrastive", True)]
+    ("case", "compiled"),
+    [*((case, None) for case in CASES if case != "batch_norm"), ("contrastive", True)],
 )
 def test_chunks_of_batches_of_any_size(folders, case, compiled):
     """A graph as a training traces it, which does not know how large its batches will be.
