@@ -126,6 +126,14 @@ def save_weights(
     write_weights(Path(folder), weights, objectives=objectives, checkpoint=checkpoint)
 
 
+def assign_weights(
+    weights: EncoderWeights, model: SentenceEncoderModel, head: tf_keras.layers.Layer
+) -> None:
+    """Assigns weights with a language-model head to Keras models of their shape."""
+    _assign_encoder(model, weights)
+    _assign(head_variables(head), weights.head)
+
+
 def _assign_encoder(model: SentenceEncoderModel, weights: EncoderWeights) -> None:
     _assign(encoder_variables(model), weights.encoder)
     if model.projection is not None:
@@ -199,11 +207,11 @@ def restore_objectives(
 
 def build(weights: EncoderWeights) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
     """Builds the Keras encoder of these weights and its language-model head; None without one."""
-    model = model_of(weights)
     if weights.head is None:
-        return model, None
+        return model_of(weights), None
+    model = SentenceEncoderModel(weights.config, random_weights=False)
     head = build_language_model_head(model)
-    _assign(head_variables(head), weights.head)
+    assign_weights(weights, model, head)
     return model, head
 
 

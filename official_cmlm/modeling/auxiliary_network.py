@@ -1,4 +1,4 @@
-"""CMLM-CSE's auxiliary network: frozen lexical features and a sentence vector, fused (§3.2)."""
+"""The networks beside the encoder that see a changed sentence and the sentence vector h."""
 
 import tensorflow as tf
 import tf_keras
@@ -23,7 +23,7 @@ from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoder
 
 
 class AuxiliaryNetwork(tf_keras.layers.Layer):
-    """A few Transformer blocks on [h; h'₍>0₎].
+    """CMLM-CSE's network (§3.2): a few Transformer blocks on [h; h'₍>0₎].
 
     h' are the outputs, on the masked sentence, of the first layers of the initial encoder. They are
     computed without dropout, and these layers are frozen. The sentence vector h replaces the output
@@ -60,10 +60,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             )
             for index in range(fusion_layers)
         ]
-        self.widened = None
-        if config.embedding_size != config.hidden_size:
-            sizes = config.embedding_size, config.hidden_size
-            self.widened = new_dense(config, *sizes, "widened")
+        self.widened = _new_widened(config)
         tokens = tf.zeros([1, 2, config.hidden_size])
         for index, block in enumerate(self.fusion):
             block([tokens, tf.ones([1, 2, 2])])
@@ -119,3 +116,45 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
                 positions = output_positions if block is self.fusion[-1] else None
                 hidden = block_at(block, hidden, mask, positions, training, self._recompute)
         return hidden
+
+
+class TrainedBert(tf_keras.layers.Layer):
+    """DiffCSE's discriminator: a whole BERT that is trained, with h in its input.
+
+    It starts as a copy of the encoder. h takes the place of the first token's embedding, after norm
+    and dropout; a linear map brings it to that width if the encoder has a dense layer of another.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        """Creates the weights, which `copy_from` then fills."""
+        super().__init__(name="auxiliary_network", autocast=False)
+        self.bert = build_bert(config.replace(drophead_rate=0.0), random_weights=False)
+        self.bert.pooler_layer.trainable = False
+        self.widened = _new_widened(config)
+
+    def copy_from(self, encoder: SentenceEncoderModel) -> None:
+        """Copies the encoder's current weights."""
+        self.bert.set_weights(encoder.bert.get_weights())
+
+    def call(
+        self,
+        inputs: dict[str, tf.Tensor],
+        vectors: tf.Tensor,
+        training: bool | None = None,
+        stream: DropoutStream | None = None,
+        views: int = 1,
+    ) -> tf.Tensor:
+        """Returns the outputs at all positions, `[batch, seq, hidden]`; see `AuxiliaryNetwork`."""
+        if self.widened is not None:
+            vectors = self.widened(vectors)
+        features = {name: inputs[name] for name in INPUT_NAMES}
+        with DropoutMode(views, stream=stream).active():
+            outputs = self.bert({**features, "first_inputs": vectors}, training=training)
+        return outputs["sequence_output"]
+
+
+def _new_widened(config: EncoderConfig) -> tf_keras.layers.Dense | None:
+    """Returns the map of h to the width of token outputs; None if it has that width."""
+    if config.embedding_size == config.hidden_size:
+        return None
+    return new_dense(config, config.embedding_size, config.hidden_size, "widened")

@@ -176,7 +176,9 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
 
     A further input, `output_positions`, int32 `[batch, n]`, names the only token positions whose
     outputs are read. The last block is computed for these only: `sequence_output` and the last of
-    `encoder_outputs` are `[batch, n, hidden]`, and the pooler reads the first of them.
+    `encoder_outputs` are `[batch, n, hidden]`, and the pooler reads the first of them. Another one,
+    `first_inputs`, float `[batch, hidden]`, takes the place of the first token in the first block's
+    input, after norm and dropout.
 
     Model Garden's pooler is kept, so that public checkpoints can be loaded completely. It is
     trained only if the sentence vector uses it.
@@ -249,6 +251,9 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
         if self._embedding_projection is not None:
             hidden = self._embedding_projection(hidden)
+        if "first_inputs" in inputs:
+            first = tf.cast(inputs["first_inputs"], hidden.dtype)[:, tf.newaxis]
+            hidden = tf.concat([first, hidden[:, 1:]], axis=1)
         # The mask is equal for every query, so it is broadcast to the attention weights' shape.
         mask = mask[:, tf.newaxis]
         embedding_output, outputs = hidden, []

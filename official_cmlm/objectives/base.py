@@ -220,6 +220,9 @@ class Objective(tf_keras.layers.Layer):
         It is not called if the objective's own weights are restored from `init_checkpoint`.
         """
 
+    def load_named(self) -> None:
+        """Loads weights that the config names, before a training's first step. Default: none."""
+
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Returns the vectors of a part of the batch for `compare` and `predict`. Default: none."""
         return {}

@@ -47,9 +47,14 @@ class AuxiliaryConfig(TwoTermConfig, ContrastiveConfig):
     fusion_layers: Annotated[int, between(1, 1024)] = 3
     conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
 
+    @property
+    def has_lexical_layers(self) -> bool:
+        """Whether the network has frozen blocks of the starting encoder."""
+        return True
+
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        if self.lexical_layers > encoder_config.num_layers:
+        if self.has_lexical_layers and self.lexical_layers > encoder_config.num_layers:
             raise UserError(
                 f"{where}.lexical_layers must be 1 to encoder.num_layers "
                 f"({encoder_config.num_layers}), got {self.lexical_layers}"

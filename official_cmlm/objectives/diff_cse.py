@@ -4,7 +4,8 @@ Chuang et al. 2022, "DiffCSE: Difference-based Contrastive Learning for Sentence
 CMLM-CSE trained for its Table 1. A frozen generator fills in the masked tokens of a sentence; a
 second network, which sees the sentence vector h, says of each token whether it is the original one.
 L = L_contrast + λ · L_rtd. The paper's code (github.com/voidism/DiffCSE, `diffcse/models.py`) does
-so with both views, `detection: reference`.
+so with both views, `detection: reference`; its generator is another, smaller model, its second
+network a BERT, `discriminator: whole`, and its projection head has batch normalisation.
 """
 
 import dataclasses
@@ -12,11 +13,17 @@ from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_weights import has_head, read_weights
+from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+from official_cmlm.checkpoints.weights import assign_weights
+from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import OneOf, at_least, between
+from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
-from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork, TrainedBert
 from official_cmlm.modeling.bert import new_dense
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -25,6 +32,7 @@ from official_cmlm.objectives.cmlm_cse import AuxiliaryConfig, WithAuxiliary
 from official_cmlm.objectives.masked_prediction import at_predictions, end_to_end
 
 DETECTIONS = ("masked", "reference")
+DISCRIMINATORS = ("fusion", "whole")
 REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIGHER}
 
 
@@ -43,8 +51,14 @@ class DiffCseConfig(AuxiliaryConfig):
         loss is a mean over all positions, the first and padding included, which are never replaced.
         Random batches of several `streams` are refused unless XLA compiles the step: each host
         would pad its share to another length.
-      lexical_layers, fusion_layers: sizes of the network that finds replaced tokens. The authors'
-        is a whole BERT that is trained, with h in the place of `[CLS]` in its input.
+      generator: the frozen model that fills in tokens: an encoder directory, an installed package
+        or a name of the hub, with a language-model head and the records' vocabulary; the authors'
+        is DistilBERT. Empty (default): a copy of the starting encoder and its head.
+      discriminator: the network that finds replaced tokens. `fusion` (default): that of CMLM-CSE,
+        of `lexical_layers` and `fusion_layers`, with one logit a token. `whole`, as in the authors'
+        code: a copy of the starting BERT that is trained, with h in the place of `[CLS]` in the
+        first block's input, and two logits a token, whose difference counts.
+      lexical_layers, fusion_layers: sizes of `discriminator: fusion`.
       vocabulary_block_size: as in every masking objective, but for the generator's logits, of which
         only the largest is needed.
     """
@@ -52,12 +66,48 @@ class DiffCseConfig(AuxiliaryConfig):
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
     replaced_token_weight: Annotated[float, at_least(0)] = 0.005
     detection: Annotated[str, OneOf(DETECTIONS)] = "masked"
+    generator: str = ""
+    discriminator: Annotated[str, OneOf(DISCRIMINATORS)] = "fusion"
 
     prediction_field: ClassVar[str] = "replaced_token_weight"
 
+    @property
+    def has_lexical_layers(self) -> bool:
+        return self.discriminator == "fusion"
+
+    def needs_language_model_head(self) -> bool:
+        # The generator is a copy of the starting encoder and of its head, unless it has a name.
+        return super().needs_language_model_head() and not self.generator
+
     def needs_trained_head(self) -> bool:
-        # The generator is a copy of the starting encoder and of its head.
         return self.needs_language_model_head()
+
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
+        super().check_records(data, facts, where)
+        if not (self.generator and self.replaced_token_weight):
+            return
+        directory, fault = self.find_generator(), ""
+        if not has_head(directory):
+            fault = "has no language-model head; name a masked language model"
+        elif directory.vocabulary.hash != facts.vocabulary.hash:
+            fault = (
+                f"is for vocabulary {directory.vocabulary.hash}, the records have "
+                f"{facts.vocabulary.hash}; name a model with the vocabulary of the records"
+            )
+        elif data.seq_length > directory.config.max_seq_length:
+            fault = (
+                f"has {directory.config.max_seq_length} positions, {where}.seq_length is "
+                f"{data.seq_length}; lower that"
+            )
+        if fault:
+            raise UserError(f"task.objectives.diff_cse.generator {self.generator} {fault}")
+
+    def find_generator(self) -> EncoderDirectory:
+        """Returns the directory of the generator that has a name."""
+        try:
+            return encoder_directory_of(find_encoder(self.generator))
+        except UserError as error:
+            raise UserError(f"task.objectives.diff_cse.generator: {error}") from None
 
     def counts_padding(self) -> bool:
         return bool(self.replaced_token_weight) and self.detection == "reference"
@@ -89,10 +139,16 @@ class DiffCse(WithAuxiliary):
         if not self.config.replaced_token_weight:
             return
         config, shape = self.config, encoder.config
-        self.generator = SentenceEncoderModel(shape, random_weights=False)
+        of_generator = config.find_generator().config if config.generator else shape
+        self.generator = SentenceEncoderModel(of_generator, random_weights=False)
         self.generator_head = build_language_model_head(self.generator)
-        self.auxiliary = AuxiliaryNetwork(shape, config.lexical_layers, config.fusion_layers)
-        self.is_original = new_dense(shape, shape.hidden_size, 1, "is_original", dtype=tf.float32)
+        if config.discriminator == "whole":
+            self.auxiliary, logits = TrainedBert(shape), 2
+        else:
+            sizes = config.lexical_layers, config.fusion_layers
+            self.auxiliary, logits = AuxiliaryNetwork(shape, *sizes), 1
+        sizes = shape.hidden_size, logits
+        self.is_original = new_dense(shape, *sizes, "is_original", dtype=tf.float32)
         self.generator.trainable = self.generator_head.trainable = False
         self.initialize(encoder)
 
@@ -100,8 +156,14 @@ class DiffCse(WithAuxiliary):
         if self.auxiliary is None:
             return
         self.auxiliary.copy_from(encoder)
-        self.generator.set_weights(encoder.get_weights())
-        self.generator_head.set_weights(self.head.get_weights())
+        if not self.config.generator:
+            self.generator.set_weights(encoder.get_weights())
+            self.generator_head.set_weights(self.head.get_weights())
+
+    def load_named(self) -> None:
+        if self.auxiliary is not None and self.config.generator:
+            weights = read_weights(self.config.find_generator(), with_head=True)
+            assign_weights(weights, self.generator, self.generator_head)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if self.auxiliary is None:
@@ -120,7 +182,10 @@ class DiffCse(WithAuxiliary):
             stream=encode.stream("auxiliary"),
             views=len(names),
         )
-        logits = self.is_original(tf.cast(outputs, tf.float32))[:, :, 0]
+        answers = self.is_original(tf.cast(outputs, tf.float32))
+        logits = answers[:, :, -1]
+        if answers.shape[-1] == 2:
+            logits -= answers[:, :, 0]
         is_original = tf.cast(filled == original["input_word_ids"], tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(is_original, logits)
         right = tf.cast((logits > 0) == (is_original > 0), tf.float32)

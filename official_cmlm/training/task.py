@@ -311,6 +311,7 @@ class SentenceEncoderTask(base_task.Task):
         for name, objective in model.objectives.items():
             if name not in restored:
                 objective.initialize(model.encoder)
+            objective.load_named()
 
     def build_inputs(
         self,

@@ -52,6 +52,9 @@ def _reduce(name, folders):
             values |= {"min_document_tokens": 0}
         if objective in ("cmlm_cse", "diff_cse"):
             values |= {"lexical_layers": 1}
+        if objective == "diff_cse":
+            # The published one has another vocabulary.
+            values |= {"generator": ""}
         if objective in ("distillation", "pair_distillation"):
             values |= {"teacher_size": TEACHER_SIZE}
         path = records_of(folders, objective)

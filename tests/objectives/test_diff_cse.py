@@ -1,15 +1,24 @@
 """DiffCSE: what the generator fills in, and the loss of finding it, against plain loops."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from experiments import registry
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_weights import read_weights
+from official_cmlm.checkpoints.find_encoder import find_encoder
+from official_cmlm.checkpoints.weights import build, save_weights
+from official_cmlm.modeling.bert import bert_variables
+from official_cmlm.modeling.language_model_head import build_language_model_head
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling.helpers import NUM_HEADS, oracle_block
+from tests.conftest import tiny_encoder_config, write_encoder
+from tests.modeling.helpers import NUM_HEADS, oracle_block, oracle_encoder, randomize
 from tests.objectives.helpers import (
     Spy,
     embed,
@@ -17,6 +26,7 @@ from tests.objectives.helpers import (
     make_task,
     random_model,
     refuses,
+    train,
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
@@ -25,6 +35,23 @@ from tests.training.helpers import data, task_config
 # The settings of the paper's code.
 REFERENCE = {"detection": "reference", "bernoulli_masking": True}
 SMALL = {"lexical_layers": 1, "fusion_layers": 2}
+WHOLE = {**REFERENCE, "discriminator": "whole", "generator": "a smaller one"}
+
+
+def _write_generator(folder, vocabulary, **shape):
+    """Writes a language model of another shape than the encoder, without token types."""
+    shape = {"hidden_size": 8, "num_layers": 1, "type_vocab_size": 0, "dropout_rate": 0.5} | shape
+    config = tiny_encoder_config(vocab_size=len(vocabulary), **shape)
+    model = randomize(SentenceEncoderModel(config), seed=9)
+    head = randomize(build_language_model_head(model), seed=9)
+    describe(folder, config, vocabulary, 12, for_sentences=False)
+    save_weights(folder, model, head)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def generator(tmp_path_factory, vocabulary):
+    return _write_generator(tmp_path_factory.mktemp("generator"), vocabulary)
 
 
 def _task(folder, encoder=None, **settings):
@@ -41,11 +68,14 @@ def _model(folder, encoder=None, **settings):
 
 
 def _fill(model, batch, name):
-    """Fills one view with the most likely tokens of the model's own encoder and head."""
+    """Fills one view with the most likely tokens of the model's own head, or the named one's."""
     masked, ids = batch[f"{name}_masked"], batch[name]["input_word_ids"].numpy()
-    states = model.encoder(masked)["sequence_output"]
+    encoder, head = model.encoder, model.head
+    if path := model.objectives["diff_cse"].config.generator:
+        encoder, head = build(read_weights(EncoderDirectory.open(path), with_head=True))
+    states = encoder(masked)["sequence_output"]
     everywhere = tf.broadcast_to(tf.range(ids.shape[1]), ids.shape)
-    likely = model.head(states, masked_positions=everywhere).numpy().argmax(axis=-1)
+    likely = head(states, masked_positions=everywhere).numpy().argmax(axis=-1)
     filled = ids.copy()
     for row, mask in enumerate(batch[name]["input_mask"].numpy()):
         places = range(1, int(mask.sum()))
@@ -57,6 +87,18 @@ def _fill(model, batch, name):
     return filled
 
 
+def _compute_embeddings(bert, config, ids):
+    """Computes the first block's input for one sequence: `[seq, hidden]`."""
+    weights = oracle_encoder(SimpleNamespace(bert=bert, config=config))
+    rows = []
+    for place, word in enumerate(ids):
+        tables = weights["word_embeddings"][word], weights["position_embeddings"][place]
+        row = sum(tables) + weights["type_embeddings"][0]
+        row = (row - row.mean()) / math.sqrt(row.var() + 1e-12)
+        rows.append(row * weights["embeddings_norm_gamma"] + weights["embeddings_norm_beta"])
+    return np.stack(rows)
+
+
 def _reference(model, batch, vectors):
     """Computes the mean loss a token, the share of right answers, and the number of tokens.
 
@@ -66,13 +108,20 @@ def _reference(model, batch, vectors):
     """
     objective = model.objectives["diff_cse"]
     everywhere = objective.config.detection == "reference"
-    blocks = [oracle_block(block) for block in objective.auxiliary.fusion]
+    whole = getattr(objective.auxiliary, "bert", None)
+    layers = objective.auxiliary.fusion if whole is None else whole.transformer_layers
+    blocks = [oracle_block(block) for block in layers]
     kernel, bias = (weight.numpy() for weight in objective.is_original.weights)
+    if whole is not None:
+        # Softmax over two logits is the sigmoid of their difference.
+        kernel, bias = kernel[:, 1:] - kernel[:, :1], bias[1:] - bias[:1]
     losses, right = [], []
     for name, view in zip(("first", "second"), vectors):
         filled, originals = _fill(model, batch, name), batch[name]["input_word_ids"].numpy()
         outputs = model.encoder({**batch[name], "input_word_ids": tf.constant(filled)})
         lexical = outputs["encoder_outputs"][objective.config.lexical_layers - 1].numpy()
+        if whole is not None:
+            lexical = [_compute_embeddings(whole, model.encoder.config, ids) for ids in filled]
         for row, vector in enumerate(view):
             mask = batch[name]["input_mask"].numpy()[row]
             fused = oracle.fuse(vector, lexical[row], mask, blocks, NUM_HEADS, everywhere)
@@ -94,15 +143,19 @@ def _reference(model, batch, vectors):
         {"replaced_token_weight": 1.0, **REFERENCE},
         {"replaced_token_weight": 1.0, **REFERENCE, "projection_head": "mlp"},
         {"replaced_token_weight": 1.0, "encoder": {"dense_size": 4}},
+        {"replaced_token_weight": 1.0, **WHOLE},
+        {"replaced_token_weight": 1.0, "discriminator": "whole", "encoder": {"dense_size": 4}},
     ],
 )
-def test_loss_equals_the_reference(records_dir, settings):
+def test_loss_equals_the_reference(records_dir, generator, settings):
     """L = L_contrast + λ · L_rtd: of one view and real tokens, or of both and all positions.
 
     Both views differ here, and h is the vector before the projection head or after it. A linear map
-    brings it to the width of the lexical features.
+    brings it to the width of the lexical features, or of the whole BERT's first input.
     """
     settings = {"projection_head": "none", "augmentation": "word_deletion"} | settings
+    if settings.get("generator"):
+        settings["generator"] = str(generator)
     model = _model(records_dir, **settings)
     widened = model.objectives["diff_cse"].auxiliary.widened
     config = model.objectives["diff_cse"].config
@@ -181,6 +234,47 @@ def test_a_start_without_a_language_model_head_is_refused(exported, records_dir)
         init_checkpoint=str(exported[0]),
     )
     refuses(lambda: task.initialize(task.build_model()), "no language-model head", "diff_cse")
+
+
+def test_a_generator_has_its_own_dropout_and_keeps_its_weights(exported, records_dir, generator):
+    """It is not the start, whose head is not needed: an encoder without one starts the training."""
+    settings = {**SMALL, **WHOLE, "generator": str(generator)}
+    task = make_task(
+        records_dir, "diff_cse", DiffCseConfig(**settings), init_checkpoint=str(exported[0])
+    )
+    model, (loss,) = train(task, 1)
+    objective, stored = model.objectives["diff_cse"], read_weights(EncoderDirectory.open(generator))
+    assert model.head is None and math.isfinite(loss)
+    for name, variable in encoder_variables(objective.generator).items():
+        np.testing.assert_array_equal(variable, stored.encoder[name])
+    # The discriminator starts as the encoder and learns.
+    start = read_weights(EncoderDirectory.open(exported[0])).encoder
+    for name, variable in bert_variables(objective.auxiliary.bert).items():
+        moved = not np.array_equal(variable, start[name])
+        assert moved == (not name.startswith("pooler")), name
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts"),
+    [
+        (None, ["no-such-model", "installed package"]),
+        ({"head": False}, ["no language-model head"]),
+        ({"vocabulary": "mini-en"}, ["is for vocabulary", "the records have"]),
+        ({"max_position_embeddings": 12}, ["has 12 positions", "task.train_data.seq_length is 24"]),
+    ],
+)
+def test_unusable_generators_are_refused(records_dir, vocabulary, tmp_path, shape, parts):
+    """When the task is built, before any weight is."""
+    shape, name = dict(shape or {}), "no-such-model" if shape is None else str(tmp_path / "model")
+    if shape.pop("head", True) is False:
+        write_encoder(tmp_path / "model", vocabulary)
+    elif shape:
+        if shape.pop("vocabulary", None):
+            vocabulary = EncoderDirectory.open(find_encoder("mini-en")).vocabulary
+        _write_generator(tmp_path / "model", vocabulary, **shape)
+    refuses(
+        lambda: _task(records_dir, generator=name), "task.objectives.diff_cse.generator", *parts
+    )
 
 
 def test_padding_of_several_hosts_is_refused(records_dir):

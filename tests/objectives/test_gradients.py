@@ -16,6 +16,7 @@ MORE = {
     "cmlm_skip": ("cmlm", {"architecture": "skip"}),
     "quick_thought_runs": ("quick_thought", {"batches": "runs", "margin": 0.0}),
     "diff_cse_reference": ("diff_cse", {"detection": "reference"}),
+    "diff_cse_whole": ("diff_cse", {"discriminator": "whole", "projection_head": "batch_norm_mlp"}),
 }
 
 

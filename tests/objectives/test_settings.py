@@ -27,7 +27,11 @@ WRONG = {
         "anchor_beta": [[4]],
         "min_document_tokens": [39],
     },
-    "diff_cse": {"detection": ["both"], "replaced_token_weight": [-1.0]},
+    "diff_cse": {
+        "detection": ["both"],
+        "replaced_token_weight": [-1.0],
+        "discriminator": ["bert"],
+    },
     "bitext_retrieval": {"hard_negative_weight": [-101.0, 1e30]},
     "nli": {"hypothesis_language": ["other"]},
     "nsp": {"random_probability": [-0.1]},

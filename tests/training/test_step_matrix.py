@@ -38,6 +38,7 @@ CASES = {
         "diff_cse",
         {"detection": "reference", "bernoulli_masking": True, "conditioning": "vector"},
     ),
+    "diff_cse_whole": ("diff_cse", {"detection": "reference", "discriminator": "whole"}),
     "batch_norm": ("contrastive", {"projection_head": "batch_norm_mlp"}),
     "contrastive_both_views": (
         "contrastive",
