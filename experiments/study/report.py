@@ -26,6 +26,15 @@ _BLUE, _ORANGE, _GREY = "#2a6ebb", "#c25b12", "#777777"
 
 
 @dataclasses.dataclass(frozen=True)
+class _Row:
+    """An arm's scores in a column, and their differences from the baseline's."""
+
+    arm: Arm
+    scores: Estimate | None
+    difference: Estimate | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     """The gain of a comparison in one column, and the paper's.
 
@@ -42,21 +51,16 @@ class Outcome:
     printed: Printed | None
 
     @property
-    def is_decided(self) -> bool:
-        """Whether the interval of the gain excludes zero."""
-        return self.gain.half is not None and abs(self.gain.mean) > self.gain.half
-
-    @property
     def has_paper_sign(self) -> str:
         """Whether the gain has the paper's sign: YES, NO, UNDECIDED or NO_FIGURE."""
         if self.printed is None:
             return NO_FIGURE
-        if not self.is_decided:
+        if self.gain.half is None or abs(self.gain.mean) <= self.gain.half:
             return UNDECIDED
         return YES if (self.gain.mean > 0) - (self.gain.mean < 0) == self.printed.sign else NO
 
     def describe_gain(self) -> str:
-        """Returns the gain with its interval, or that it is of one seed."""
+        """Returns, for example, `+1.1 (+0.4 to +1.8)`."""
         return _describe_difference(self.gain, self.column)
 
     def describe_printed(self) -> str:
@@ -78,11 +82,7 @@ def list_outcomes(study: Study, results: Results) -> list[Outcome]:
     outcomes = []
     for comparison in study.comparisons:
         for column in study.scores.columns:
-            scores = [
-                _collect_scores(results, name, column)
-                for name in (comparison.arm, comparison.minus)
-            ]
-            if gain := compare_pairs(*scores):
+            if gain := _compare(results, comparison.arm, comparison.minus, column):
                 ids = (column.paper or column.id).split("|")
                 printed = (difference.compute(ids) for difference in comparison.paper)
                 first = next(filter(None, printed), None)
@@ -109,7 +109,8 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
         if seeds := [str(seed) for seed in study.seeds if (arm.name, seed) not in results]:
             missing.append(f"{arm.name} seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}")
     outcomes = list_outcomes(study, results)
-    _draw(study, arms, results, outcomes, work_dir / FIGURE_NAME)
+    columns = {column: _list_rows(study, arms, results, column) for column in study.scores.columns}
+    _draw(study, columns, outcomes, work_dir / FIGURE_NAME)
     baseline = escape(study.arm(study.baseline).title)
     seeds = f"{len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
     lines = [
@@ -121,14 +122,13 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
         *([f"Missing, and in no figure here: {'; '.join(missing)}."] if missing else []),
         f"![Scores and differences]({FIGURE_NAME})",
     ]
-    for column in study.scores.columns:
+    for column, rows in columns.items():
         header = ["arm", "score", f"difference from {baseline}", "by seed"]
-        rows = [_describe_scores(study, arm, results, column) for arm in arms]
-        lines += [f"## {escape(column.label)}", format_table(header, rows)]
-        rows = [_describe_outcome(outcome) for outcome in outcomes if outcome.column is column]
-        if rows:
+        table = format_table(header, [_describe_row(row, column) for row in rows])
+        lines += [f"## {escape(column.label)}", table]
+        if own := [_describe_outcome(outcome) for outcome in outcomes if outcome.column is column]:
             header = ["comparison", "gain", "in the paper", "its figures", "the paper's sign"]
-            lines.append(format_table(header, rows))
+            lines.append(format_table(header, own))
     lines += ["## What was run", _tabulate_costs(study, arms, results)]
     protocols = {k: v for result in results.values() for k, v in result.protocols.items()}
     lines.append("\n".join(f"- `{suite}`: {escape(text)}" for suite, text in protocols.items()))
@@ -156,33 +156,40 @@ def _collect_scores(results: Results, name: str, column: Column) -> dict[int, fl
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _compare_with_baseline(
-    study: Study, arm: Arm, results: Results, column: Column
-) -> Estimate | None:
-    if arm.name == study.baseline:
-        return None
-    return compare_pairs(*(_collect_scores(results, n, column) for n in (arm.name, study.baseline)))
+def _compare(results: Results, name: str, other: str, column: Column) -> Estimate | None:
+    """Returns the paired differences of two arms; None without a seed that both have."""
+    return compare_pairs(*(_collect_scores(results, each, column) for each in (name, other)))
 
 
-def _describe_scores(study: Study, arm: Arm, results: Results, column: Column) -> list[str]:
-    """Returns a row: the arm, its mean score, its difference from the baseline, all scores."""
-    scores = _collect_scores(results, arm.name, column)
-    mean = seeds = shown = MISSING
-    if estimated := estimate(scores):
-        mean, seeds = column.text(estimated.mean), ", ".join(map(column.text, scores.values()))
-        if estimated.deviation is not None:
-            mean += f" ± {column.text(estimated.deviation)}"
-    if difference := _compare_with_baseline(study, arm, results, column):
-        shown = _describe_difference(difference, column)
-    return [escape(arm.title), mean, shown, seeds]
+def _list_rows(study: Study, arms: Sequence[Arm], results: Results, column: Column) -> list[_Row]:
+    rows = []
+    for arm in arms:
+        difference = None
+        if arm.name != study.baseline:
+            difference = _compare(results, arm.name, study.baseline, column)
+        rows.append(_Row(arm, estimate(_collect_scores(results, arm.name, column)), difference))
+    return rows
+
+
+def _describe_row(row: _Row, column: Column) -> list[str]:
+    """Returns the arm, its mean score, its difference from the baseline, all scores."""
+    mean = difference = seeds = MISSING
+    if row.scores:
+        mean = column.text(row.scores.mean)
+        if row.scores.deviation is not None:
+            mean += f" ± {column.text(row.scores.deviation)}"
+        seeds = ", ".join(map(column.text, row.scores.values.values()))
+    if row.difference:
+        difference = _describe_difference(row.difference, column)
+    return [escape(row.arm.title), mean, difference, seeds]
 
 
 def _describe_difference(difference: Estimate, column: Column) -> str:
-    details = "one seed"
+    interval = "one seed"
     if difference.half is not None:
         ends = (difference.mean - difference.half, difference.mean + difference.half)
-        details = " to ".join(column.text(end, "+") for end in ends)
-    return f"{column.text(difference.mean, '+')} ({details})"
+        interval = " to ".join(column.text(end, "+") for end in ends)
+    return f"{column.text(difference.mean, '+')} ({interval})"
 
 
 def _describe_outcome(outcome: Outcome) -> list[str]:
@@ -223,20 +230,21 @@ def format_table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _draw(
-    study: Study, arms: Sequence[Arm], results: Results, outcomes: Sequence[Outcome], path: Path
+    study: Study, columns: dict[Column, list[_Row]], outcomes: Sequence[Outcome], path: Path
 ) -> None:
     """Draws a panel of scores and one of differences for each column, with a line an arm."""
     from matplotlib.figure import Figure
 
-    columns, baseline = study.scores.columns, study.arm(study.baseline).title
-    height = len(columns) * (0.85 + _ROW_HEIGHT * len(arms)) + 0.55
+    baseline, count = study.arm(study.baseline).title, len(next(iter(columns.values())))
+    height = len(columns) * (0.85 + _ROW_HEIGHT * count) + 0.55
     figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    panels = figure.subplots(len(columns), 2, squeeze=False)
     legend: dict[str, Any] = {}
-    for column, (left, right) in zip(columns, figure.subplots(len(columns), 2, squeeze=False)):
-        names = [textwrap.fill(arm.title, _LABEL_WIDTH) for arm in arms]
+    for (column, rows), (left, right) in zip(columns.items(), panels):
+        names = [textwrap.fill(row.arm.title, _LABEL_WIDTH) for row in rows]
         for axes, label in ((left, column.label), (right, f"difference from {baseline}")):
-            axes.set_yticks(range(len(arms)), names if axes is left else [""] * len(arms))
-            axes.set_ylim(len(arms) - 0.5, -0.5)
+            axes.set_yticks(range(count), names if axes is left else [""] * count)
+            axes.set_ylim(count - 0.5, -0.5)
             axes.set_xlabel(textwrap.fill(label, _LABEL_WIDTH), fontsize=9)
             axes.tick_params(axis="y", length=0, labelsize=9)
             axes.tick_params(axis="x", labelsize=8)
@@ -245,22 +253,16 @@ def _draw(
             axes.locator_params(axis="x", nbins=5)
             axes.margins(x=0.12)
         right.axvline(0, color="black", lw=0.8)
-        printed = {
-            outcome.comparison.arm: outcome.printed.value * column.scale
-            for outcome in outcomes
-            if outcome.column is column and outcome.comparison.minus == study.baseline
-            if outcome.printed and outcome.printed.value is not None
-        }
-        for y, arm in enumerate(arms):
-            scores = estimate(_collect_scores(results, arm.name, column))
-            legend |= _draw_estimate(left, scores, y)
-            difference = _compare_with_baseline(study, arm, results, column)
-            legend |= _draw_estimate(right, difference, y, with_interval=True)
-            if arm.name in printed:
+        for y, row in enumerate(rows):
+            legend |= _draw_estimate(left, row.scores, y)
+            legend |= _draw_estimate(right, row.difference, y, with_interval=True)
+        places = {row.arm.name: y for y, row in enumerate(rows)}
+        for outcome in outcomes:
+            is_shown = outcome.column is column and outcome.comparison.minus == study.baseline
+            if is_shown and outcome.printed and outcome.printed.value is not None:
                 style = {"color": _ORANGE, "mfc": "white", "ms": 5, "zorder": 4}
-                legend["the paper's difference"] = right.plot(
-                    [printed[arm.name]], [y], "D", **style
-                )[0]
+                place = [outcome.printed.value * column.scale], [places[outcome.comparison.arm]]
+                legend["the paper's difference"] = right.plot(*place, "D", **style)[0]
     figure.legend(
         legend.values(), legend.keys(), loc="outside upper left", ncols=2, fontsize=8, frameon=False
     )

@@ -165,20 +165,17 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
     assert "| readout |" not in (copied / "study.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda results: results["readout.1"]["evaluation_files"].update({STS_B: "0" * 64}),
-            "scored on another .*sts-test.csv than",
-        ),
-        (lambda results: results.clear(), "no results of this study yet"),
-    ],
-)
-def test_results_that_cannot_be_compared_are_named(finished, tmp_path, change, message):
+def test_results_that_cannot_be_compared_are_named(finished, tmp_path):
+    """Arms that were scored on different files, and a study without any result."""
     study, _, work, *_ = finished
-    with pytest.raises(UserError, match=message):
+
+    def change(results):
+        results["readout.1"]["evaluation_files"][STS_B] = "0" * 64
+
+    with pytest.raises(UserError, match="scored on another .*sts-test.csv than"):
         write_report(study, _copy(work, tmp_path, change), "tiny")
+    with pytest.raises(UserError, match="no results of this study yet"):
+        write_report(study, _copy(work, tmp_path, dict.clear), "tiny")
 
 
 @pytest.mark.parametrize(
@@ -284,33 +281,6 @@ def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
             assert own.train_data.seed == one.seed
             assert one.start == work / "models" / f"mlm.{one.seed}"
     assert chosen == [["mlm.1", "mlm.2"], list(trials)]
-
-
-@pytest.mark.long
-def test_epochs_are_counted_by_the_training(tmp_path, data, records_dir):
-    """Its replicas decide the steps, which the result has; the checks do without them."""
-    manifest = json.loads((records_dir / "dataset.json").read_text())
-    rest = sum(manifest["languages"].values()) % 2
-    size = sum(manifest["languages"].values()) - 1
-
-    def change(study):
-        del study["common"]["task"]["encoder"]["vocab_size"], study["arms"][1]["train"]
-        study["common"]["trainer"] |= {"train_epochs": 3}
-        del study["common"]["trainer"]["train_steps"]
-        random = {"bucket_boundaries": [], "segment": "sentence", "global_batch_size": size}
-        study["common"]["task"]["train_data"] |= random
-        arm = study["arms"][0]
-        arm["params_override"] = {"task": {"encoder": {"vocab_size": 0}}}
-        study["scores"] |= {"suites": [], "set": [], "columns": study["scores"]["columns"][1:]}
-
-    assert rest, "an epoch must end with one sentence, which two replicas leave out"
-    study, call = write_study(tmp_path, change, seeds=[1]), InProcess(records_dir)
-    runner = StudyRunner(study, tmp_path / "work", data, call=call)
-    # The vocabulary of the arm's start is not known then.
-    runner.check_settings()
-    runner.run()
-    results = _read_results(tmp_path / "work")
-    assert {name: one["steps"] for name, one in results.items()} == {"mlm.1": 3, "readout.1": 3}
 
 
 def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
