@@ -173,7 +173,8 @@ class Study:
       scores: how they are scored.
       baseline: the arm from which the differences of all others are taken, seed by seed.
       comparisons: the pairs of arms that answer the study's questions.
-      encoder: the encoder in a few words, for the table of several studies.
+      encoder: what its encoders or trainings have unlike those of other studies, in a few words,
+        for the table of all studies.
       precision: of all trainings, whatever their experiments say, so that every machine computes
         the same and no two arms differ in it.
       data: how records are made of the text below `--data_dir`.

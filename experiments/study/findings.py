@@ -46,7 +46,8 @@ def tabulate_findings(only_main: bool) -> str:
             for answer in _HEADINGS:
                 own = [_describe(each) for each in outcomes if each.has_paper_sign == answer]
                 if own:
-                    cells[answer].append(f"{escape(study.encoder or name)}: {'; '.join(own)}")
+                    prefix = f"{escape(study.encoder)}: " if study.encoder else ""
+                    cells[answer].append(prefix + "; ".join(own))
     lines = [
         [escape(title), *(". ".join(cells[answer]) or MISSING for answer in _HEADINGS)]
         for title, cells in rows.items()
