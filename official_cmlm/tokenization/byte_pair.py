@@ -58,6 +58,11 @@ class BytePairVocabulary(Vocabulary):
         # space continues a word.
         return not token.startswith("\u0120")
 
+    def decode(self, ids: Sequence[int]) -> str:
+        from tokenizers import decoders
+
+        return decoders.ByteLevel().decode([self.tokens[i] for i in ids]).strip()
+
     @functools.cached_property
     def hash(self) -> str:
         parts = ("\n".join(self.tokens), "\n".join(self.merges), str(self.add_prefix_space))

@@ -66,6 +66,9 @@ class SentencePieceVocabulary(Vocabulary):
     def continues_word(self, token: str) -> bool:
         return not token.startswith(_SPACE)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(self.tokens[i] for i in ids).replace(_SPACE, " ").strip()
+
     @functools.cached_property
     def hash(self) -> str:
         import numpy as np

@@ -101,6 +101,13 @@ class Vocabulary(abc.ABC):
     def continues_word(self, token: str) -> bool:
         """Returns whether an entry continues the word that the token before it began."""
 
+    @abc.abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of ids for people to read; special tokens are among its words.
+
+        What the tokenizer removes, such as accents or the number of spaces, does not come back.
+        """
+
     @property
     def space_changes_ids(self) -> bool:
         """Whether the ids of a text change if a space precedes it; see `AfterSpace`."""

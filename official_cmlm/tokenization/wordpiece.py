@@ -82,6 +82,9 @@ class WordPieceVocabulary(Vocabulary):
     def continues_word(self, token: str) -> bool:
         return token.startswith("##")
 
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(self.tokens[i] for i in ids).replace(" ##", "")
+
     @functools.cached_property
     def hash(self) -> str:
         parts = [*self.tokens, *map(str, self.settings().values())]

@@ -1,0 +1,110 @@
+"""Prints what objectives read: the texts of the records, as the training's pipeline draws them."""
+
+import re
+
+import pytest
+
+from experiments.show_view import show_examples
+from official_cmlm.records.pairs import NLI_LABELS
+from tests.binaries import call
+from tests.conftest import make_documents
+from tests.pairs_helpers import nli_rows, triples
+from tests.training.all_objectives import with_own_records
+from tests.training.helpers import task_config
+
+_SEQUENCE = re.compile(r"  (\w+) \((\d+) tokens(?:, (\d+) predicted)?\): \[CLS\] (.*) \[SEP\]")
+
+
+def _normalise(text):
+    """Spells a text as the tiny vocabulary does: lower case, marks apart."""
+    return re.sub(r"([.,!?])", r" \1", text.lower())
+
+
+def _sequences(lines):
+    """Returns name -> (tokens, predicted tokens or None, text) of the lines of an example."""
+    matches = [match for line in lines if (match := _SEQUENCE.fullmatch(line))]
+    return {m[1]: (int(m[2]), m[3] and int(m[3]), m[4]) for m in matches}
+
+
+def test_declutr_shows_spans_of_one_document(folders, capsys):
+    """Anchors and positives are slices of a text; masked anchors tell what was there before."""
+    override = (
+        "{task: {train_data: {seq_length: 16, global_batch_size: 4},"
+        " objectives: {declutr: {min_span_length: 6, max_span_length: 16}}}}"
+    )
+    arguments = [f"--data={folders}/long_documents", f"--params_override={override}", "--number=5"]
+    assert call("experiments.show_view", "--experiment=declutr/base", *arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heads = [line for line in lines if not line.startswith(" ")]
+    assert heads == [f"declutr, example {i}" for i in range(1, 6)]
+    documents = [
+        _normalise(" ".join(document.paragraphs[0] for document in make_documents(6, i)))
+        for i in range(30)
+    ]
+    drawn = set()
+    for head in heads:
+        begin = lines.index(head) + 1
+        parts = _sequences(lines[begin : begin + 8])
+        assert list(parts)[:4] == ["anchor_0", "anchor_1", "positive_0_0", "positive_0_1"]
+        (source,) = (
+            text
+            for text in documents
+            if all(span in text for n, (_, _, span) in parts.items() if "masked" not in n)
+        )
+        drawn.add(source)
+        for anchor in ("anchor_0", "anchor_1"):
+            count, predicted, text = parts[f"{anchor}_masked"]
+            assert len(re.findall(r"\{.*?→.*?\}", text)) == predicted
+            before = re.sub(r"\{(.*?)→.*?\}", r"\1", text)
+            assert (count, None, before) == parts[anchor]
+            assert count == len(before.split()) + 2
+        assert "{" in parts["anchor_0_masked"][2] + parts["anchor_1_masked"][2]
+    assert len(drawn) == 5
+
+
+def test_every_group_of_objectives_is_shown(folders):
+    """Pairs with labels, vectors and hard negatives, each from its own records."""
+    names = ("nli", "bitext_retrieval", "pair_distillation")
+    chosen = {name: with_own_records(folders, name) for name in names}
+    lines = list(show_examples(task_config(folders / "documents", chosen), 9))
+    starts = [i for i, line in enumerate(lines) if not line.startswith(" ")]
+    examples = {name: [] for name in chosen}
+    for start, end in zip(starts, [*starts[1:], None]):
+        name, number = lines[start].split(", example ")
+        examples[name].append(lines[start + 1 : end])
+        assert int(number) == len(examples[name])
+    assert {name: len(parts) for name, parts in examples.items()} == dict.fromkeys(chosen, 9)
+    # The two texts of an inference may be in different languages.
+    rows = [{_normalise(t) for pair in row for t in pair.texts} for row in nli_rows(20)]
+    negatives = {_normalise(row[0].texts[0]): row[0].negative for row in triples(40)}
+    shown = set()
+    for *texts, label in examples["nli"]:
+        pair = {text for _, _, text in _sequences(texts).values()}
+        (row,) = (i for i, row in enumerate(rows) if pair <= row)
+        shown.add((NLI_LABELS[row % 3], label))
+    assert shown <= {(label, f"  label: {i}") for i, label in enumerate(NLI_LABELS)}
+    assert len(shown) > 1
+    for lines in examples["bitext_retrieval"]:
+        parts, flag = _sequences(lines), lines[-1]
+        negative = negatives[parts["first"][2]]
+        assert flag == f"  has_negative: {int(negative is not None)}"
+        assert negative is None or parts["negative"][2] == _normalise(negative)
+    for lines in examples["pair_distillation"]:
+        assert any(line.startswith("  first_vector (6 components): ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--experiment=declutr/bas"], "no experiment is called 'declutr/bas'; did you mean decl"),
+        (["--experiment=declutr/base"], "task.train_data.input_path is empty"),
+        (["--experiment=declutr/base", "--data={}/documents"], "no record gives a Spans example"),
+        (["--experiment=mlm/english_base", "--data={}/documents"], "too few examples for one bat"),
+        (["--experiment=nli/cross_lingual", "--data={}/documents"], "documents"),
+        (["--experiment=mlm/tiny", "--number=0"], "--number"),
+    ],
+)
+def test_mistakes_are_one_line(folders, capsys, arguments, message):
+    assert call("experiments.show_view", *(a.format(folders) for a in arguments)) != 0
+    *_, last = capsys.readouterr().err.splitlines()
+    assert message in last
