@@ -5,12 +5,13 @@
 
 A training with the objective `distillation` reads them. They are computed here once, by any encoder
 that this project opens. The student has the vocabulary of the records. The teacher reads their
-text, with its default prompt, if they hold it (--keep_text); otherwise it must have the same
-vocabulary and reads the token ids, without a prompt. The shards and the order of the records stay
-the same.
+text if they hold it (--keep_text): pairs that have roles with its own prompts for these, all else
+with its default prompt. Otherwise it must have the same vocabulary and reads the token ids as they
+are. The shards and the order of the records stay the same.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -83,6 +84,13 @@ def main(argv: list[str]) -> None:
                 "and it has another vocabulary; make them again with --keep_text"
             )
         read, encode = token_ids_of, lambda rows: teacher.encode_rows(token_rows(rows))
+    elif manifest.roles:
+        prompts = [teacher.find_prompt(role) for role in manifest.roles]
+        encode = functools.partial(teacher.encode, prompt="")
+
+        def read(record: "tf.train.Example", kind: str) -> list[str]:
+            return [prompt + text for prompt, text in zip(prompts, texts_of(record, kind))]
+
     with fill_folder(Path(options.output_dir), options.overwrite) as folder:
         taught = write_taught(options.records, folder, encode, model, options.keep_text, read)
     print(

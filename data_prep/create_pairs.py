@@ -12,8 +12,9 @@
     # A table with names, as from a spreadsheet or a data frame (.csv, .jsonl, .parquet, …):
     python -m data_prep.create_pairs --format=table --columns=premise,hypothesis \
         --label_column=label --input=train.parquet --languages=en …
-    # Questions, answers and hard negatives:
-    python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
+    # Questions, answers and hard negatives, each after the encoder's prompt:
+    python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en \
+        --roles=query,document --vocab_file=work/encoder …
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import read_prompts
 
 from . import common_flags
 from .counts import Counts, guard_faults
@@ -46,12 +48,16 @@ class Options:
       drop_empty: whether to leave out rows with an empty text, instead of stopping.
       check_language: whether to leave out rows with a text that is surely in another language than
         its own.
+      roles: roles of the first and of the second text, such as query,document, in the encoder that
+        --vocab_file names. In the token ids each text begins with the encoder's prompt for its
+        role, a hard negative with that of the second text. Default: no prompts.
       filter: the other filters.
     """
 
     row_aligned: bool = False
     drop_empty: bool = False
     check_language: bool = False
+    roles: tuple[str, ...] = ()
     filter: FilterOptions = dataclasses.field(default_factory=FilterOptions)
 
 
@@ -81,6 +87,7 @@ def main(argv: list[str]) -> int:
     reading, filter_options = cli.read(ReadOptions), cli.read(FilterOptions)
     common_flags.check_output_dir(paths, FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
+    prompts = read_prompts(FLAGS.vocab_file, FLAGS.roles) if FLAGS.roles else ("", "")
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 
@@ -107,7 +114,7 @@ def main(argv: list[str]) -> int:
         writer = ShardWriter(folder, schema.KIND, cli.read(RecordOptions).shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in pair_records(
-                rows, vocabulary, counts, keep, FLAGS.keep_text, FLAGS.drop_empty
+                rows, vocabulary, counts, keep, FLAGS.keep_text, FLAGS.drop_empty, prompts
             ):
                 writer.write(language, *row)
                 bar.update(min(counts.bytes, total_bytes) - bar.n)
@@ -119,6 +126,9 @@ def main(argv: list[str]) -> int:
         manifest = counts.manifest(
             vocabulary, writer.shards, FLAGS.keep_text, schema.KIND, row_size
         )
+        if FLAGS.roles:
+            roles = {"roles": list(FLAGS.roles), "prompts": list(prompts)}
+            manifest = dataclasses.replace(manifest, **roles)
         write_report(manifest, folder)
         manifest.save(folder)
     return summary.show(FLAGS.output_dir, manifest, counts, len(paths))

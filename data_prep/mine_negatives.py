@@ -50,8 +50,8 @@ class Options:
       encoder: encoder that measures nearness: an encoder directory, a folder of
         export.export_tfhub, a sentence-transformers folder, or package.module:object with
         encode(list of str).
-      roles: whether to encode anchors as queries and candidates as documents, with an encoder that
-        has prompts or methods for these.
+      roles: roles of anchors and of candidates, such as query,document, for which the encoder has
+        prompts or methods. Default: all texts are encoded alike, with its default prompt.
       output: file to write, .jsonl or .tsv, which create_pairs --format=triples reads; it appears
         when complete.
       overwrite: whether to replace a file of that name.
@@ -61,7 +61,7 @@ class Options:
     encoder: Annotated[str, Flag(alias="model")]
     output: str
     candidates: tuple[str, ...] = ()
-    roles: bool = False
+    roles: tuple[str, ...] = ()
     overwrite: bool = False
     choice: mining.Mining = dataclasses.field(default_factory=mining.Mining)
 
@@ -133,16 +133,20 @@ def _mine_into(
     """Writes the file; returns the number of rows, of pairs without a negative, and the cosines."""
     cli.import_tensorflow()
     from official_cmlm.encoding.encoders import open_encoder
-    from official_cmlm.evaluation.encoder import check_vectors
+    from official_cmlm.evaluation.encoder import Role, check_roles, check_vectors
 
     opened, output = open_encoder(options.encoder), Path(options.output)
-    roles = opened.roles if options.roles else {}
-    encoders = [
-        check_vectors(roles[name].encode if name in roles else opened.encode)
-        for name in ("query", "document")
+    if options.roles:
+        check_roles(options.roles, opened.roles)
+    plain = Role(opened.encode, opened.prompt)
+    anchor, candidate = (opened.roles.get(name, plain) for name in options.roles or ("", ""))
+    anchors, positives = zip(*pairs)
+    texts = [anchor.prompt + text for text in anchors]
+    _warn_of_cut_texts(opened, texts + [candidate.prompt + text for text in [*positives, *more]])
+    embed = [
+        _show_progress(check_vectors(role.encode), name)
+        for role, name in ((anchor, "anchors"), (candidate, "candidates"))
     ]
-    _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)
-    embed = [_show_progress(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
     results = mining.mine(pairs, more, *embed, options.choice)
     # All texts are encoded before the first result, so the progress bars of encoding end here.
     first, mined = next(results), {}

@@ -13,6 +13,7 @@ heading or first sentence belongs to the text after it. A hard negative of each 
 the encoder puts near its first one, is found among the other pairs. Two things make the encoder
 forget less: the training keeps each text's vector near the vector before, and the result is a mean
 of the weights before and after (Wortsman et al. 2022, "Robust fine-tuning of zero-shot models").
+An encoder that has prompts, such as `query: ` and `passage: `, is trained and compared with them.
 Some pairs are held out to compare the encoders before and after: how often does each find a pair's
 second text?
 With labels the encoder is trained with a classifier. With scores it learns how similar the texts of
@@ -26,6 +27,7 @@ import functools
 import hashlib
 import heapq
 import json
+import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,6 +70,9 @@ class Adaptation:
       score_column: column with a score, how similar both texts of a pair are.
       score_min: the score of texts that have nothing in common, the least that there may be.
       score_max: the score of texts that say the same, the largest that there may be.
+      roles: roles of a pair's first and second text, such as query,query, whose prompts in the
+        encoder they get. Default: without scores query,document where the encoder has a prompt
+        for one of these; else its default prompt, if any.
       documents_by: where a document of a text file ends.
       language: language of the text, a BCP-47 tag.
       keep: share of the weights before in the mean; 0: the trained weights alone. Not for labels.
@@ -82,6 +87,7 @@ class Adaptation:
     score_column: str = ""
     score_min: float = 0.0
     score_max: float = 1.0
+    roles: tuple[str, ...] = ()
     documents_by: Annotated[str, OneOf(("blank_line", "file"))] = "file"
     language: str = "en"
     keep: Annotated[float, between(0, 1)] = 0.3
@@ -111,8 +117,9 @@ class Adaptation:
             raise UserError(
                 f"--score_min={self.score_min:g}: it must be below --score_max={self.score_max:g}"
             )
-        if self.label_column and self.params_override:
-            raise UserError("--params_override: is for pairs; leave it out with --label_column")
+        for name in ("params_override", "roles"):
+            if self.label_column and getattr(self, name):
+                raise UserError(f"--{name}: is for pairs; leave it out with --label_column")
         if not columns and self.input.lower().endswith((".csv", ".tsv", ".parquet")):
             raise UserError(
                 f"{self.input}: a table; name its columns, as --columns=question,answer or "
@@ -192,6 +199,42 @@ def hold_out(
     with atomic_write(path) as output:
         output.writelines(lines)
     return path, held_out
+
+
+def choose_roles(
+    start: Path, options: Adaptation, length: int
+) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the roles of a pair's texts, none without prompts, and the prompts of both texts.
+
+    Args:
+      start: the encoder directory whose prompts they are.
+      options: may name roles.
+      length: tokens that the training reads of a text, its prompt and special tokens included.
+
+    Raises:
+      UserError: for a role without a prompt, or prompts that leave less than half of the length.
+    """
+    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+    from official_cmlm.encoding.sentence_encoder import find_prompt, read_prompts
+    from official_cmlm.tokenization import build_tokenizer
+
+    directory, retrieval = EncoderDirectory.open(start), ("query", "document")
+    settings, roles = directory.settings, options.roles
+    if not roles and not options.score_column:
+        has_prompt = any(find_prompt(settings.prompts, role) for role in retrieval)
+        roles = retrieval if has_prompt else ()
+    if not roles and settings.default_prompt:
+        roles = (settings.default_prompt_name,) * 2
+    if not roles:
+        return [], ("", "")
+    prompts = read_prompts(start, roles)
+    longest = max(map(len, build_tokenizer(directory.vocabulary).tokenize(prompts).to_list()))
+    if 2 * longest > length:
+        raise UserError(
+            f"{start}: its prompt has {longest} tokens, more than half of the {length} that the "
+            f"training reads; pass --params_override=task.train_data.seq_length={length + longest}"
+        )
+    return list(roles), prompts
 
 
 def fit_to_few(folder: Path, config: Any) -> Path:
@@ -284,14 +327,17 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
 
 
 def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
-    """Prints how often both encoders find the second text of a held-out pair first."""
+    """Prints how often both encoders find the second text of a held-out pair first.
+
+    The texts have their prompts already, as have those of `report_scores`.
+    """
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
 
     first, second = zip(*held_out)
     before, after = (
-        100 * next_sentence_recall(SentenceEncoder.load(encoder).encode, first, second)
-        for encoder in (start, trained)
+        100 * next_sentence_recall(functools.partial(encoder.encode, prompt=""), first, second)
+        for encoder in map(SentenceEncoder.load, (start, trained))
     )
     print(
         f"the text that belongs to one, found first among {len(first)} held-out ones: "
@@ -310,8 +356,8 @@ def report_scores(start: Path, trained: Path, held_out: list[list[str]]) -> None
     first, second, scores = zip(*held_out)
     pairs = ScoredPairs(list(first), list(second), np.array(scores, float))
     before, after = (
-        similarity_spearman(SentenceEncoder.load(encoder).encode, pairs)
-        for encoder in (start, trained)
+        similarity_spearman(functools.partial(encoder.encode, prompt=""), pairs)
+        for encoder in map(SentenceEncoder.load, (start, trained))
     )
     print(
         f"Spearman's correlation (x 100) with the scores of {len(first)} held-out pairs: "
@@ -355,6 +401,8 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     config = registry.load(recipe, None, options.params_override, str(start))
     retrieval, data = config.task.objectives.bitext_retrieval, config.task.train_data
     is_mined = retrieval is not None and retrieval.hard_negatives
+    roles, prompts = choose_roles(start, options, data.seq_length)
+    prompted = {"roles": roles} if roles else {}
     is_anchored = config.task.objectives.pair_distillation is not None
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     seconds = [10] * (not options.columns) + [180] * is_mined + [10] + [180] * is_anchored
@@ -376,13 +424,13 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
         form |= {name: getattr(options, name) for name in names}
     if is_mined:
         triples, program = folder / "triples.jsonl", "data_prep.mine_negatives"
-        mining = {"encoder": start, **_NEGATIVES, "output": triples}
+        mining = {"encoder": start, **_NEGATIVES, "output": triples, **prompted}
         stages.run("hard negatives", triples, program, input=pairs, **form, **mining)
         pairs, form = triples, {"format": "triples"}
     records = folder / "records"
     # Where texts are negatives of each other, one that occurs twice would be its own.
     repeated = "pair" if options.score_column else "either"
-    form |= {"vocab_file": start, "repeated": repeated, "drop_empty": True}
+    form |= {"vocab_file": start, "repeated": repeated, "drop_empty": True, **prompted}
     files = {"input": pairs, "languages": options.language, "output_dir": records}
     stages.run("records", records, "data_prep.create_pairs", **files, **form)
     if is_anchored:
@@ -406,7 +454,8 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     )
     average(start, trained, options.keep, output)
     if held_out:
-        (report_scores if options.score_column else report)(start, output, held_out)
+        rows = [[*map(operator.add, prompts, cells), *cells[2:]] for cells in held_out]
+        (report_scores if options.score_column else report)(start, output, rows)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,19 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.conftest import WORDS
+from tests.conftest import WORDS, write_encoder
+
+# Documents have the name that E5's encoders give them.
+PROMPTS = {"query": "the old house ", "passage": "a dog, "}
+
+
+def write_prompted_encoder(folder: Path, vocabulary, default: str | None = None, **settings):
+    """Writes an encoder directory as `write_encoder` does, of an encoder with `PROMPTS`."""
+    from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
+
+    write_encoder(folder, vocabulary, **settings)
+    write_settings(folder, EncodingSettings(PROMPTS, default))
+    return folder
 
 
 def pair(

@@ -1,7 +1,7 @@
 """From pairs of texts to pairs records: check, tokenise, count."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -49,25 +49,34 @@ def pair_records(
     keep: PairFilter | None = None,
     keep_text: bool = False,
     drop_empty: bool = False,
+    prompts: Sequence[str] = ("", ""),
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Yields (language or empty, the records of one row) in order, in bounded memory.
 
     The language is that of the pair, e.g. `en-de`; rows of several languages have none. `counts` is
     updated as records are yielded. With `drop_empty` rows with an empty text are left out and
-    counted, instead of stopping there.
+    counted, instead of stopping there. In the ids alone, first and second texts begin with
+    `prompts`, hard negatives with the second of these.
 
     Raises:
       UserError: for an empty text, an unknown label, or labels on some rows only.
     """
     tokenizer = build_tokenizer(vocabulary)
     keep = keep or PairFilter()
+    # The prompts before the three texts of a pair, and the ids of each without a text.
+    before = (*prompts, prompts[1])
+    bare = tokenizer.tokenize(list(before)).to_list()
     labelled: bool | None = None
     number = 0
     rows = iter(rows)
     while batch := list(itertools.islice(rows, _BATCH_ROWS)):
         usable = [row for row in batch if _usable(row, drop_empty, counts)]
         usable = keep(usable, counts.counters)
-        texts = [[text for text, _ in pair.all_texts] for row in usable for pair in row]
+        texts = [
+            [prompt + text for prompt, (text, _) in zip(before, pair.all_texts)]
+            for row in usable
+            for pair in row
+        ]
         tokens = tokenizer.tokenize(list(itertools.chain.from_iterable(texts)))
         splits = iter(_splits(tokens.row_splits, map(len, texts)))
         for row in usable:
@@ -83,7 +92,7 @@ def pair_records(
             for pair, own in zip(row, splits):
                 lengths = tuple(int(b - a) for a, b in itertools.pairwise(own))
                 encoded.append((pair, tokens.values[own[0] : own[-1]], lengths))
-            if not all(length for _, _, lengths in encoded for length in lengths):
+            if not all(_hold_text(ids, lengths, bare) for _, ids, lengths in encoded):
                 drop_row(counts.counters, "pairs/without_tokens", row)
                 continue
             _count(encoded, label, counts)
@@ -112,6 +121,14 @@ def _splits(row_splits: np.ndarray, counts: Iterable[int]) -> Iterator[np.ndarra
     for count in counts:
         yield row_splits[start : start + count + 1]
         start += count
+
+
+def _hold_text(ids: np.ndarray, lengths: Sequence[int], bare: Sequence[list[int]]) -> bool:
+    """Returns whether each text of a pair has tokens besides those of its prompt."""
+    return all(
+        length != len(prompt) or ids[end - length : end].tolist() != prompt
+        for length, end, prompt in zip(lengths, itertools.accumulate(lengths), bare)
+    )
 
 
 def _usable(row: Row, drop_empty: bool, counts: Counts) -> bool:

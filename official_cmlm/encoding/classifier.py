@@ -80,6 +80,7 @@ class Classifier:
         with files.stage_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)
             save_weights(partial, model)
+            self.encoder.save_settings(partial)
             with files.atomic_write(partial / CLASSIFIER_NAME) as file:
                 files.write_array(file, np.vstack([self.kernel, self.bias]).astype(np.float32))
             if self.label_names:

@@ -50,7 +50,7 @@ def fine_tune(
 
     Args:
       path: the encoder, see `SentenceEncoder.load`; it does not change.
-      texts: n training texts.
+      texts: n training texts, without prompts; they get the encoder's default prompt.
       labels: int `[n]`, 0 to num_classes - 1.
       num_classes: number of classes.
       seed: seed of the classifier's weights, dropout and the order of texts.
@@ -71,7 +71,10 @@ def fine_tune(
     directory = encoder_directory_of(find_encoder(path))
     model = load_encoder(directory, config.override, config.max_seq_length)
     length = directory.length(config.max_seq_length)
-    encoder = SentenceEncoder(model, directory.vocabulary, length)
+    # Ranges belong to the vectors before.
+    settings = dataclasses.replace(directory.settings, ranges=None, weights=None)
+    encoder = SentenceEncoder(model, directory.vocabulary, length, settings=settings)
+    texts = [settings.default_prompt + text for text in texts]
     classifier = tf_keras.layers.Dense(num_classes)
     classifier.build([None, encoder.dimension])
     if before is not None:

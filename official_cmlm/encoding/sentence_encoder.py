@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ from official_cmlm.encoding.token_batches import (
     long_windows,
     pad_rows,
 )
+from official_cmlm.evaluation.encoder import check_roles
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 from official_cmlm.vectors.embeddings import Ranges, quantize, similarity, similarity_pairwise
 from official_cmlm.vectors.nearest import unit
@@ -442,8 +443,8 @@ class SentenceEncoder:
         return self.encode(sentences, **self._with_prompt("document", options))
 
     def find_prompt(self, role: str) -> str:
-        """Returns the prompt of `query` or `document`; an empty string if there is none."""
-        return next(filter(None, map(self.prompts.get, _ROLES[role])), "")
+        """Returns the prompt of `query`, `document` or another name; empty if there is none."""
+        return find_prompt(self.prompts, role)
 
     def encode_long(
         self,
@@ -817,6 +818,28 @@ class SentenceEncoder:
         if options.get("prompt") is None and options.get("prompt_name") is None:
             options["prompt"] = self.find_prompt(role)
         return options
+
+
+def read_prompts(folder: str | os.PathLike, roles: Sequence[str]) -> tuple[str, ...]:
+    """Returns an encoder directory's prompts of two roles, without loading the encoder.
+
+    Args:
+      folder: the encoder directory.
+      roles: of the first and of the second text; see `SentenceEncoder.find_prompt`.
+
+    Raises:
+      UserError: if it is not an encoder directory, or as `check_roles` does.
+    """
+    prompts = EncoderDirectory.open(folder).settings.prompts
+    names = dict.fromkeys([*_ROLES, *prompts])
+    check_roles(roles, [name for name in names if find_prompt(prompts, name)])
+    return tuple(find_prompt(prompts, role) for role in roles)
+
+
+def find_prompt(prompts: Mapping[str, str], role: str) -> str:
+    """Returns the prompt of a role among an encoder's; see `SentenceEncoder.find_prompt`."""
+    names = _ROLES.get(role, (role,))
+    return next(filter(None, map(prompts.get, names)), "")
 
 
 def _stacklevel() -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -45,6 +45,20 @@ def add_prompt(encode: Encode, prompt: str) -> Role:
 def roles_of(encode: Encode) -> Mapping[str, Role]:
     """Returns name -> role of an encoder: its attribute `roles`; empty for a plain function."""
     return getattr(encode, "roles", {})
+
+
+def check_roles(names: Sequence[str], available: Collection[str]) -> None:
+    """Raises `UserError` if `names`, a value of --roles, are not the roles of two texts.
+
+    Only one of `query` and `document` needs to be `available`: many encoders have a prompt for
+    queries alone.
+    """
+    missing = [name for name in names if name not in available]
+    if len(names) != 2 or len(missing) == 2 or not {"query", "document"}.issuperset(missing):
+        raise UserError(
+            f"--roles={','.join(names)}: name two, as in query,document, for which the encoder has "
+            f"prompts; it has {', '.join(available) or 'none'}"
+        )
 
 
 def for_role(encode: Encode, name: str) -> Encode:

@@ -72,6 +72,8 @@ class Manifest:
         language was known; empty in manifests that older releases wrote.
       negatives: of pairs, how many have a third text, a hard negative; not written if none has.
       scores: of pairs, how many have a score; all or none, and not written if none has.
+      roles, prompts: of pairs, the role of the first and of the second text, such as `query`, and
+        the prompt before it in the ids (not in the text); not written if there are none.
       vectors: `size` of a teacher's vectors in the records, and the `model` that gave them; not
         written if there are none.
     """
@@ -95,6 +97,8 @@ class Manifest:
     )
     negatives: _Count = 0
     scores: _Count = 0
+    roles: list[str] = dataclasses.field(default_factory=list)
+    prompts: list[str] = dataclasses.field(default_factory=list)
     vectors: dict[str, Any] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -119,7 +123,7 @@ class Manifest:
         """Returns the content of `dataset.json`."""
         values = dataclasses.asdict(self)
         # Older releases refuse keys that they do not know.
-        for name in ("negatives", "scores", "vectors"):
+        for name in ("negatives", "scores", "roles", "prompts", "vectors"):
             if not values[name]:
                 del values[name]
         return values

@@ -404,10 +404,12 @@ def describe_run(
     start = source_of_weights(params.task.init_checkpoint, model_dir)
     longest = params.task.longest_sequence()
     facts = (encoding_length(start, longest), is_for_sentences(start, task.chosen))
-    describe(model_dir, config, task.vocabulary, *facts)
+    # Prompts and similarity are those of the start.
+    settings = EncoderDirectory.open(start.folder).settings if start else None
+    describe(model_dir, config, task.vocabulary, *facts, settings)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-        describe(best, config, task.vocabulary, *facts)
+        describe(best, config, task.vocabulary, *facts, settings)
         EncoderDirectory.open(best).remove_older_weights()
     train_utils.serialize_config(params, model_dir)
 

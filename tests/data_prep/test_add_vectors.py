@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from data_prep import add_vectors
+from data_prep import add_vectors, create_pairs
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_encoder, write_records
 from tests.data_prep.binaries import run_binary
-from tests.pairs_helpers import triples, write_pairs
+from tests.pairs_helpers import bitext, triples, write_pairs, write_prompted_encoder
 
 
 def _examples(folder):
@@ -60,6 +60,26 @@ def test_a_teacher_of_the_same_vocabulary_reads_the_ids(tmp_path, vocabulary, ki
         assert len(stored) == (2 if kind == "pairs" else len(texts))
         np.testing.assert_allclose(stored, expected, atol=2e-3)
         assert old["token_ids"] == new["token_ids"] and "text" not in new
+
+
+@pytest.mark.parametrize("keep_text", [True, False])
+def test_a_teacher_has_its_prompts_for_the_roles_of_pairs(tmp_path, vocabulary, keep_text):
+    """Once each, whether it reads texts, which do not have them, or ids, which do."""
+    teacher = write_prompted_encoder(tmp_path / "teacher", vocabulary, default="query")
+    rows = [row[0].texts for row in bitext(9)]
+    (tmp_path / "t").write_text("".join("\t".join(row) + "\n" for row in rows))
+    values = {"input": tmp_path / "t", "format": "tsv", "languages": "en", "keep_text": keep_text}
+    files = {"vocab_file": teacher, "output_dir": tmp_path / "plain", "roles": "query,document"}
+    run_binary(create_pairs, **values, **files)
+    values = {"records": tmp_path / "plain", "model": teacher, "output_dir": tmp_path / "taught"}
+    assert not run_binary(add_vectors, **values)
+    encoder, (manifest, taught) = SentenceEncoder.load(teacher), _examples(tmp_path / "taught")
+    assert manifest.roles == ["query", "document"]
+    for (first, second), record in zip(rows, taught, strict=True):
+        stored = [np.frombuffer(row, "<f2") for row in record["teacher_vectors"].bytes_list.value]
+        expected = [encoder.encode_query(first), encoder.encode_document(second)]
+        np.testing.assert_allclose(stored, expected, atol=2e-3)
+        assert np.abs(encoder.encode([first, second]) - expected).max() > 0.01
 
 
 def test_records_without_text_are_refused(tmp_path, vocabulary):

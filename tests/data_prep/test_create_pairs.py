@@ -9,10 +9,17 @@ from absl.testing import flagsaver
 
 from data_prep import create_documents, create_pairs
 from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import build_tokenizer
 from tests.data_prep.binaries import names_in, run_binary
-from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand
+from tests.pairs_helpers import (
+    PROMPTS,
+    bitext,
+    nli_rows,
+    read_pairs_by_hand,
+    write_prompted_encoder,
+)
 from tests.pairs_helpers import pair as make_pair
 
 LANGUAGES = ("en", "de", "fr")
@@ -120,6 +127,42 @@ def test_triples(run, tmp_path, vocabulary, header, capsys):
         tokenizer.tokenize(list(row)).to_list() for row in ROWS
     ]
     assert "3 rows, 3 pairs (2 with a hard negative), " in capsys.readouterr().out
+
+
+def test_texts_are_read_as_the_encoder_reads_them(run, tmp_path, vocabulary):
+    """Ids have the prompts, before a negative that of documents; texts and filters do not."""
+    encoder = write_prompted_encoder(tmp_path / "encoder", vocabulary)
+    # A row without tokens of its own is left out, and so is one that repeats a text.
+    rows = [*ROWS, ("\u200b", "a cat"), ("A cat!", "a river")]
+    (tmp_path / "t").write_text("\n".join("\t".join(row) for row in rows))
+    values = {"format": "triples", "vocab_file": encoder, "keep_text": True, "repeated": "either"}
+    manifest = run("t", ["en"], **values, roles="query,document")
+    assert (manifest.roles, manifest.prompts) == (["query", "document"], [*PROMPTS.values()])
+    assert manifest.counters == {"pairs/repeated_first_text": 1, "pairs/without_tokens": 1}
+    (records,) = read_pairs_by_hand(tmp_path / "out").values()
+    assert [tuple(record["text"]) for record in records] == ROWS
+    loaded = SentenceEncoder.load(encoder)
+    for record, (query, *documents) in zip(records, ROWS, strict=True):
+        ids = loaded.token_rows([query], role="query").to_list()
+        assert record["ids"] == ids + loaded.token_rows(documents, role="document").to_list()
+        assert [vocabulary.tokens[i] for i in record["ids"][1][:3]] == ["a", "dog", ","]
+
+
+@pytest.mark.parametrize(
+    ("roles", "message"),
+    [
+        ("query,answer", "--roles=query,answer: name two, .*; it has query, document, passage"),
+        ("query", "--roles=query: name two, as in query,document"),
+        ("document,document", "vocab.txt: not an encoder directory"),
+    ],
+)
+def test_roles_that_the_encoder_has_not_are_one_line(run, tmp_path, vocabulary, roles, message):
+    encoder = write_prompted_encoder(tmp_path / "encoder", vocabulary)
+    (tmp_path / "t").write_text("a cat\tthe cat\n")
+    with pytest.raises(UserError, match=message):
+        path = tmp_path / "vocab.txt" if "vocab.txt" in message else encoder
+        run("t", ["en"], format="tsv", vocab_file=path, roles=roles)
+    assert not (tmp_path / "out").exists()
 
 
 def test_hard_negatives_that_are_left_out(run, tmp_path):

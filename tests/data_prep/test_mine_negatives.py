@@ -9,9 +9,11 @@ import pytest
 
 from data_prep import create_pairs, mine_negatives
 from official_cmlm.common.errors import UserError
+from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.binaries import run_binary
+from tests.pairs_helpers import bitext, write_prompted_encoder
 
 # Vectors of letters: texts that share many are near.
 ENCODER = """
@@ -114,15 +116,31 @@ def test_texts_that_the_encoder_cuts_are_counted(capsys):
 def test_anchors_are_queries_if_asked(folder):
     """An encoder with roles uses them; this one turns the order round."""
     _mine(encoder="letters_encoder:Roles", output="plain.tsv")
-    _mine(encoder="letters_encoder:Roles", output="roles.tsv", roles=True)
+    _mine(encoder="letters_encoder:Roles", output="roles.tsv", roles="query,document")
     plain, roles = ((folder / f"{name}.tsv").read_text() for name in ("plain", "roles"))
     _mine(output="function.tsv")
     assert plain == (folder / "function.tsv").read_text() != roles
 
 
+def test_prompts_rank_candidates_as_the_encoder_does(folder, vocabulary):
+    """The negative is the candidate with the largest inner product of the encoder's own vectors."""
+    encoder = write_prompted_encoder(folder / "encoder", vocabulary, normalize=True)
+    rows = [row[0].texts for row in bitext(40)]
+    (folder / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    _mine(encoder="encoder", roles="query,document")
+    mined = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
+    _mine(encoder="encoder", output="plain.jsonl")
+    loaded, (first, second) = SentenceEncoder.load(encoder), zip(*rows)
+    scores = loaded.encode_query(list(first)) @ loaded.encode_document(list(second)).T
+    np.fill_diagonal(scores, -np.inf)
+    assert [row["negative"] for row in mined] == [second[i] for i in scores.argmax(axis=1)]
+    assert (folder / "plain.jsonl").read_bytes() != (folder / "mined.jsonl").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"roles": "query,document"}, "--roles=query,document: name two, as in query,document"),
         ({"output": "mined.txt"}, "mined.txt: --output names no form; end it with .jsonl or .tsv"),
         ({"output": "pairs.tsv"}, "pairs.tsv: is also an input"),
         ({"input": "none.tsv"}, "none.tsv: no such file; check --input"),

@@ -15,6 +15,7 @@ from official_cmlm.encoding.encoders import by_language, open_encoder
 from official_cmlm.encoding.fine_tuning import FineTuningConfig, fine_tune
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from tests.conftest import change_json, write_encoder
+from tests.pairs_helpers import PROMPTS, write_prompted_encoder
 
 TEXTS = ["The cat sat on the mat.", "dog", "a bird flew under the tree slowly and then", ""]
 
@@ -234,8 +235,14 @@ def test_no_encoder(tmp_path):
         open_encoder(str(tmp_path))
 
 
-def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
-    """Two kinds of sentences that a random encoder's classifier learns; the folder is untouched."""
+def test_fine_tuning_learns_and_leaves_the_encoder(vocabulary, tmp_path, monkeypatch):
+    """Two kinds of sentences that a random encoder's classifier learns; the folder is untouched.
+
+    Texts have the default prompt in training and later: the classifier keeps the prompts.
+    """
+    encoder_dir = write_prompted_encoder(tmp_path / "start", vocabulary, default="query")
+    read, inputs = set(), SentenceEncoder.inputs
+    monkeypatch.setattr(SentenceEncoder, "inputs", lambda *a: read.update(a[1]) or inputs(*a))
     texts = [f"the {animal} {verb}" for animal in ("cat", "dog", "bird") for verb in ("sat", "ran")]
     labels = np.array([0, 1] * 3)
     before = SentenceEncoder.load(encoder_dir).encode(TEXTS)
@@ -247,6 +254,7 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     assert classifier.predict(texts).tolist() == labels.tolist()
     assert classifier.predict([]).tolist() == []
     assert steps[0] == len(steps) - 1 == 60
+    assert read == {PROMPTS["query"] + text for text in texts}
     assert np.array_equal(SentenceEncoder.load(encoder_dir).encode(TEXTS), before)
     with pytest.raises(ValueError, match="as many texts as labels, got 6 and 5"):
         fine_tune(encoder_dir, texts, labels[:5], 2, 1)
@@ -254,6 +262,7 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir, tmp_path):
     folder = tmp_path / "classifier"
     dataclasses.replace(classifier, label_names=("yes", "no")).save(folder)
     again = Classifier.load(folder)
+    assert again.encoder.prompts["query"] == PROMPTS[again.encoder.default_prompt_name]
     assert again.predict_names(texts[:2]) == ["yes", "no"]
     probabilities = again.predict_proba(texts)
     np.testing.assert_allclose(probabilities, classifier.predict_proba(texts), atol=1e-5)

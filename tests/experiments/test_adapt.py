@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tf_keras
 
-from experiments.adapt import average, hold_out
+from experiments.adapt import Adaptation, average, choose_roles, hold_out
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.encoding.classifier import Classifier
@@ -16,6 +16,7 @@ from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
 from tests.binaries import call
 from tests.conftest import WORDS, write_encoder
+from tests.pairs_helpers import PROMPTS, write_prompted_encoder
 
 # The batch is that of the recipe, or all pairs where these are fewer.
 TINY = "trainer.train_steps=2,trainer.steps_per_loop=1,task.train_data.seq_length=24"
@@ -96,6 +97,59 @@ def test_an_encoder_is_trained_further(kind, tmp_path, vocabulary, capsys):
     alone = SentenceEncoder.load(tmp_path / "out").encode(texts)
     np.testing.assert_allclose(alone, trained, atol=1e-6)
     assert np.abs(vectors - alone).max() > 1e-7
+
+
+@pytest.mark.long
+def test_an_encoder_with_prompts_is_trained_and_compared_with_them(tmp_path, vocabulary, capsys):
+    """Records, negatives, vectors before and held-out pairs have them; the result keeps them."""
+    start = write_prompted_encoder(tmp_path / "start", vocabulary, normalize=True)
+    rng = np.random.default_rng(0)
+    rows = [[text := _sentence(rng, 6), f"{text[:-6]} {_sentence(rng, 2)}"] for _ in range(600)]
+    table = _write_table(tmp_path / "pairs.csv", ["question", "answer"], rows)
+    values = {"model": start, "input": table, "columns": "question,answer"}
+    assert _run(**values, output_dir=tmp_path / "out", params_override=TINY) == 0
+    work, before = tmp_path / "out.work", SentenceEncoder.load(start)
+    manifest = load_manifest(work / "taught")
+    assert (manifest.roles, manifest.prompts) == (["query", "document"], [*PROMPTS.values()])
+    mined = [json.loads(line) for line in (work / "triples.jsonl").read_text().splitlines()]
+    # Negatives are the 6th to 30th nearest texts of the encoder with its prompts.
+    answers = list(dict.fromkeys(row["positive"] for row in mined))
+    scores = before.encode_query([row["anchor"] for row in mined])
+    scores = scores @ before.encode_document(answers).T
+    for row, own in zip(mined, scores, strict=True):
+        nearness = own[answers.index(row["negative"])]
+        own[answers.index(row["positive"])] = -1
+        assert (own > nearness - 1e-6).sum() > 5 and (own > nearness + 1e-6).sum() < 30
+    for folder in (tmp_path / "out", work / "training"):
+        assert dict(EncoderDirectory.open(folder).settings.prompts) == PROMPTS
+    first, second = map(list, zip(*hold_out(str(table), ["question", "answer"], tmp_path)[1]))
+    shares = []
+    for encoder in (before, SentenceEncoder.load(tmp_path / "out")):
+        scores = encoder.encode_query(first) @ encoder.encode_document(second).T
+        shares.append(f"{100 * np.mean(scores.argmax(axis=1) == np.arange(len(first))):.1f} %")
+    printed = capsys.readouterr().out.splitlines()[-2]
+    assert printed.endswith("held-out ones: {} before, {} after".format(*shares))
+
+
+@pytest.mark.parametrize(
+    ("options", "default", "roles"),
+    [
+        ({}, "query", ["query", "document"]),
+        ({"roles": ("query", "query")}, None, ["query", "query"]),
+        # Scores compare texts of one kind, which have the prompt that `encode` puts before them.
+        ({"score_column": "c"}, None, []),
+        ({"score_column": "c"}, "passage", ["passage", "passage"]),
+        ({"score_column": "c", "roles": ("query", "query")}, None, ["query", "query"]),
+    ],
+)
+def test_roles_are_those_of_retrieval_unless_told_otherwise(
+    options, default, roles, tmp_path, vocabulary
+):
+    start = write_prompted_encoder(tmp_path / "start", vocabulary, default)
+    options = Adaptation("t.csv", "out", ("a", "b"), **options)
+    encoder = SentenceEncoder.load(start)
+    prompts = tuple(map(encoder.find_prompt, roles)) or ("", "")
+    assert choose_roles(start, options, 24) == (roles, prompts)
 
 
 def test_an_encoder_that_no_run_has_made_stays(tmp_path, vocabulary, capsys):
@@ -200,6 +254,15 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
             {"input": "labels.csv", "columns": "a,c"},
             "labels.csv: no column 'c', it has a, b",
         ),
+        ({"roles": "query,answer"}, "--roles=query,answer: name two, as in query,document"),
+        (
+            {"columns": "a", "label_column": "b", "roles": "query,query"},
+            "--roles: is for pairs; leave it out with --label_column",
+        ),
+        (
+            {"params_override": "task.train_data.seq_length=5"},
+            "its prompt has 3 tokens, more than half of the 5 that the training reads",
+        ),
         ({"model": "nowhere"}, "nowhere: no folder, encoder that ships"),
         ({"input": "none.txt"}, "none.txt: no such file"),
         ({"params_override": "trainer.steps=1"}, "unknown key trainer.steps"),
@@ -207,7 +270,7 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
 )
 def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_encoder(tmp_path / "start", vocabulary)
+    write_prompted_encoder(tmp_path / "start", vocabulary)
     (tmp_path / "text.txt").write_text("Some text.")
     _write_table(tmp_path / "labels.csv", "ab", [["Some text.", "x"]])
     flags = {"model": "start", "input": "text.txt", "output_dir": "out", **values}

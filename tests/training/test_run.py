@@ -17,7 +17,8 @@ from official_cmlm.training.checks import check_trainer, checkpoint_notes
 from official_cmlm.training.progress import TrainingProgress, read_history
 from official_cmlm.training.run import describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.conftest import make_documents, write_records
+from tests.conftest import change_json, make_documents, write_records
+from tests.pairs_helpers import PROMPTS, write_prompted_encoder
 from tests.training.quick_runs import quick_runs
 from tests.training.tiny_training import TINY, tiny_run
 
@@ -159,6 +160,21 @@ def test_the_trained_length_is_kept(records_dir, tmp_path):
     describe_run(params, task, "train", str(tmp_path / "model"))
     description = json.loads((tmp_path / "model" / "encoder_config.json").read_text())
     assert (description["max_seq_length"], description["for_sentences"]) == (300, True)
+
+
+def test_the_prompts_of_the_start_are_kept(vocabulary, records_dir, tmp_path):
+    """A run that is resumed keeps those that its folder has by then."""
+    start = write_prompted_encoder(tmp_path / "start", vocabulary, default="query")
+    params = tiny_run(records_dir).replace(task={"init_checkpoint": str(start)})
+    task, model = SentenceEncoderTask(params.task), tmp_path / "model"
+    describe_run(params, task, "train", str(model))
+    description = json.loads((model / "encoder_config.json").read_text())
+    assert (description["prompts"], description["default_prompt_name"]) == (PROMPTS, "query")
+    change_json(model / "encoder_config.json", prompts={"query": "other "})
+    tf.train.Checkpoint(step=tf.Variable(0)).save(str(model / "ckpt"))
+    describe_run(params, task, "train", str(model))
+    description = json.loads((model / "encoder_config.json").read_text())
+    assert description["prompts"] == {"query": "other "}
 
 
 @pytest.mark.long
