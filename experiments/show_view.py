@@ -134,3 +134,8 @@ def _show_sequence(name: str, sequence: dict[str, Any], vocabulary: "Vocabulary"
             start = position + 1
     text = " ".join(filter(None, [*parts, vocabulary.decode(ids[start:])]))
     return f"{name} ({facts}): {text}"
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

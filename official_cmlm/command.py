@@ -98,6 +98,9 @@ _TRAIN = {
         "study",
         "work_dir",
     ),
+    "show-view": Command(
+        "experiments.show_view", "what an experiment's objectives read, as text", "experiment"
+    ),
     "adapt": Command(
         "experiments.adapt", "an encoder, trained on with your own text, pairs or labels", "input*"
     ),

@@ -8,6 +8,12 @@ import os
 import runpy
 import sys
 
+# Sub-commands of `cmlm` that take an experiment's sizes -> their modules.
+_TRAININGS = {
+    "train": "experiments.train",
+    "train-stages": "experiments.train_stages",
+    "show-view": "experiments.show_view",
+}
 _DATA = {
     "seq_length": 16,
     "segment": "sentence",
@@ -52,7 +58,7 @@ def _flag(arguments: list[str], name: str) -> str | None:
 def tiny(module: str, arguments: list[str]) -> list[str]:
     """Returns the arguments of a training with tiny sizes; other binaries' are not changed."""
     name = _flag(arguments, "experiment") or _flag(arguments, "stages")
-    if module not in ("experiments.train", "experiments.train_stages") or name in (None, "?"):
+    if module not in _TRAININGS.values() or name in (None, "?"):
         return arguments
     from experiments.chains import merge
     from official_cmlm.configs.yaml_loading import parse_override
@@ -82,10 +88,10 @@ def main() -> None:
     sys.path[0] = os.getcwd()
     if arguments[0] == "-m":
         module, *rest = arguments[1:]
-        if module == "official_cmlm.command" and rest[0] in ("train", "train-stages"):
+        if module == "official_cmlm.command" and rest[0] in _TRAININGS:
             name, value, *flags = rest
-            first = f"--{'experiment' if name == 'train' else 'stages'}={value}"
-            rest = [name, *tiny(f"experiments.{name.replace('-', '_')}", [first, *flags])]
+            first = f"--{'stages' if name == 'train-stages' else 'experiment'}={value}"
+            rest = [name, *tiny(_TRAININGS[name], [first, *flags])]
         if module == "official_cmlm.command" and rest[0] == "adapt":
             rest.append(f"--params_override={json.dumps(_ADAPTED)}")
         sys.argv = [module, *tiny(module, rest)]
