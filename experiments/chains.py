@@ -112,7 +112,7 @@ def check_training(
     Args:
       config: the whole experiment.
       name: name of the training in messages.
-      mode: mode of `experiments.train`; empty: its encoder is built but not trained.
+      mode: mode of `experiments.train`.
       before: what this function returned for the training that it starts from; None if it starts
         from random weights or from an existing encoder.
 
@@ -144,9 +144,8 @@ def check_training(
                 f"its records were made with vocabulary {task.vocabulary.hash}, those of "
                 f"{before[0]} with {before[2]}; make all records with one vocabulary"
             )
-    if mode:
-        replicas = num_replicas(config.runtime)
-        check_run(with_counted_steps(config, task, replicas), task, mode, replicas)
+    replicas = num_replicas(config.runtime)
+    check_run(with_counted_steps(config, task, replicas), task, mode, replicas)
     return name, encoder, task.vocabulary.hash
 
 

@@ -64,8 +64,8 @@ class Arm:
       params_override: what the arm changes of the experiment; comes after the study's `common`.
       starts_from: name of an arm above, whose encoder of the same seed it starts from, or an
         encoder directory, as `$start`. Default: random weights.
-      train: false scores the encoder as it starts, for example with another `pooling`. Default
-        true.
+      train: false scores the encoder as it starts, for example with another `pooling`: a training
+        of no steps. Default true.
       sentence_vector: the vector that is scored, as `--sentence_vector` of `experiments.evaluate`
         has it, e.g. `projected_mean`. Default: the encoder's own.
       label: for table and figure. Default: the name.

@@ -15,7 +15,7 @@ from official_cmlm.common.files import digest, read_object
 from official_cmlm.common.job import part_path
 from official_cmlm.evaluation.report.tables import duration
 from official_cmlm.training import signals
-from official_cmlm.training.progress import SUMMARY_NAME, read_evaluations, total_counts, versions
+from official_cmlm.training.progress import SUMMARY_NAME, read_evaluations, total_counts
 
 from .. import chains, registry
 from ..runner import Runner
@@ -220,8 +220,9 @@ class StudyRunner(Runner):
             "start": start_content,
         }
         name = f"{arm.name}.{seed}"
-        mode = "train_and_eval" if self.study.scores.validation else "train"
-        stage = chains.Stage(name, arm.experiment, mode if arm.train else "", (), values)
+        is_validated = self.study.scores.validation and arm.train
+        mode = "train_and_eval" if is_validated else "train"
+        stage = chains.Stage(name, arm.experiment, mode, (), values)
         return Trial(arm, seed, self.folder / "models" / name, start, stage, config, settings)
 
     def _find_start(self, arm: Arm) -> Path | None:
@@ -236,7 +237,9 @@ class StudyRunner(Runner):
         values = expand(self.study.settings(arm)["training"]["params_override"], self.names)
         data = {"train_data": {"seed": seed}}
         runtime = {"mixed_precision_dtype": self.study.precision}
-        values = chains.merge(values, {"runtime": runtime, "task": data})
+        # An arm that is not trained is a training of no steps.
+        trainer = {} if arm.train else {"train_steps": 0}
+        values = chains.merge(values, {"runtime": runtime, "task": data, "trainer": trainer})
         config = registry.load(arm.experiment, [], values, start and str(start))
         # Objectives with records of their own follow the seed too.
         objectives = get_objectives(config.task.objectives).items()
@@ -269,16 +272,15 @@ class StudyRunner(Runner):
 
     def _run(self, trial: Trial, title: str) -> Result:
         """Trains and scores a trial, as far as that is not done."""
-        scores, is_trained = f"{trial.name}.scores", trial.arm.train
+        scores = f"{trial.name}.scores"
         training, scoring = trial.settings["training"], trial.settings["scoring"]
-        length = chains.describe_length(trial.config.trainer) if is_trained else "as it starts"
 
         def train() -> dict[str, Any]:
             # Scores of earlier weights would be wrong.
             self.begin(scores, scoring)
-            return self._train(trial) if is_trained else write_untrained(trial)
+            return self._train(trial)
 
-        about = f"{trial.arm.experiment}, {length}"
+        about = f"{trial.arm.experiment}, {chains.describe_length(trial.config.trainer)}"
         trained = self.run_part(f"{trial.name}.training", train, title, about, key=training)
         about = ", ".join(self.study.scores.suites) or VALIDATION
         scored = self.run_part(
@@ -363,28 +365,6 @@ def _check_method(task: Any) -> None:
                     f"{where}.{field} is {getattr(data, field)}, which makes {name} another method;"
                     f" set it to {value} in the arm's params_override"
                 )
-
-
-def write_untrained(trial: Trial) -> dict[str, Any]:
-    """Writes the encoder that a training would start from; returns what a training does."""
-    import tensorflow as tf
-    import tf_keras
-
-    from official_cmlm.checkpoints.weights import save_weights
-    from official_cmlm.training.run import describe_run
-    from official_cmlm.training.task import SentenceEncoderTask
-
-    tf_keras.utils.set_random_seed(trial.seed)
-    task = SentenceEncoderTask(trial.config.task)
-    model = task.build_model()
-    task.initialize(model)
-    describe_run(trial.config, task, "train", str(trial.folder))
-    # The objectives are saved too, because CMLM's projection gives another sentence vector.
-    checkpoint = tf.train.Checkpoint(model=model, **model.checkpoint_items)
-    prefix = checkpoint.save(str(trial.folder / "ckpt"))
-    save_weights(trial.folder, model.encoder, model.head, model.projections, prefix)
-    counts = {"steps": 0, "examples": 0, "tokens": 0, "seconds": 0.0}
-    return {**counts, "devices": [], "versions": versions()}
 
 
 def _digest_folder(folder: Path) -> str:
