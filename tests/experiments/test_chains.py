@@ -159,7 +159,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
         (
             {"task": {"train_data": {"global_batch_size": 1}}},
             "train",
-            "leaves quick_thought no neg",
+            "leaves quick_thought nothing to compare",
         ),
         LONG({"task": {"validation_data": {"input_path": ""}}}, "train", None),
         LONG({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no valid"),
