@@ -18,11 +18,7 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.checkpoints.encoder_directory import (
-    TRAINING_LOCK,
-    EncoderDirectory,
-    describe,
-)
+from official_cmlm.checkpoints.encoder_directory import TRAINING_LOCK, EncoderDirectory
 from official_cmlm.checkpoints.integrity import (
     checkpoints_of,
     clean_up,
@@ -48,11 +44,6 @@ from official_cmlm.training.config import (
     objective_notes,
 )
 from official_cmlm.training.curve import write_curve
-from official_cmlm.training.inherited_fields import (
-    encoding_length,
-    is_for_sentences,
-    source_of_weights,
-)
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.progress import TrainingProgress, read_evaluations, write_summary
 from official_cmlm.training.runtime import (
@@ -254,8 +245,6 @@ class Run:
             except UserError as error:
                 # Gin, which calls the constructor, appends the place of the call to the message.
                 raise UserError(str(error).split("\n  In call to configurable")[0]) from None
-            # The optimizers create this variable lazily; the step function must not create it.
-            _ = trainer.optimizer.iterations
         _check_checkpoint(checkpoint, trainer)
         return trainer
 
@@ -400,16 +389,10 @@ def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
-    config = task.encoder_config
-    start = source_of_weights(params.task.init_checkpoint, model_dir)
-    longest = params.task.longest_sequence()
-    facts = (encoding_length(start, longest), is_for_sentences(start, task.chosen))
-    # Prompts and similarity are those of the start.
-    settings = EncoderDirectory.open(start.folder).settings if start else None
-    describe(model_dir, config, task.vocabulary, *facts, settings)
+    task.describe(model_dir, model_dir)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-        describe(best, config, task.vocabulary, *facts, settings)
+        task.describe(best, model_dir)
         EncoderDirectory.open(best).remove_older_weights()
     train_utils.serialize_config(params, model_dir)
 

@@ -4,12 +4,14 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import (
     checkpoint_of,
@@ -45,7 +47,11 @@ from official_cmlm.records.manifest import (
 )
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, get_objectives
-from official_cmlm.training.inherited_fields import encoding_length, source_of_weights
+from official_cmlm.training.inherited_fields import (
+    encoding_length,
+    is_for_sentences,
+    source_of_weights,
+)
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import (
     GRADIENT_NORM,
@@ -180,6 +186,15 @@ class SentenceEncoderTask(base_task.Task):
         padding_id = self.vocabulary.special_ids["pad"]
         return self.task_config.encoder.for_vocabulary(len(self.vocabulary), padding_id)
 
+    def describe(self, folder: str, model_dir: str) -> None:
+        """Writes an encoder directory without its weights, of the training in `model_dir`."""
+        start = source_of_weights(self.task_config.init_checkpoint, model_dir)
+        length = encoding_length(start, self.task_config.longest_sequence())
+        is_encoder = is_for_sentences(start, self.chosen)
+        # Prompts and similarity are those of the start.
+        settings = EncoderDirectory.open(start.folder).settings if start else None
+        describe(folder, self.encoder_config, self.vocabulary, length, is_encoder, settings)
+
     def input_folders(self) -> list[str]:
         """Returns all record folders that the task reads, each once."""
         used = self.task_config.list_data()
@@ -293,6 +308,15 @@ class SentenceEncoderTask(base_task.Task):
             DataPositions(group.name for group in self.train_groups),
             {group.name: group.objectives for group in groups},
         )
+
+    @classmethod
+    def create_optimizer(
+        cls, optimizer_config: Any, runtime_config: Any = None, dp_config: Any = None
+    ) -> tf_keras.optimizers.Optimizer:
+        """Creates the optimizer, and its count of steps, which the step must not create."""
+        optimizer = super().create_optimizer(optimizer_config, runtime_config, dp_config)
+        _ = optimizer.iterations
+        return optimizer
 
     def initialize(self, model: MultiObjectiveModel) -> None:
         """Loads `init_checkpoint` into a new model."""
