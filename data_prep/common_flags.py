@@ -39,8 +39,9 @@ FLAGS = flags.FLAGS
 LEAST_MB = 1e-6
 # This is longer than any word; the tokenizer's buffers have this size too.
 MOST_WORD_BYTES = 1_000_000
-# Options of reading that hold for files of any kind.
+# Options of reading that hold for files of any kind, and for data sets.
 _FAULTS = ("max_line_bytes", "max_expanded_bytes", "on_error")
+_DATASETS = ("tfds_data_dir", "tfds_split")
 # The parts of a pair that columns of a table hold.
 _COLUMNS = ("first", "second", "label", "negative", "score")
 
@@ -72,7 +73,10 @@ class PairsInput:
     """The pairs that are read.
 
     Attributes:
-      input: files of pairs; see --format.
+      input: files of pairs; see --format. This or --tfds is required.
+      tfds: data sets of TensorFlow Datasets to read in place of files, e.g. para_crawl/ende, whose
+        texts are the features that --languages names (en-de), or --columns. They must have been
+        prepared before: nothing is downloaded.
       languages: language of each file; for a table also en-de, the first and the second text; for
         moses always two.
       format: lines: every two files belong together, line by line; moses: the same, and only the
@@ -85,15 +89,17 @@ class PairsInput:
         anchor, its positive and, where there is one, a hard negative, or JSON lines with anchor,
         positive and negative, as data_prep.mine_negatives writes them. Any may be gzip or zstd.
       header: whether the first line of tsv or triples names columns.
-      columns: for --format=table the columns of both texts.
-      label_column: for --format=table the column of a label, if any.
-      negative_column: for --format=table the column of a hard negative, if any.
-      score_column: for --format=table the column of a score, how similar both texts are, if any.
+      columns: for --format=table the columns of both texts; for --tfds the features.
+      label_column: for --format=table or --tfds the column of a label, if any.
+      negative_column: for --format=table or --tfds the column of a hard negative, if any.
+      score_column: for --format=table or --tfds the column of a score, how similar both texts are,
+        if any.
       score_min: the least score that the column may have, for texts that have nothing in common.
       score_max: the largest score that it may have, for texts that say the same.
     """
 
-    input: tuple[str, ...]
+    input: tuple[str, ...] = ()
+    tfds: tuple[str, ...] = ()
     languages: tuple[str, ...] | None = None
     format: Annotated[str, OneOf(FORMATS)] = "lines"
     header: bool = False
@@ -158,9 +164,9 @@ def define_reading() -> None:
 
 
 def define_pairs(skip: Sequence[str] = ()) -> None:
-    """Defines the flags of the input of pairs but `skip`, and those of its faults."""
+    """Defines the flags of the input of pairs but `skip`, of data sets and of faults."""
     cli.define(PairsInput, skip=skip)
-    cli.define(ReadOptions, skip=other_fields(ReadOptions, _FAULTS))
+    cli.define(ReadOptions, skip=other_fields(ReadOptions, (*_FAULTS, *_DATASETS)))
 
 
 def define_records() -> None:
@@ -184,10 +190,20 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
     """Returns the inputs that the flags of `define_pairs` name.
 
     Raises:
-      UserError: as `inputs_of` does; or for a flag that the format does not have.
+      UserError: as `inputs_of` does; without any input, or with both kinds; or for a flag that the
+        format does not have.
     """
     options = cli.read(PairsInput)
-    if len(options.columns) != 2 * (options.format == "table"):
+    _check_datasets(_DATASETS)
+    if bool(options.input) == bool(options.tfds) or (options.tfds and options.format != "lines"):
+        raise UserError(
+            "name files of pairs with --input, or data sets with --tfds, which has no --format; "
+            "both together take two runs"
+        )
+    # A data set has the flags of a table, but need not have columns.
+    form = "table" if options.tfds else options.format
+    needed = (0, 2) if options.tfds else (2 * (form == "table"),)
+    if len(options.columns) not in needed:
         raise UserError(
             f"--columns={','.join(options.columns)}: --format=table needs two, those of both texts,"
             " e.g. --columns=premise,hypothesis; other formats have none"
@@ -198,13 +214,13 @@ def pair_inputs(languages: list[str]) -> list[PairInput]:
         ("label_column", ("table",)),
         ("score_column", ("table",)),
     ):
-        if getattr(options, flag) and options.format not in forms:
+        if getattr(options, flag) and form not in forms:
             raise UserError(f"--{flag}: only --format={' or '.join(forms)} has it; leave it out")
     names = (*options.columns, options.label_column, options.negative_column, options.score_column)
     columns = {part: name for part, name in zip(_COLUMNS, names) if name}
-    return inputs_of(
-        FLAGS.input, languages, options.format, columns, (options.score_min, options.score_max)
-    )
+    paths = [PREFIX + name for name in options.tfds] or list(options.input)
+    form, scores = "tfds" if options.tfds else form, (options.score_min, options.score_max)
+    return inputs_of(paths, languages, form, columns, scores)
 
 
 def reading_options() -> ReadOptions:
@@ -226,14 +242,19 @@ def text_files() -> list[TextFile]:
     """
     if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
         raise UserError("--reader=tfds reads no files; name data sets with --tfds")
-    for name in ("tfds_data_dir", "tfds_split", "text_feature"):
-        if FLAGS[name].present and not FLAGS.tfds:
-            raise UserError(f"--{name}: only data sets, which --tfds names, have it; leave it out")
+    _check_datasets((*_DATASETS, "text_feature"))
     named = [TextFile(PREFIX + name) for name in FLAGS.tfds]
     if named and not FLAGS.input:
         return named
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
     return expand_text_files(FLAGS.input, suffix) + named
+
+
+def _check_datasets(names: Sequence[str]) -> None:
+    """Raises `UserError` for a flag that only data sets have, without any data set."""
+    for name in names:
+        if FLAGS[name].present and not FLAGS.tfds:
+            raise UserError(f"--{name}: only data sets, which --tfds names, have it; leave it out")
 
 
 def read_text(files: Sequence[TextFile], counts: Counts) -> Iterator[Document]:
@@ -242,9 +263,9 @@ def read_text(files: Sequence[TextFile], counts: Counts) -> Iterator[Document]:
 
 
 def check_files(paths: Sequence[str], flag: str) -> None:
-    """Raises `UserError`, which names the flag, for a path that is not a file."""
+    """Raises `UserError`, which names the flag, for a path that is neither file nor data set."""
     for path in paths:
-        if not is_file(path):
+        if not path.startswith(PREFIX) and not is_file(path):
             raise UserError(f"{path}: no such file; check {flag}")
 
 

@@ -12,6 +12,8 @@
     # A table with names, as from a spreadsheet or a data frame (.csv, .jsonl, .parquet, …):
     python -m data_prep.create_pairs --format=table --columns=premise,hypothesis \
         --label_column=label --input=train.parquet --languages=en …
+    # A prepared data set of TensorFlow Datasets, and the features of both languages:
+    python -m data_prep.create_pairs --tfds=para_crawl/ende --languages=en-de …
     # Questions, answers and hard negatives, each after the encoder's prompt:
     python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en \
         --roles=query,document --vocab_file=work/encoder …
@@ -32,7 +34,7 @@ from .counts import Counts, guard_faults
 from .output.documents import RecordOptions
 from .output.pair_filters import FilterOptions, PairFilter
 from .output.report import Summary, write_report
-from .readers import ReadOptions, size_of
+from .readers import ReadOptions, get_stored_size
 from .readers.pairs import TABLES
 from .stages.language_id import identify
 
@@ -101,7 +103,7 @@ def main(argv: list[str]) -> int:
         exclusion=common_flags.exclusion(reading, counts),
     )
     row_size = len(inputs) if FLAGS.row_aligned else 1
-    total_bytes = sum(map(size_of, paths))
+    total_bytes = sum(get_stored_size(path, reading) for path in paths)
     summary = Summary()
     tables = [pair_input.read(counts, FLAGS.header, reading) for pair_input in inputs]
     if FLAGS.row_aligned:
@@ -121,7 +123,8 @@ def main(argv: list[str]) -> int:
         writer.close()
         if not counts.documents:
             counts.raise_if_all_failed(len(parts))
-            raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
+            names = ",".join(FLAGS.input or FLAGS.tfds)
+            raise UserError(f"{names}: no usable pair; check --format and --header")
         vocabulary.save(folder)
         manifest = counts.manifest(
             vocabulary, writer.shards, FLAGS.keep_text, schema.KIND, row_size

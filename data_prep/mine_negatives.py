@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     options = cli.read(Options)
     if FLAGS.format == "nli":
         raise UserError("--format=nli: pairs with labels; give pairs whose texts belong together")
-    languages = FLAGS.languages or ["und"] * len(FLAGS.input)
+    languages = FLAGS.languages or ["und"] * len(FLAGS.input or FLAGS.tfds)
     inputs = common_flags.pair_inputs(languages)
     if len({pair_input.languages for pair_input in inputs}) > 1:
         raise UserError(
@@ -114,7 +114,8 @@ def main(argv: list[str]) -> int:
         more += filter(None, guard_faults(path, texts, FLAGS.on_error, counts))
     counts.raise_if_all_failed(len(inputs) + len(options.candidates))
     if not pairs:
-        raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
+        names = ",".join(FLAGS.input or FLAGS.tfds)
+        raise UserError(f"{names}: no usable pair; check --format and --header")
     rows, without, scores = _mine_into(list(pairs), more, options)
     reasons = ((empty, "with an empty text"), (repeated, "repeated"))
     left_out = ", ".join(f"{count} {reason}" for count, reason in reasons if count)

@@ -30,7 +30,8 @@ class EvaluationRequest:
         Face hub, or package.module:object. For bli, sts and word_similarity also one a language:
         en:path,fr:path. Required.
       suites: suites to run, or 'all'. '?' lists them.
-      data_dir: folder of evaluation data. Default: the environment variable CMLM_DATA_DIR.
+      data_dir: folder of evaluation data; data sets that TensorFlow Datasets has prepared in its
+        folder tfds replace missing files. Default: the environment variable CMLM_DATA_DIR.
       output_dir: folder for results and embeddings. Required.
       settings: an option of a suite, e.g. senteval.seeds=5 or sts.split=dev; may be repeated.
       name: name of the encoder in tables. Default: its folder's name.

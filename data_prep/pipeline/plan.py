@@ -129,7 +129,7 @@ class Plan:
         return cls(
             options,
             tuple(
-                Input(path, get_stored_size(path, options.reading, options.reader), language)
+                Input(path, get_stored_size(path, options.reading), language)
                 for path, language in files
             ),
             vocabulary,

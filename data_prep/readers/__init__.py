@@ -116,13 +116,13 @@ def read_documents(
     counts.raise_if_all_failed(count)
 
 
-def get_stored_size(path: str, options: ReadOptions, reader: str = "auto") -> int:
+def get_stored_size(path: str, options: ReadOptions) -> int:
     """Returns the stored size of a file or a data set in bytes; 0 for a file that is missing.
 
     Raises:
       UserError: no such data set.
     """
-    if reader_for(path, reader) is tfds.read:
+    if path.startswith(tfds.PREFIX):
         return tfds.get_stored_size(path, options)
     return size_of(join_directory(path, options.directory))
 

@@ -13,6 +13,7 @@ from official_cmlm.common.text_files import parse_object, read_columns
 from official_cmlm.records.pairs import scale_score
 
 from ..counts import Counts
+from . import tfds
 from .document import Pair, ReadOptions, one_space
 from .jsonl import mend_surrogates
 from .plain_text import CountedFile, iter_lines
@@ -34,11 +35,12 @@ class PairInput:
     """A source of pairs of one kind.
 
     Attributes:
-      paths: two files of which line i of one belongs to line i of the other, or one file.
+      paths: two files of which line i of one belongs to line i of the other, or one file or data
+        set.
       languages: language of the first and of the second text.
-      form: form of one file, "tsv", "table", "nli" or "triples".
-      columns: part of a pair -> the column of a "table" that holds it: "first", "second" and, where
-        there is one, "label", "negative" and "score".
+      form: form of one file, "tsv", "table", "nli" or "triples"; "tfds" of a data set.
+      columns: part of a pair -> the column of a "table", or the feature, that holds it: "first",
+        "second" and, where there is one, "label", "negative" and "score".
       score_range: the scores that become 0 and 1.
     """
 
@@ -62,7 +64,7 @@ class PairInput:
         """
         if len(self.paths) == 2:
             yield from self._read_aligned(counts, options)
-        elif self.form == "table":
+        elif self.form in ("table", "tfds"):
             yield from self._read_table(counts, options)
         else:
             third = "negative" if self.form == "triples" else "label"
@@ -99,18 +101,26 @@ class PairInput:
         (path,), negative = self.paths, self.columns.get("negative")
         texts = {part: name for part, name in self.columns.items() if part != "score"}
         score = self.columns.get("score")
+        for where, row in self._rows(path, counts, options):
+            # A row need not have a hard negative.
+            if negative and row[negative] is None:
+                row[negative] = ""
+            parts = dict(zip(texts, _get_texts(row, list(texts.values()), path, where, counts)))
+            share = (
+                scale_score(row[score], f'{where}: "{score}"', *self.score_range) if score else None
+            )
+            yield self._pair(where, **parts, score=share)
+
+    def _rows(
+        self, path: str, counts: Counts, options: ReadOptions
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields (place, column or feature -> value) of a table or a data set."""
+        columns = list(self.columns.values())
+        if self.form == "tfds":
+            yield from tfds.read_rows(path, columns, options, counts)
+            return
         with io.BufferedReader(CountedFile(path, counts, options)) as file:
-            for where, row in read_columns(path, file, list(self.columns.values())):
-                # A row need not have a hard negative.
-                if negative and row[negative] is None:
-                    row[negative] = ""
-                parts = dict(zip(texts, _get_texts(row, list(texts.values()), path, where, counts)))
-                share = (
-                    scale_score(row[score], f'{where}: "{score}"', *self.score_range)
-                    if score
-                    else None
-                )
-                yield self._pair(where, **parts, score=share)
+            yield from read_columns(path, file, columns)
 
     def _cells(
         self, counts: Counts, header: bool, options: ReadOptions
@@ -189,25 +199,28 @@ def inputs_of(
 
     Args:
       paths: for `lines` two files an input; for `moses` the common beginning of two files' names,
-        `corpus` for `corpus.en` and `corpus.de` (each also with .gz or .zst); else one file.
+        `corpus` for `corpus.en` and `corpus.de` (each also with .gz or .zst); for `tfds` a data set
+        with the prefix of its reader; else one file.
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` `en-de`.
-      form: one of `FORMATS`.
-      columns, score_range: the columns of `table`, and its scores, as in `PairInput`.
+      form: one of `FORMATS`, or `tfds`.
+      columns, score_range: the columns of `table` or features of `tfds`, and the scores, as in
+        `PairInput`. Default for `tfds`: the features of both languages' names.
 
     Raises:
       UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.
     """
+    given, flag = ("data sets", "--tfds") if form == "tfds" else ("files", "--input")
     if len(paths) != len(languages):
         raise UserError(
-            f"--languages names {len(languages)} languages for {len(paths)} files of --input; "
+            f"--languages names {len(languages)} languages for {len(paths)} {given} of {flag}; "
             "give one for each file, in the same order"
         )
+    by_language = form == "tfds" and "first" not in (columns or {})
     for tag in languages:
-        if form == "moses" and "-" not in tag:
-            raise UserError(
-                f"--languages={tag}: with --format=moses name two languages, e.g. en-de"
-            )
+        if (form == "moses" or by_language) and "-" not in tag:
+            what = "--tfds and no --columns" if by_language else "--format=moses"
+            raise UserError(f"--languages={tag}: with {what} name two languages, e.g. en-de")
     both = [(tag, tag) if form == "lines" else _divide_tag(tag) for tag in languages]
     for tag in itertools.chain.from_iterable(both):
         check_language_tag(tag, "--languages")
@@ -217,9 +230,10 @@ def inputs_of(
             for path, tags in zip(paths, both)
         ]
     if form != "lines":
+        named = [{"first": a, "second": b} if form == "tfds" else {} for a, b in both]
         return [
-            PairInput((path,), tags, form, columns or {}, score_range)
-            for path, tags in zip(paths, both)
+            PairInput((path,), tags, form, features | (columns or {}), score_range)
+            for path, tags, features in zip(paths, both, named)
         ]
     if len(paths) % 2:
         raise UserError(

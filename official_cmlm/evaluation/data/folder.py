@@ -12,6 +12,7 @@ from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import refuse_special, sha256, split_lines
+from official_cmlm.common.prepared_datasets import PreparedDataset
 from official_cmlm.evaluation.scores import MissingData
 
 
@@ -107,6 +108,38 @@ class DataFolder:
             notes.append(f"{skipped} of {len(lines)} lines of {path.name} skipped: not two columns")
         return pairs
 
+    def dataset(
+        self, name: str, split: str, features: Sequence[str], missing: MissingData
+    ) -> list[list[Any]]:
+        """Returns features of a data set of TensorFlow Datasets, in place of missing files.
+
+        It must have been prepared in the folder `tfds` below `root`, or in `root` itself; nothing
+        is downloaded. Values are those of `PreparedDataset.read`, with texts as `str`.
+
+        Raises:
+          MissingData: `missing` itself, if the data set is not there.
+          UserError: if it lacks the split or a feature, or is damaged.
+        """
+        parent = next((p for p in self._dataset_folders() if _is_prepared(p / name)), None)
+        if parent is None:
+            raise missing
+        data = PreparedDataset(name, str(parent), split)
+        if split not in data.builder.info.splits:
+            splits = ", ".join(sorted(data.builder.info.splits)) or "none"
+            raise UserError(f"{parent / name}: no split {split!r}; it has {splits}")
+        for file in data.files:
+            self.file(Path(file.filename), missing.hint)
+        rows = data.read(features)
+        return [[v.decode() if isinstance(v, bytes) else v for v in row] for row in rows]
+
+    def dataset_names(self, name: str) -> list[str]:
+        """Returns the prepared configurations of a data set, e.g. `de` of `paws_x_wiki/de`."""
+        folders = [path for p in self._dataset_folders() for path in sorted((p / name).glob("*"))]
+        return list(dict.fromkeys(path.name for path in folders if _is_prepared(path)))
+
+    def _dataset_folders(self) -> tuple[Path, Path]:
+        return self.root / "tfds", self.root
+
     def file(self, path: Path, hint: str) -> Path:
         """Returns `path` itself, for a reader that does not need a whole file in memory.
 
@@ -150,6 +183,11 @@ def finite(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Returns whether a folder holds a version of a data set that tfds has prepared."""
+    return any(folder.glob("*.*.*/dataset_info.json"))
 
 
 def _verdict(path: Path, name: str, digest: str, rows: int | None) -> str | None:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
     "PAWS-X (github.com/google-research-datasets/paws) belongs into DATA_DIR/pawsx as "
-    "<lang>/{dev_2k,test_2k}.tsv, or XTREME's copy of it as <split>-<lang>.tsv"
+    "<lang>/{dev_2k,test_2k}.tsv, or XTREME's copy of it as <split>-<lang>.tsv; or paws_x_wiki, "
+    "prepared by TensorFlow Datasets, into DATA_DIR/tfds"
 )
 FORMS = (
     "a header with sentence1; or no header and sentence1, sentence2, label; or sentence1, sentence2"
@@ -83,6 +85,36 @@ def first_sentences(data: DataFolder, path: Path) -> list[str]:
     column = _column(path, header, columns, rows)
     sentences = [row[column].strip() if len(row) == columns else "" for row in rows]
     return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in sentences]
+
+
+def read_prepared(
+    data: DataFolder, split: str, languages: Sequence[str], missing: MissingData
+) -> dict[str, list[str]]:
+    """Reads the first sentences of tfds's `paws_x_wiki`: language -> sentences, row-aligned.
+
+    tfds leaves out rows that are malformed in a language, and stores the others in an order by
+    their ids. Hence languages are aligned if they have the same rows; the labels tell.
+
+    Raises:
+      MissingData, UserError: as `DataFolder.dataset`; or the rows are not the same.
+    """
+    columns: dict[str, list[str]] = {}
+    labels: dict[str, list[str]] = {}
+    for language in languages:
+        name, features = f"paws_x_wiki/{language}", ("sentence1", "label")
+        rows = data.dataset(name, split, features, missing)
+        columns[language] = [
+            "" if text.strip() == _NOT_TRANSLATED else text.strip() for text, _ in rows
+        ]
+        labels[language] = [label for _, label in rows]
+    first = languages[0]
+    if other := next((name for name in languages if labels[name] != labels[first]), None):
+        raise UserError(
+            f"paws_x_wiki: {first} and {other} have different rows in {split}, as tfds leaves out "
+            "malformed ones; choose others with language_bias.languages, or take the files; "
+            f"{HINT}"
+        )
+    return columns
 
 
 def _names(header: str) -> list[str]:

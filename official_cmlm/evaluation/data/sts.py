@@ -15,7 +15,8 @@ from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
     "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
-    "DATA_DIR/senteval/downstream (STS/STS12-en-test … STS16-en-test, STS/STSBenchmark, SICK)"
+    "DATA_DIR/senteval/downstream (STS/STS12-en-test … STS16-en-test, STS/STSBenchmark, SICK); "
+    "STS-B's dev and train also as glue/stsb, prepared by TensorFlow Datasets, in DATA_DIR/tfds"
 )
 LANGUAGES_HINT = (
     "github.com/PhilipMay/stsb-multi-mt has it; its files stsb-<language>-test.csv belong into "

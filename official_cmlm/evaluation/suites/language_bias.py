@@ -21,6 +21,7 @@ from official_cmlm.evaluation.data.pawsx import (
     Files,
     Unsuitable,
     first_sentences,
+    read_prepared,
     select_distinct_rows,
     split_name,
     splits,
@@ -104,13 +105,16 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     `count` is the number of queries. A note says which split was taken and of which languages the
     pool is.
     """
-    folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
-    paths, columns = _split(data, folder, options, report)
-    texts, notes = select_distinct_rows(
-        columns, {language: str(path) for language, path in paths.items()}, options.max_rows
-    )
+    try:
+        folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
+        paths, columns = _split(data, folder, options, report)
+        sources = {language: str(path) for language, path in paths.items()}
+        names = " ".join(path.relative_to(folder).as_posix() for path in paths.values())
+    except MissingData as missing:
+        columns, names = _read_prepared(data, options, missing)
+        sources = dict.fromkeys(columns, names)
+    texts, notes = select_distinct_rows(columns, sources, options.max_rows)
     report.notes += notes
-    names = " ".join(path.relative_to(folder).as_posix() for path in paths.values())
     part = " (a part that was chosen)" if options.languages else ""
     rows = len(next(iter(texts.values())))
     report.notes.append(f"{rows} rows in {len(texts)} languages{part} of {names}")
@@ -140,6 +144,21 @@ class _Bias(Task):
             removed = {language: removal(vectors, language) for language, vectors in pool.items()}
             after = bias(removed, removed if options.sides == "both" else pool)
             _add(report, after, "_pcr", rows)
+
+
+def _read_prepared(
+    data: DataFolder, options: Options, missing: MissingData
+) -> tuple[dict[str, list[str]], str]:
+    """Reads first sentences of tfds's copy, by default of its test set; returns its name too."""
+    there = data.dataset_names("paws_x_wiki")
+    if not there:
+        raise missing
+    languages = choose_languages("language_bias.languages", options.languages, there)
+    if len(languages) < 2:
+        raise UserError(f"paws_x_wiki has {languages[0]} only; {HINT}")
+    split = split_name(options.split) or "test"
+    split = "validation" if split == "dev" else split
+    return read_prepared(data, split, languages, missing), f"paws_x_wiki, {split}"
 
 
 def _split(

@@ -15,14 +15,15 @@ from sklearn import metrics
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Task
 from official_cmlm.evaluation.suites import register
 from official_cmlm.evaluation.suites.sts import PairTask
 
 _HINT = (
     "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
-    "sentence, label, tab-separated, with a header"
+    "sentence, label, tab-separated, with a header; or glue/qnli, prepared by TensorFlow Datasets, "
+    "into DATA_DIR/tfds"
 )
 _COLUMNS = ("question", "sentence", "label")
 _LABELS = {"entailment": 1, "not_entailment": 0}
@@ -53,8 +54,12 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
 
 def _read(data: DataFolder) -> ScoredPairs:
-    path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
-    header, lines = data.table(path, _HINT, bool)
+    try:
+        path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
+        header, lines = data.table(path, _HINT, bool)
+    except MissingData as missing:
+        rows = data.dataset("glue/qnli", "validation", _COLUMNS, missing)
+        return select_labelled(rows, "glue/qnli", _LABELS, _HINT)
     return parse_labelled([header, *lines], str(path), _COLUMNS, _LABELS, _HINT)
 
 
@@ -77,7 +82,15 @@ def parse_labelled(
     places = [header.index(name) for name in columns]
     rows = [row for row in rows if any(map(str.strip, row))]
     chosen = [[row[i] for i in places] for row in rows if len(row) == len(header)]
-    pairs = [(a, b, labels.get(label.strip())) for a, b, label in chosen]
+    pairs = select_labelled(chosen, source, labels, hint)
+    return dataclasses.replace(pairs, skipped=len(rows) - len(pairs.gold))
+
+
+def select_labelled(
+    rows: Sequence[Sequence[str]], source: str, labels: Mapping[str, int], hint: str
+) -> ScoredPairs:
+    """Returns the rows (text, text, label) with texts and a label of `labels`, as numbers."""
+    pairs = [(a, b, labels.get(str(label).strip())) for a, b, label in rows]
     pairs = [(a, b, number) for a, b, number in pairs if number is not None and a and b]
     if {number for *_, number in pairs} != set(labels.values()):
         raise UserError(f"{source}: needs pairs of each label, {' and '.join(labels)}; {hint}")

@@ -5,6 +5,7 @@ import pytest
 
 from data_prep.readers import Counts, Document, ReadOptions, get_stored_size, read_documents
 from official_cmlm.common.errors import UserError
+from tests.prepared_datasets import write_dataset
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -21,11 +22,7 @@ def _read(name, data_dir, **options):
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """Makes the data set `LITTLE`: three examples in `train`, one in `test`."""
-    import tensorflow as tf
-
     root = tmp_path_factory.mktemp("tfds")
-    folder = root / "little" / "20230601.zh-min-nan" / "1.0.0"
-    folder.mkdir(parents=True)
     features = tfds.features.FeaturesDict(
         {
             "text": tfds.features.Text(),
@@ -33,18 +30,8 @@ def data_dir(tmp_path_factory):
             "n": tfds.features.Scalar(np.int64),
         }
     )
-    splits = []
-    for split, texts in (("train", TEXTS), ("test", TEXTS[:1])):
-        # A shard an example, so that shards out of order are seen.
-        for n, text in enumerate(texts):
-            path = folder / f"little-{split}.tfrecord-{n:05d}-of-{len(texts):05d}"
-            with tf.io.TFRecordWriter(str(path)) as writer:
-                example = {"text": text, "title": f"Title {n}.", "n": n}
-                writer.write(features.serialize_example(example))
-        splits.append(tfds.core.SplitInfo(name=split, shard_lengths=[1] * len(texts), num_bytes=1))
-    tfds.folder_dataset.write_metadata(
-        data_dir=folder, features=features, split_infos=splits, check_data=False
-    )
+    train = [{"text": text, "title": f"Title {n}.", "n": n} for n, text in enumerate(TEXTS)]
+    write_dataset(root, f"{LITTLE}/1.0.0", features, {"train": train, "test": train[:1]})
     return root
 
 
