@@ -1,6 +1,7 @@
 """Smaller encoders of larger ones: blocks, tables, vocabularies, and weights of a byte."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from official_cmlm.encoding.shrink import entries_to_keep, principal_components,
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
-from tests.conftest import make_documents, write_encoder
+from tests.conftest import change_json, make_documents, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "water"]
 
@@ -224,11 +225,14 @@ def su_whitening(rows, width):
 def test_whitened_vectors_have_the_identity_as_covariance(
     teacher, sentences, tmp_path, arguments, width
 ):
-    """They are those of Su et al., but for signs; a dense layer is multiplied in."""
+    """They are those of Su et al., but for signs; prompts and dense layers count."""
     file, texts = sentences
-    plain = shrink(teacher, tmp_path / "plain", *arguments)
+    large = shutil.copytree(teacher, tmp_path / "large")
+    prompted = {"prompts": {"query": "the old "}, "default_prompt_name": "query"}
+    change_json(large / "encoder_config.json", **prompted)
+    plain = shrink(large, tmp_path / "plain", *arguments)
     whiten = (f"--whiten={width}", f"--input={file}")
-    small = shrink(teacher, tmp_path / "out", *arguments, *whiten)
+    small = shrink(large, tmp_path / "out", *arguments, *whiten)
     assert (small.config.dense_size, small.config.dense_activation) == (width, "none")
     assert read_weights(small).encoder["dense/kernel"].shape[1] == width
     # In two steps it is the same.
