@@ -734,11 +734,15 @@ class SentenceEncoder:
         self, windows: Iterable[TokenRows], batch_size: int, count: int, *args: Any, **options: Any
     ) -> np.ndarray:
         """Returns the `count` rows of all windows; the other arguments are those of `_compute`."""
-        embeddings, start = self._zeros(count), 0
+        embeddings, start = None, 0
         for vectors in self._compute(windows, batch_size, *args, **options):
+            if len(vectors) == count:
+                # A copy of a window that has all rows would take as much memory again.
+                return vectors
+            embeddings = self._zeros(count) if embeddings is None else embeddings
             embeddings[start : start + len(vectors)] = vectors
             start += len(vectors)
-        return embeddings
+        return self._zeros(count) if embeddings is None else embeddings
 
     def _report(self, cut: CutTexts, on_long: str) -> None:
         if on_long == "cut" and cut.texts:

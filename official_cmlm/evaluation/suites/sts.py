@@ -300,7 +300,9 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
     ):
         if name in options.tasks and not any(task.name.startswith(name) for task in there):
             yield Task(name, error=MissingData(data.root / path, hint))
-    covered = {"en"}.union(*(task.text_languages for task in chosen))
+    # The English sets are English, SemEval-2017's tracks need not be.
+    english = {"en"} if options.tasks != ["STS17"] else set()
+    covered = english.union(*(task.text_languages for task in chosen))
     hint = sts.TRACKS_HINT if options.has("STS17") else "add STS-B to sts.tasks"
     hint = sts.LANGUAGES_HINT if options.has("STS-B") else hint
     for language in sorted(options.chosen - covered):
