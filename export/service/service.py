@@ -105,12 +105,17 @@ class Call:
             message = "the server is overloaded; try again later"
             raise Refusal(429, message, code="overloaded", Retry_After="1") from None
         try:
-            vectors = []
-            for piece in pieces:
-                while not (await asyncio.wait([piece], timeout=_GONE_SECONDS))[0]:
+            waiting = pieces
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=_GONE_SECONDS, return_when=asyncio.FIRST_EXCEPTION
+                )
+                # The first piece that fails ends the request.
+                for piece in done:
+                    piece.result()
+                if waiting:
                     await self.check_client()
-                vectors.append(piece.result())
-            return np.concatenate(vectors)
+            return np.concatenate([piece.result() for piece in pieces])
         finally:
             for piece in pieces:
                 piece.cancel()

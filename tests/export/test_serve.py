@@ -1,5 +1,6 @@
 """The HTTP service, asked by OpenAI's own client and by others over loopback."""
 
+import asyncio
 import base64
 import contextlib
 import dataclasses
@@ -33,6 +34,7 @@ from tests.export.service_helpers import (
     count_tokens,
     embed,
     expect,
+    make_service,
     read_rest,
     request_bytes,
     serve,
@@ -480,6 +482,33 @@ def test_a_client_that_leaves_is_not_computed_for():
                 wait_for_queue(port, 3)
             wait_for_queue(port, 0)
         assert encoder.texts == [["hold"]]
+
+
+def test_client_that_leaves_between_short_pieces_is_not_computed_for(monkeypatch):
+    """Each piece ends sooner than the client is looked for."""
+    from export.service.service import Call, Refusal
+
+    monkeypatch.setattr("export.service.service._GONE_SECONDS", 0.1)
+    encoder, pieces = Words(), []
+
+    def encode(texts):
+        pieces.append(texts)
+        threading.Event().wait(0.02)
+        return Words().encode(texts)
+
+    encoder.encode = encode
+    service = make_service(encoder, max_batch_tokens=3)
+    pieces.clear()
+    request = mock.Mock(is_disconnected=mock.AsyncMock(return_value=True))
+
+    async def ask_for_pieces():
+        with pytest.raises(Refusal) as caught:
+            await Call(service, request).embed([f"word{i}" for i in range(20)])
+        await service.batcher.close()
+        assert caught.value.status_code == 499
+
+    asyncio.run(ask_for_pieces())
+    assert 0 < len(pieces) < 20
 
 
 def test_client_that_leaves_within_its_body_is_499_in_the_log():
