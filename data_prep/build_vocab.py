@@ -21,19 +21,23 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import atomic_write, check_output, read_text
 from official_cmlm.common.hashing import Smallest, hash_text
-from official_cmlm.common.validation import at_least, between
+from official_cmlm.common.validation import OneOf, at_least, between
 
 from . import common_flags
 from .counts import Counts
 from .output.report import finish
 from .vocabulary.mixture import sample_paragraphs, smooth_paragraphs, text_bytes
+from .vocabulary.top_down import learn_top_down
 from .vocabulary.wordpiece import format_coverage, learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each paragraph, that a vocabulary is checked on.
 _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
+# Name -> function that learns entries; all take the same arguments.
+GENERATORS = {"tokenizers": learn_wordpiece, "tensorflow_text": learn_top_down}
 
 FLAGS = flags.FLAGS
 
@@ -81,9 +85,13 @@ class Options:
     Attributes:
       output: vocabulary file to write, one entry a line.
       overwrite: whether to replace a vocabulary that is there already.
+      generator: tokenizers joins pairs of pieces, from characters up; tensorflow_text is TensorFlow
+        Text's generator, which CMLM §4.4 names: it selects substrings of whole words, takes much
+        more time and memory, and needs the extra "train". Both count the same words.
       vocab_size: entries wanted, the five special tokens included.
       lower_case: whether to lower-case text and to strip its accents.
-      min_frequency: times that two pieces must occur side by side to become one.
+      min_frequency: times that two pieces must occur side by side to become one; with
+        tensorflow_text, times that a piece must occur.
       smoothing: exponent S of the languages' shares p of all words, which become p^S / Σ p^S: 1, as
         the data are, to 0, all alike; CMLM §4.4 takes 0.3. Name each file's language in --input, as
         in de:books/*.txt, unless the documents name theirs. Below 1 the text is read twice.
@@ -97,6 +105,7 @@ class Options:
 
     output: str
     overwrite: bool = False
+    generator: Annotated[str, OneOf(tuple(GENERATORS))] = "tokenizers"
     vocab_size: Annotated[int, between(6, 10_000_000)] = 30522
     lower_case: bool = True
     min_frequency: Annotated[int, between(1, 1_000_000_000)] = 2
@@ -136,6 +145,9 @@ def main(argv: list[str]) -> int:
     output = Path(FLAGS.output)
     files = tuple(common_flags.text_files())
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
+    if FLAGS.generator == "tensorflow_text":
+        check_extra("train", "tensorflow_text")
+        cli.import_tensorflow()
     read = functools.partial(common_flags.read_text, files)
     size = text_bytes(files)
     cli.announce(f"reading {len(files)} file(s) …")
@@ -159,13 +171,16 @@ def main(argv: list[str]) -> int:
                 yield paragraph
             bar.update(size - bar.n)
 
-    entries = learn_wordpiece(
+    entries = GENERATORS[FLAGS.generator](
         count_characters(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency
     )
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
     if FLAGS.check:
         check(output, entries, {name: samples[name].items() for name in sorted(samples)})
-    fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
+    reason = "the text has no more"
+    if FLAGS.generator == "tensorflow_text":
+        reason = "the threshold that was found yields no more"
+    fewer = f" (of {FLAGS.vocab_size} asked for; {reason})"
     return finish(
         f"{output}: {len(entries)} entries"
         f"{fewer if len(entries) < FLAGS.vocab_size else ''}"

@@ -3,7 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
@@ -42,17 +42,43 @@ def learn_wordpiece(
         # merges finds the characters, and the second gets them in a fixed order.
         alphabet = set(_train(_lines(spool), SPECIAL_TOKENS, 0, lower_case, 1))
         alphabet.difference_update(SPECIAL_TOKENS)
-        if not alphabet:
-            raise UserError("the input holds no text to learn a vocabulary from; check --input")
+        check_alphabet(len(alphabet), vocab_size)
         order = sorted(alphabet, key=lambda entry: (len(entry) > 1, entry))
-        needed = len(SPECIAL_TOKENS) + len(order)
-        if vocab_size < needed:
-            raise UserError(
-                f"vocab_size is {vocab_size}, but the special tokens and the text's"
-                f" {len(order)} characters alone take {needed}; raise --vocab_size to more"
-            )
         first = (*SPECIAL_TOKENS, *order)
         return _train(_lines(spool), first, vocab_size, lower_case, min_frequency)
+
+
+def check_alphabet(characters: int, vocab_size: int) -> None:
+    """Raises `UserError` if the text has no characters, or too many for the vocabulary.
+
+    A character that has an entry as the beginning of a word and one within words counts twice.
+    """
+    if not characters:
+        raise UserError("the input holds no text to learn a vocabulary from; check --input")
+    needed = len(SPECIAL_TOKENS) + characters
+    if vocab_size < needed:
+        raise UserError(
+            f"vocab_size is {vocab_size}, but the special tokens and the text's"
+            f" {characters} characters alone take {needed}; raise --vocab_size to more"
+        )
+
+
+def make_splitter(lower_case: bool) -> tuple[Any, Any]:
+    """Returns the normaliser and the splitter into words, of `tokenizers`, that both learners use.
+
+    Args:
+      lower_case: whether to lower-case and to strip accents.
+    """
+    # Imported here, so that `--help` does not wait for it.
+    from tokenizers import normalizers, pre_tokenizers
+
+    normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=lower_case,
+        lowercase=lower_case,
+    )
+    return normalizer, pre_tokenizers.BertPreTokenizer()
 
 
 def format_coverage(vocabulary: Vocabulary, texts: Mapping[str, Sequence[str]]) -> str:
@@ -81,17 +107,10 @@ def _lines(spool: IO[bytes]) -> Iterator[str]:
 def _train(
     lines: Iterator[str], first: tuple[str, ...], size: int, lower_case: bool, min_frequency: int
 ) -> list[str]:
-    # Imported here, so that `--help` does not wait for it.
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, models, trainers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=True,
-        strip_accents=lower_case,
-        lowercase=lower_case,
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.normalizer, tokenizer.pre_tokenizer = make_splitter(lower_case)
     # No `limit_alphabet`: every character of the text has an entry, or Chinese would lose some.
     trainer = trainers.WordPieceTrainer(
         vocab_size=size,

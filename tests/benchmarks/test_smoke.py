@@ -117,3 +117,14 @@ def test_input(run, text, tmp_path):
     )
     assert figures["input_pairs_per_second_cmlm"] > 0
     assert all(figures[f"input_per_second_{o}"] > 0 for o in ("cmlm", "contrastive"))
+
+
+@pytest.mark.long
+def test_vocabulary(run, text):
+    """Both generators have the same size; most entries are in both."""
+    _, figures = run(
+        "vocabulary",
+        *(f"--input={text}", "--documents_by=line", "--", "--vocab_size=100"),
+    )
+    sizes = {figures[f"vocabulary_entries_{g}"] for g in ("tokenizers", "tensorflow_text")}
+    assert len(sizes) == 1 and 5 < figures["vocabulary_entries_common"] < max(sizes)

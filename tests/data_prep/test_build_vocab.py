@@ -10,6 +10,7 @@ import pytest
 from data_prep import build_vocab
 from data_prep.readers import Counts, ReadOptions, expand_text_files, read_documents
 from data_prep.vocabulary.mixture import sample_paragraphs, text_bytes
+from data_prep.vocabulary.top_down import learn_top_down
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, format_coverage, learn_wordpiece
 from official_cmlm.common.errors import UserError
 from official_cmlm.tokenization import WordPieceVocabulary
@@ -53,13 +54,17 @@ def test_no_character_is_dropped():
     assert entries == [*SPECIAL_TOKENS, *characters]
 
 
+@pytest.mark.parametrize("learn", build_vocab.GENERATORS.values())
 @pytest.mark.parametrize("text", [[], [" ", "\u200b"]])
-def test_no_text(text):
+def test_no_text(text, learn):
     with pytest.raises(UserError, match="the input holds no text"):
-        learn_wordpiece(text, 100, True, 2)
+        learn(text, 100, True, 2)
 
 
 def test_too_few_entries_for_the_characters():
+    # The characters a and b, each also within words.
+    with pytest.raises(UserError, match="4 characters alone take 9; raise --vocab_size"):
+        learn_top_down(["ab"], 8, True, 1)
     # Five special tokens, a, b and ##b.
     with pytest.raises(UserError, match="3 characters alone take 8; raise --vocab_size"):
         learn_wordpiece(["ab"], 7, True, 1)
