@@ -200,7 +200,7 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
         (default): single precision; `auto`: `float16` on GPUs with units for it, `bfloat16` on
         TPUs and on processors that multiply it, else `float32`; always `float32` with `pjrt`.
         `auto` is for the published runs of Mirror-BERT (appendix K), DeCLUTR, SimCSE and DiffCSE,
-        which used NVIDIA's automatic mixed precision, and for this project's own recipes.
+        which used automatic mixed precision, and for this project's own recipes.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null
         (default): where it pays, see `training.runtime`; the training prints what was decided.
     """
