@@ -4,10 +4,13 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from experiments.study.findings import ROOT
 from experiments.study.report import write_report
 from experiments.study.runs import StudyRunner
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
@@ -15,6 +18,7 @@ from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.common.errors import Stopped, UserError
 from official_cmlm.tokenization import WordPieceVocabulary
 from official_cmlm.training import checks
+from tests.conftest import make_documents
 from tests.experiments.study_helpers import (
     STS_B,
     InProcess,
@@ -297,3 +301,24 @@ def test_missing_evaluation_files_are_named_before_the_first_step(tmp_path, data
     runner = StudyRunner(study, tmp_path / "work", tmp_path)
     with pytest.raises(UserError, match="column sts/STS-B/spearman: cannot be scored: STS-B: "):
         runner.check_evaluation()
+
+
+@pytest.mark.long
+def test_a_study_runs_its_programs(tmp_path, vocabulary):
+    """Each part in a process of its own; the same command does nothing more."""
+    data_folder = write_data(tmp_path)
+    vocabulary.save(data_folder)
+    documents = ["\n".join(document.paragraphs) for document in make_documents(120)]
+    (data_folder / "text.txt").write_text("\n\n".join(documents))
+    flags = {"input": "$data/text.txt", "vocab_file": "$data/vocab.txt"}
+    write_study(tmp_path, change_at("data", 0, "flags", flags), seeds=[1])
+    arguments = [f"--study={tmp_path / 'study.yaml'}", f"--data_dir={data_folder}"]
+    command = [sys.executable, "-m", "experiments.study", f"--work_dir={tmp_path}/work", *arguments]
+    for times in (0, 5):
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("as before") == times
+    results = _read_results(tmp_path / "work")
+    assert [results[name]["examples"] > 0 for name in ("mlm.1", "readout.1")] == [True, False]
+    params = (tmp_path / "work/models/mlm.1/params.yaml").read_text()
+    assert "mixed_precision_dtype: float32" in params
