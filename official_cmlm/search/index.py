@@ -1,11 +1,12 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -408,7 +409,7 @@ class Index:
         """
         path = Path(path).expanduser()
         check_writable(path, is_folder=True)
-        with report_write_errors(path):
+        with _report_write_errors(path):
             path = output_folder(path, overwrite, _is_replaceable, _OWN_FILES, "index", "")
             with stage_folder(path) as folder:
                 self._vectors.save(folder)
@@ -534,6 +535,19 @@ def _choose_functions(encoder: Any) -> tuple[Encode, Encode]:
         else:
             functions.append(check_vectors(getattr(encoder, f"encode_{name}", plain)))
     return functions[0], functions[1]
+
+
+@contextlib.contextmanager
+def _report_write_errors(path: Path) -> Iterator[None]:
+    """Turns an `OSError`, or usearch's error of a file, into a `UserError` of one line."""
+    try:
+        with report_write_errors(path):
+            yield
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"{path!s:.200}: cannot be written ({reason}); check the disk and save the index again"
+        ) from None
 
 
 def _is_replaceable(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """`Index`: searches of every kind, saving, loading, changes, and refusal of other encoders."""
 
 import concurrent.futures
+import resource
 import warnings
 from types import SimpleNamespace
 
@@ -459,3 +460,15 @@ def test_failed_save_leaves_nothing(tmp_path, monkeypatch):
         other.save(tmp_path / "index", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
     assert len(Index.load(tmp_path / "index", Words())) == len(TEXTS)
+
+
+def test_vectors_that_do_not_fit_on_the_disk_are_one_line(tmp_path):
+    index = Index.build(Words(), TEXTS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, limits[1]))
+    try:
+        with pytest.raises(UserError, match=r"index: cannot be written \(.*again$") as caught:
+            index.save(tmp_path / "index")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
