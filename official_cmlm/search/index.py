@@ -37,8 +37,9 @@ from official_cmlm.vectors.nearest import unit
 PRECISIONS = tuple(FORMS)
 _DESCRIPTION, _PROBES = "index.json", "probes.npy"
 _FORMAT, _VERSION = "official_cmlm.search.Index", 4
-# The largest number of candidates that a search asks for before it compares all texts.
-_MOST_CANDIDATES = 10_000
+# The largest number of candidates that a search asks for before it compares all texts, and the
+# share of texts up to which it compares all that a filter names.
+_MOST_CANDIDATES, _FEW = 10_000, 0.05
 # Texts that the encoder gets at a time; the progress bar moves after each part.
 _TEXTS = 16384
 # Queries that are searched together.
@@ -360,7 +361,10 @@ class Index:
             passes = functools.cache(lambda row: bool(filter(self._read_hit(row))))
         elif filter is not None:
             row_of_id = self._get_row_of_id()
-            chosen = np.array(sorted({row_of_id[n] for n in filter if n in row_of_id}), np.int64)
+            named = {row_of_id[name] for name in filter if name in row_of_id}
+            passes = named.__contains__
+            if len(named) <= _FEW * len(self):
+                chosen = np.array(sorted(named), np.int64)
         rows = np.empty([len(queries), k], np.int64)
         scores = np.empty([len(queries), k], np.float32)
         for start in range(0, len(queries) if k else 0, _QUERIES):
@@ -375,10 +379,11 @@ class Index:
         passes: Callable[[int], bool] | None,
         chosen: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows and scores of the k nearest texts: those that pass, or of the chosen rows.
+        """Returns rows and scores of the k nearest texts that pass.
 
-        The search asks for more and more candidates until enough of them pass. If rows are chosen,
-        or too many candidates would be needed, all rows that may be found are compared.
+        The search asks for more and more candidates until enough of them pass. If few rows can
+        pass, which are then `chosen`, or too many candidates would be needed, all that pass are
+        compared.
         """
         asked = needed = k * self._vectors.codes.form.oversample
         while chosen is None and asked < len(self) and asked <= _MOST_CANDIDATES:

@@ -12,6 +12,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.encoder import OpenedEncoder, Role
 from official_cmlm.search import PRECISIONS, Index
 from official_cmlm.search.texts import Texts
+from official_cmlm.search.vectors import Vectors
 from tests.conftest import change_json
 from tests.search.toy_encoder import WIDTH, Words, unit_vectors
 
@@ -183,6 +184,22 @@ def test_filter_asks_for_more_candidates_until_enough_pass(approximate, monkeypa
         # Each text is asked about once; as long as candidates suffice, not all are.
         assert len(calls) == len(set(calls)) and (len(calls) < 800) == (most > 20)
         calls.clear()
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize(("named", "most_read"), [(780, 40), (30, 60)])
+def test_filter_of_ids_reads_few_vectors(approximate, named, most_read, monkeypatch):
+    """Many ids are looked up among the candidates; the vectors of a few ids are all compared."""
+    vectors = unit_vectors(800)
+    texts = [str(i) for i in range(len(vectors))]
+    index = Index.build(Words(), texts, approximate=approximate, vectors=vectors)
+    read_rows, read = [], Vectors.read
+    monkeypatch.setattr(
+        Vectors, "read", lambda self, rows: read_rows.extend(rows) or read(self, rows)
+    )
+    rows, _ = index.search_vectors(vectors[:1], 5, set(texts[:named]))
+    np.testing.assert_array_equal(rows[0], np.argsort(-(vectors[:named] @ vectors[0]))[:5])
+    assert 0 < len(read_rows) <= most_read
 
 
 def test_each_id_occurs_once():
