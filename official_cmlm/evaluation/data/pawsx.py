@@ -83,8 +83,7 @@ def first_sentences(data: DataFolder, path: Path) -> list[str]:
         columns = Counter(len(line.split("\t")) for line in lines).most_common(1)[0][0]
         rows = list(_rows(lines, columns))
     column = _column(path, header, columns, rows)
-    sentences = [row[column].strip() if len(row) == columns else "" for row in rows]
-    return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in sentences]
+    return [_clean(row[column]) if len(row) == columns else "" for row in rows]
 
 
 def read_prepared(
@@ -98,23 +97,23 @@ def read_prepared(
     Raises:
       MissingData, UserError: as `DataFolder.dataset`; or the rows are not the same.
     """
-    columns: dict[str, list[str]] = {}
-    labels: dict[str, list[str]] = {}
-    for language in languages:
-        name, features = f"paws_x_wiki/{language}", ("sentence1", "label")
-        rows = data.dataset(name, split, features, missing)
-        columns[language] = [
-            "" if text.strip() == _NOT_TRANSLATED else text.strip() for text, _ in rows
-        ]
-        labels[language] = [label for _, label in rows]
-    first = languages[0]
-    if other := next((name for name in languages if labels[name] != labels[first]), None):
-        raise UserError(
-            f"paws_x_wiki: {first} and {other} have different rows in {split}, as tfds leaves out "
-            "malformed ones; choose others with language_bias.languages, or take the files; "
-            f"{HINT}"
-        )
-    return columns
+    features, parts = ("sentence1", "label"), {}
+    for name in languages:
+        rows = data.dataset(f"paws_x_wiki/{name}", split, features, missing)
+        parts[name] = tuple(zip(*rows)) or ((), ())
+        if parts[name][1:] != parts[languages[0]][1:]:
+            raise UserError(
+                f"paws_x_wiki: {languages[0]} and {name} have different rows in {split}, as tfds "
+                "leaves out malformed ones; choose others with language_bias.languages, or take "
+                f"the files; {HINT}"
+            )
+    return {name: [_clean(text) for text in sentences] for name, (sentences, _) in parts.items()}
+
+
+def _clean(sentence: str) -> str:
+    """Returns a sentence without white space at its ends; "" if it was not translated."""
+    sentence = sentence.strip()
+    return "" if sentence == _NOT_TRANSLATED else sentence
 
 
 def _names(header: str) -> list[str]:
