@@ -38,12 +38,12 @@ SMALL = {"lexical_layers": 1, "fusion_layers": 2}
 WHOLE = {**REFERENCE, "discriminator": "whole", "generator": "a smaller one"}
 
 
-def _write_generator(folder, vocabulary, **shape):
+def _write_generator(folder, vocabulary, seed=9, **shape):
     """Writes a language model of another shape than the encoder, without token types."""
     shape = {"hidden_size": 8, "num_layers": 1, "type_vocab_size": 0, "dropout_rate": 0.5} | shape
     config = tiny_encoder_config(vocab_size=len(vocabulary), **shape)
-    model = randomize(SentenceEncoderModel(config), seed=9)
-    head = randomize(build_language_model_head(model), seed=9)
+    model = randomize(SentenceEncoderModel(config), seed)
+    head = randomize(build_language_model_head(model), seed)
     describe(folder, config, vocabulary, 12, for_sentences=False)
     save_weights(folder, model, head)
     return folder
@@ -252,6 +252,27 @@ def test_a_generator_has_its_own_dropout_and_keeps_its_weights(exported, records
     for name, variable in bert_variables(objective.auxiliary.bert).items():
         moved = not np.array_equal(variable, start[name])
         assert moved == (not name.startswith("pooler")), name
+
+
+def test_the_named_generator_takes_the_place_of_the_starts(
+    records_dir, vocabulary, generator, tmp_path
+):
+    """A start that had DiffCSE too gives its other networks, though the shapes are equal."""
+    settings = {**WHOLE, "generator": str(generator)}
+    before = _model(records_dir, **settings)
+    write_encoder(tmp_path / "start", vocabulary, model=before.encoder)
+    checkpoint = tf.train.Checkpoint(model=before, **before.checkpoint_items)
+    prefix = checkpoint.write(str(tmp_path / "start" / "ckpt-1"))
+    other = _write_generator(tmp_path / "other", vocabulary, seed=10)
+    config = DiffCseConfig(**{**settings, "generator": str(other)})
+    task = make_task(records_dir, "diff_cse", config, init_checkpoint=prefix)
+    model = task.build_model()
+    task.initialize(model)
+    objective, earlier = model.objectives["diff_cse"], before.objectives["diff_cse"]
+    stored = read_weights(EncoderDirectory.open(other)).encoder["word_embeddings/embeddings"]
+    np.testing.assert_array_equal(objective.generator.bert.get_embedding_table(), stored)
+    for weights in zip(objective.is_original.weights, earlier.is_original.weights, strict=True):
+        np.testing.assert_array_equal(*weights)
 
 
 @pytest.mark.parametrize(
