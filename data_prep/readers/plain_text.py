@@ -40,7 +40,17 @@ class CountedFile(ExpandedFile):
 def iter_lines(
     path: str, counts: Counts, options: ReadOptions, any_encoding: bool = False
 ) -> Iterator[tuple[int, int, str]]:
-    r"""Yields (number from 1, byte at which it begins, line without its end) of a file's lines.
+    """Yields (number from 1, byte at which it begins, line) of all lines; see `iter_blocks`."""
+    number = 1
+    for starts, lines in iter_blocks(path, counts, options, any_encoding):
+        yield from zip(itertools.count(number), starts, lines)
+        number += len(lines)
+
+
+def iter_blocks(
+    path: str, counts: Counts, options: ReadOptions, any_encoding: bool = False
+) -> Iterator[tuple[list[int], list[str]]]:
+    r"""Yields (byte at which each line begins, lines without their ends), of many lines at a time.
 
     Gzip and Zstandard are recognised by their first bytes, not by the file's name. Lines end with
     \n, \r\n or a lone \r; a byte order mark is dropped; bytes that are not UTF-8 become U+FFFD and
@@ -49,7 +59,8 @@ def iter_lines(
     Args:
       path: the file.
       counts: counts the file, its lines and bytes.
-      options: the limits; no more than a line of `max_line_bytes` is in memory.
+      options: the limits; no more than a line of `max_line_bytes` and what is read at once is in
+        memory.
       any_encoding: whether UTF-16 with a byte order mark is read too, and a line that is not UTF-8
         as Latin-1.
 
@@ -76,8 +87,7 @@ def iter_lines(
                 else:
                     text = decode_text(data, path, counts)
                 lines = split_lines(text.removeprefix("\ufeff") if begin == 0 else text)
-                starts = itertools.accumulate(map(len, pieces), initial=begin)
-                yield from zip(itertools.count(number + 1), starts, lines)
+                yield [*itertools.accumulate(map(len, pieces), initial=begin)], lines
                 number += len(lines)
                 counts.lines += len(lines)
     except LineTooLongError:
@@ -128,8 +138,13 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     possible, else between lines.
 
     Raises:
-      UserError: as `iter_lines` does.
+      UserError: as `iter_blocks` does.
     """
+    if options.documents_by == "line":
+        for _, offset, line in iter_lines(path, counts, options):
+            if text := one_space(line):
+                yield Document(f"{path}#{offset}", options.language, [text], line=line)
+        return
     piece = 0
     for offset, paragraphs, continues in _pieces(path, options, counts):
         piece = piece + 1 if continues else 0
@@ -199,30 +214,57 @@ def _pieces(
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields (byte at which the document begins, paragraphs, whether it is not the first piece)."""
     by_blank_line = options.documents_by == "blank_line"
-    max_bytes = options.max_document_bytes
-    assembler = _Assembler(options.lines == "wrapped")
+    is_wrapped, max_bytes = options.lines == "wrapped", options.max_document_bytes
+    assembler = _Assembler(is_wrapped)
     continues = inside = False
     begin = 0
-    for _, offset, line in iter_lines(path, counts, options):
-        line = line.strip()
-        if options.documents_by == "line":
-            if line:
-                yield offset, [one_space(line)], False
-        elif line:
-            if by_blank_line and not inside:
-                begin, inside = offset, True
-            # Encoding a line of ASCII to count its bytes would slow down the commonest case.
-            size = len(line) if line.isascii() else len(line.encode())
+    for offset, lines in _runs(path, options, counts):
+        if not lines:
+            if not by_blank_line:
+                assembler.add("")
+                continue
+            if paragraphs := assembler.take_all():
+                yield begin, paragraphs, continues
+            continues = inside = False
+            continue
+        if by_blank_line and not inside:
+            begin, inside = offset, True
+        if is_wrapped:
+            text = " ".join(lines)
+            # The spaces are not counted, so that it does not matter where runs are divided.
+            size = _count_bytes(text) - len(lines) + 1
+            if assembler.bytes + size <= max_bytes:
+                assembler.add(text, size)
+                continue
+        for line in lines:
+            size = _count_bytes(line)
             # This may repeat, as the rest of an open paragraph may be too long on its own.
             while assembler.bytes and assembler.bytes + size > max_bytes:
                 yield begin, assembler.take_some(), continues
                 continues = True
             assembler.add(line, size)
-        elif by_blank_line:
-            if paragraphs := assembler.take_all():
-                yield begin, paragraphs, continues
-            continues = inside = False
-        else:
-            assembler.add("")
     if paragraphs := assembler.take_all():
         yield begin, paragraphs, continues
+
+
+def _runs(path: str, options: ReadOptions, counts: Counts) -> Iterator[tuple[int, list[str]]]:
+    """Yields (byte at which it begins, lines) of each run of lines; that of an empty line is [].
+
+    Lines are stripped. They come as runs, as a step of Python for each line would take longer than
+    reading it.
+    """
+    for starts, block in iter_blocks(path, counts, options):
+        lines = [*map(str.strip, block), ""]
+        start, last = 0, len(lines) - 1
+        while start <= last:
+            stop = lines.index("", start)
+            if stop > start:
+                yield starts[start], lines[start:stop]
+            if stop < last:
+                yield starts[stop], []
+            start = stop + 1
+
+
+def _count_bytes(text: str) -> int:
+    # Encoding a text of ASCII to count its bytes would slow down the commonest case.
+    return len(text) if text.isascii() else len(text.encode())

@@ -397,36 +397,43 @@ def read_whole_lines(
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yields (byte at which they begin, bytes of many whole lines) of a file.
 
-    A line ends with \n. Only the last one may lack it.
+    A line ends with \n, in running text also with \r\n or a lone \r. Only the last one may lack its
+    end.
 
     Args:
       path: the file's name for messages.
       read: returns at least one byte and at most so many, or none at the file's end.
       most_bytes: length of the longest line; bounds the memory.
-      running_text: whether a NUL byte is refused.
+      running_text: whether a lone \r ends a line, and a NUL byte is refused.
 
     Raises:
       LineTooLongError: a line is longer.
       UserError: a NUL byte.
     """
-    rest, offset = b"", 0
+    ends = (b"\n", b"\r") if running_text else (b"\n",)
+    rest: list[bytes] = []
+    rest_bytes, offset, held = 0, 0, b""
     while chunk := read(min(BUFFER_BYTES, most_bytes)):
+        chunk = held + chunk
         if running_text and b"\0" in chunk:
             raise UserError(
                 f"{path}: looks like a binary or UTF-16 file (NUL byte at byte"
-                f" {offset + len(rest) + chunk.index(0)}); convert it to UTF-8 text"
+                f" {offset + rest_bytes + chunk.index(0)}); convert it to UTF-8 text"
             )
-        rest += chunk
+        # A \r at the end may be the first half of \r\n.
+        chunk, held = (chunk[:-1], b"\r") if chunk.endswith(b"\r") else (chunk, b"")
         # All lines but the first began in this chunk and are not longer.
-        line, newline, _ = rest.partition(b"\n")
-        if len(line.rstrip(b"\r")) > most_bytes:
+        first = min((at for at in map(chunk.find, ends) if at >= 0), default=len(chunk))
+        if rest_bytes + len(chunk[:first].rstrip(b"\r")) > most_bytes:
             raise LineTooLongError
-        if newline:
-            end = rest.rindex(b"\n") + 1
-            yield offset, rest[:end]
-            rest, offset = rest[end:], offset + end
-    if rest:
-        yield offset, rest
+        if end := max(map(chunk.rfind, ends)) + 1:
+            yield offset, b"".join([*rest, chunk[:end]])
+            offset += rest_bytes + end
+            rest, rest_bytes, chunk = [], 0, chunk[end:]
+        rest.append(chunk)
+        rest_bytes += len(chunk)
+    if last := b"".join([*rest, held]):
+        yield offset, last
 
 
 def _lines(path: str, file: io.BufferedReader) -> Iterator[tuple[int, str]]:

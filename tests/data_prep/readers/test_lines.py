@@ -125,8 +125,9 @@ def test_bad_files(tmp_path, name):
 
 def test_long_line(tmp_path):
     path = tmp_path / "x.txt"
-    path.write_bytes(b"12345\r\n12345\n")
-    assert len(_lines(path, max_line_bytes=5)[0]) == 2
+    for end in (b"\n", b"\r\n", b"\r"):
+        path.write_bytes((b"12345" + end) * 3)
+        assert len(_lines(path, max_line_bytes=5)[0]) == 3
     path.write_bytes(b"1\n12345\n123456")
     message = "x.txt:3: the line is longer than 5 bytes; .* raise --max_line_mb"
     with pytest.raises(UserError, match=message):
