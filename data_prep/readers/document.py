@@ -24,12 +24,15 @@ class Document:
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
         last sentence of that one and the first of this one are neighbours.
+      line: the line of the input that the only paragraph is, with its own white space; empty where
+        a document is not one line, or a stage has changed it.
     """
 
     id: str
     language: str
     paragraphs: list[str]
     continues: bool = False
+    line: str = ""
 
 
 def cut_id(document_id: str, stage: str, number: int) -> str:

@@ -59,7 +59,7 @@ def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
     """Returns the document with these paragraphs; the same object if nothing changes."""
     if paragraphs == document.paragraphs:
         return document
-    return dataclasses.replace(document, paragraphs=paragraphs)
+    return dataclasses.replace(document, paragraphs=paragraphs, line="")
 
 
 def run_stages(

@@ -11,6 +11,7 @@ the order of processing nor on how the input is divided among machines.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
@@ -152,9 +153,10 @@ class DuplicateOptions:
 
     Attributes:
       documents: which documents to remove as duplicates of earlier ones in the whole input: none
-        (off), those of the same bytes (exact; runs of white space are one space), those of the same
-        letters, whatever their case, spaces and punctuation (normalised), or also those that share
-        most runs of five words (near). Documents that equal another go however short they are.
+        (off), those of the same bytes (exact; runs of white space are one space, but for
+        --documents_by=line), those of the same letters, whatever their case, spaces and punctuation
+        (normalised), or also those that share most runs of five words (near). Documents that equal
+        another go however short they are.
       paragraphs: the same for paragraphs of the documents that stay, which are cut there; auto: as
         --deduplicate says, but normalised if that is near, as a signature and its bands take 320
         bytes, as much as a short paragraph. Without either the input is read in one pass.
@@ -207,19 +209,21 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> dict[
     for batch in batches(documents, lambda one: sum(map(len, one.paragraphs)), _BATCH_CHARACTERS):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
         paragraphs = [p for document in batch for p in document.paragraphs]
+        # A line as it is written is one paragraph, so the borders are the same.
+        written = [[each.line] if each.line else each.paragraphs for each in batch]
         analysis = letters.analyse(paragraphs)
         numbers = np.arange(len(batch)) + first
         units = {}
         if "documents" in ways:
             # No paragraph holds a line end.
-            texts = ["\n".join(document.paragraphs) for document in batch]
+            texts = ["\n".join(each) for each in written]
             places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
             units["documents"] = places, texts, splits, np.ones(len(batch), bool)
         if "paragraphs" in ways:
             owners = np.repeat(numbers, np.diff(splits))
             places = np.stack([owners, np.arange(len(owners)) - splits[owners - first]], 1)
             is_long = np.diff(analysis.letter_splits) >= options.min_paragraph_letters
-            units["paragraphs"] = places, paragraphs, None, is_long
+            units["paragraphs"] = places, [*itertools.chain(*written)], None, is_long
         for kind, (places, texts, groups, may_go) in units.items():
             is_exact = ways[kind] == "exact"
             exact = letters.byte_keys(texts) if is_exact else letters.letter_keys(analysis, groups)

@@ -3,6 +3,7 @@
 Words that were hyphenated at a line's end are joined again.
 """
 
+import dataclasses
 import re
 import unicodedata
 
@@ -79,6 +80,8 @@ def normalise_document(document: Document, counters: DropCounter) -> Document | 
     if replaced > _MAX_REPLACED * sum(map(len, paragraphs)):
         counters.drop("normalise/not_decoded", document.language)
         return None
+    # The white space of the line as it was read no longer counts.
+    document = dataclasses.replace(document, line="") if document.line else document
     return keep_paragraphs(document, paragraphs)
 
 

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.counts import DropCounter
+from data_prep.counts import Counts, DropCounter
 from data_prep.pipeline.key_files import KeyFiles
-from data_prep.readers import Document
+from data_prep.readers import Document, plain_text
+from data_prep.readers.document import ReadOptions
 from data_prep.stages import duplicates
 from data_prep.stages.duplicates import DuplicateOptions, drop, file_keys
+from data_prep.stages.normalise import normalise_document
 from tests.data_prep import plain_duplicates
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anu", "ero", "ilo", "ose", "uti")]
@@ -165,6 +167,20 @@ def test_nothing_to_do():
     assert _run([[]])[0] == []
     file = [_document("a", "* * *"), _document("b", "* * *")]
     assert _run([file]) == (file, DropCounter())
+
+
+@pytest.mark.parametrize("way", ["exact", "normalised"])
+def test_lines_are_compared_as_they_are_written(tmp_path, way):
+    """White space counts for exact duplicates, unless a stage has made it one space."""
+    lines = ["A  cat sat.", "A cat sat.", "A cat sat. ", "A cat sat.", "A cat sat!"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    reading = ReadOptions(documents_by="line", lines="sentences")
+    file = list(plain_text.read(str(tmp_path / "lines.txt"), reading, Counts()))
+    options = DuplicateOptions(way, min_paragraph_letters=4)
+    number = 4 if way == "exact" else 1
+    assert _run([file], options)[0] == [*file[:3], *file[4:]][:number]
+    normal = [normalise_document(document, DropCounter()) for document in file]
+    assert len(_run([normal], options)[0]) == (2 if way == "exact" else 1)
 
 
 @settings(max_examples=20, deadline=None)
