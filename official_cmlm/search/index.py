@@ -227,12 +227,11 @@ class Index:
             16,384 texts remain if they were added before the encoder failed.
         """
         _check_texts(texts)
-        arrays = (("ids", ids), ("vectors", vectors), ("metadata", metadata))
-        for name, values in arrays:
+        if vectors is not None:
+            vectors = self._check_width(_check_vectors(vectors, len(texts)))
+        for name, values in (("ids", ids), ("metadata", metadata)):
             if values is not None and len(values) != len(texts):
                 raise UserError(f"{len(values)} {name} for {len(texts)} texts; give one each")
-        if vectors is not None:
-            vectors = self._check_vectors(vectors)
         ids = self._number(len(texts)) if ids is None else ids
         self._check_ids(ids)
         lines = encode_texts(ids, texts, metadata or [{}] * len(texts))
@@ -241,7 +240,7 @@ class Index:
                 part = slice(start, start + _TEXTS)
                 some = list(texts[part])
                 rows = self._encode_document(some) if vectors is None else vectors[part]
-                rows = unit(self._check_vectors(rows))
+                rows = unit(self._check_width(rows))
                 if not self.dimension:
                     # The first vectors decide width and scale.
                     self._vectors = Vectors(Codes.fit(self.precision, rows), self.approximate)
@@ -355,7 +354,10 @@ class Index:
             raise ValueError(f"k must be at least 1, got {k}")
         if isinstance(filter, str | bytes):
             raise TypeError("filter is a function or a set of ids, got a single string")
-        queries, k = unit(self._check_vectors(queries)), min(k, len(self))
+        queries = self._check_width(queries)
+        if not np.isfinite(queries).all():
+            raise UserError("queries hold NaN or infinity; encode them again")
+        queries, k = unit(queries), min(k, len(self))
         passes, chosen = None, None
         if callable(filter):
             passes = functools.cache(lambda row: bool(filter(self._read_hit(row))))
@@ -488,16 +490,14 @@ class Index:
         index._check_encoder(path, probes, tolerance)
         return index
 
-    def _check_vectors(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns finite vectors of the index's width as float32; raises `UserError` for others."""
+    def _check_width(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns vectors as float32; raises `UserError` if they are not of the index's width."""
         vectors = np.asarray(vectors, np.float32)
-        if vectors.ndim != 2 or vectors.shape[1] != (self.dimension or vectors.shape[1] or 1):
+        if vectors.ndim != 2 or vectors.shape[1] != (self.dimension or vectors.shape[1]):
             raise UserError(
                 f"vectors of shape {list(vectors.shape)}, the index has {self.dimension} "
                 "dimensions; use the encoder that it was built with"
             )
-        if not np.isfinite(vectors).all():
-            raise UserError("vectors hold NaN or infinity; encode the texts again")
         return vectors
 
     def _encode_probes(self) -> np.ndarray:
@@ -540,6 +540,20 @@ def _choose_functions(encoder: Any) -> tuple[Encode, Encode]:
         else:
             functions.append(check_vectors(getattr(encoder, f"encode_{name}", plain)))
     return functions[0], functions[1]
+
+
+def _check_vectors(vectors: np.ndarray, count: int) -> np.ndarray:
+    """Returns the vectors as float32; raises `UserError` unless they are finite `[count, dim]`."""
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2 or len(vectors) != count or not vectors.shape[1]:
+        raise UserError(
+            f"vectors of shape {list(vectors.shape)} for {count} texts; give [{count}, dim]"
+        )
+    if np.issubdtype(vectors.dtype, np.number):
+        vectors = np.asarray(vectors, np.float32)
+        if np.isfinite(vectors).all():
+            return vectors
+    raise UserError("vectors hold NaN, infinity or no numbers; encode the texts again")
 
 
 @contextlib.contextmanager

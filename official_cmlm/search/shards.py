@@ -67,6 +67,8 @@ class Embeddings:
             rows = sum(shard["rows"] for shard in embeddings.shards)
         except (KeyError, TypeError, UserError) as error:
             raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
+        if not rows:
+            raise UserError(f"{path}: has no rows; embed at least one text")
         if rows != embeddings.rows:
             raise UserError(f"{path}: its shards do not have its {embeddings.rows} rows; {_ADVICE}")
         return embeddings
@@ -103,13 +105,15 @@ def read_shards(
         shape = (entry["rows"], columns)
         try:
             shard = (_read_parquet if path.suffix == ".parquet" else _read_npy)(path, entry)
+            if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
+                raise ValueError(f"it is not of {shape[0]} rows of {shape[1]}")
+            vectors = dequantize(shard.vectors, embeddings.precision, ranges, width)
+            if not np.isfinite(vectors).all():
+                raise ValueError("it holds NaN or infinity")
         except UserError:
             raise
         except (OSError, ValueError, KeyError, EOFError) as error:
             raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
-        if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
-            raise UserError(f"{path}: is not of {shape[0]} rows of {shape[1]}; {_ADVICE}")
-        vectors = dequantize(shard.vectors, embeddings.precision, ranges, width)
         yield dataclasses.replace(shard, vectors=vectors)
 
 

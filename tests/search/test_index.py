@@ -315,6 +315,21 @@ def test_odd_arguments():
             call()
 
 
+@pytest.mark.parametrize(
+    ("vectors", "message"),
+    [
+        ([1.0, 2.0], r"vectors of shape \[2\] for 2 texts; give \[2, dim\]"),
+        (np.ones([3, WIDTH]), r"vectors of shape \[3, 24\] for 2 texts; give \[2, dim\]"),
+        (np.full([2, WIDTH], "a"), "vectors hold NaN, infinity or no numbers; encode"),
+        (np.full([2, WIDTH], "1"), "vectors hold NaN, infinity or no numbers; encode"),
+        (np.full([2, WIDTH], np.nan), "vectors hold NaN, infinity or no numbers; encode"),
+    ],
+)
+def test_wrong_vectors_of_a_new_index_say_what_is_wrong(vectors, message):
+    with pytest.raises(UserError, match=message):
+        Index.build(Words(), ["one", "two"], vectors=vectors)
+
+
 def test_failing_encoder_leaves_the_index_unchanged():
     encoder = Words()
     index = Index.build(encoder, TEXTS)

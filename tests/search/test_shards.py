@@ -86,6 +86,15 @@ def _change_manifest(**values):
         (lambda folder: (folder / "manifest.json").unlink(), "no finished embeddings"),
         (lambda folder: (folder / "embeddings-00001.npy").unlink(), "00001.npy: damaged"),
         (lambda folder: np.save(folder / "embeddings-00001.npy", np.ones([20, 3])), "20 rows of"),
+        (
+            lambda folder: np.save(folder / "embeddings-00001.npy", np.full([20, WIDTH], np.nan)),
+            r"embeddings-00001.npy: damaged \(it holds NaN or infinity\)",
+        ),
+        (
+            lambda folder: np.save(folder / "embeddings-00001.npy", np.full([20, WIDTH], "a")),
+            "embeddings-00001.npy: damaged",
+        ),
+        (_change_manifest(rows=0, shards=[]), "has no rows; embed at least one text"),
         (_change_manifest(rows=51), "do not have its 51 rows"),
         (_change_manifest(shards=[{}]), "damaged"),
         (_change_manifest(shards=[{"file": "../x.npy", "rows": 50}]), "not a file inside"),
