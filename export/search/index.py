@@ -166,17 +166,25 @@ def _count_cut_texts(count: int, most_tokens: int) -> Iterator[None]:
 
 def _list_files(roots: list[str], index: str) -> list[str]:
     """Returns the input files and, of input folders, all files below with a readable suffix."""
-    from official_cmlm.common.input_files import expand_inputs
+    from official_cmlm.common.files import refuse_special
+    from official_cmlm.common.input_files import walk_files
 
+    paths: list[str] = []
     for root in roots:
-        if not os.path.exists(root):
+        refuse_special(root)
+        if os.path.isdir(root):
+            # A link in a folder may lead to nothing; a folder may have been emptied since.
+            paths += sorted(path for path in walk_files(root) if os.path.isfile(path))
+        elif not os.path.exists(root):
             raise UserError(f"{root}: no such file or folder; check the path")
-        if os.path.isfile(root) and not root.lower().endswith(_SUFFIXES):
+        elif not root.lower().endswith(_SUFFIXES):
             raise UserError(f"{root}: not of {', '.join(_SUFFIXES)}")
+        else:
+            paths.append(root)
     files = [
-        file
-        for file in expand_inputs(roots)
-        if file.lower().endswith(_SUFFIXES) and not _is_below(file, index)
+        path
+        for path in dict.fromkeys(paths)
+        if path.lower().endswith(_SUFFIXES) and not _is_below(path, index)
     ]
     if not files:
         raise UserError(f"{', '.join(roots)}: no files of {', '.join(_SUFFIXES)}; check --input")

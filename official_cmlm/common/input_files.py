@@ -147,7 +147,7 @@ def _expand_remote(pattern: str, suffix: str) -> list[str]:
 def _expand_local(pattern: str, suffix: str) -> list[str]:
     refuse_special(pattern)
     if os.path.isdir(pattern):
-        paths = [path for path in _files_below(pattern) if path.endswith(suffix)]
+        paths = [path for path in walk_files(pattern) if path.endswith(suffix)]
         if not paths:
             what = f"no {suffix} files" if suffix else "no files"
             raise UserError(f"{pattern}: {what} in this directory; check --input")
@@ -176,13 +176,19 @@ def _glob(pattern: str) -> list[str]:
     return [
         path
         for root in (glob.glob(head) if head else [""])
-        for path in _files_below(root)
+        for path in walk_files(root)
         if matches(path)
     ]
 
 
-def _files_below(directory: str) -> Iterator[str]:
-    """Yields the files below a directory ("": the current one) that are not hidden."""
+def walk_files(directory: str) -> Iterator[str]:
+    """Yields the files below a directory ("": the current one) that are not hidden.
+
+    They may be links to nothing; pipes and the like are left out with a line on standard error.
+
+    Raises:
+      UserError: a directory below cannot be listed.
+    """
 
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None

@@ -77,6 +77,19 @@ def test_second_run_reads_changed_files_only(folder, capsys):
     }
 
 
+def test_emptied_folder_and_dead_links_are_passed_over(folder, tmp_path, capsys):
+    other, target = tmp_path / "other", tmp_path / "my.index"
+    other.mkdir()
+    (other / "x.txt").write_text("a text of the other folder\n")
+    (folder / "broken.md").symlink_to("nowhere")
+    options = (f"--input={folder},{other}", f"--index={target}")
+    assert call("export.search.index", *options, "--model=toy") == 0
+    (other / "x.txt").unlink()
+    assert call("export.search.index", *options) == 0
+    assert "0 files new or changed, 1 gone" in capsys.readouterr().out
+    assert "a text of the other folder" not in Index.load(target, Words()).texts
+
+
 def test_mistakes_are_one_line(folder, capsys):
     assert _index(folder) == 1 and "--model is missing" in capsys.readouterr().err
     assert _index(folder / "e.bin", "--model=toy") == 1
