@@ -70,7 +70,7 @@ def check_place(
             raise UserError(f"{path}: exists and holds no records; name another --output_dir")
         if holds_records and not overwrite:
             raise UserError(f"{path}: holds records already; pass --overwrite or another name")
-    if partial.is_symlink():
+    if partial.is_symlink() or (partial.exists() and not partial.is_dir()):
         raise UserError(f"{partial}: exists and is not a folder; move it or change --output_dir")
     check_writable(path)
     check_writable(partial)

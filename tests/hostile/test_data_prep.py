@@ -323,8 +323,10 @@ def test_somebodys_folder_with_the_unfinished_name(here, call):
     assert call("create_pairs PAIRS RECORDS") == (0, [])
     assert Path("out.partial/thesis.txt").read_text() == "mine"
     Path("out2.partial").symlink_to("folder")
-    with pytest.raises(UserError, match="exists and is not a folder"):
-        check_place("out2")
+    Path("out3.partial").touch()
+    for name in ("out2", "out3"):
+        with pytest.raises(UserError, match=f"{name}.partial: exists and is not a folder; move"):
+            check_place(name)
 
 
 @pytest.mark.parametrize(
