@@ -416,6 +416,16 @@ def test_shards_become_one_array(tmp_path, encoder, embed):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("name", ["precious.txt", "embeddings-1.npy"])
+def test_files_of_others_are_not_removed(finished_run, embed, name):
+    file, out = finished_run
+    (out / name).write_text("mine")
+    before = files_of(out)
+    with pytest.raises(UserError, match=f"out: holds {name}, which this program has not written"):
+        embed([file], out, overwrite=True, dim=3)
+    assert files_of(out) == before
+
+
 def test_an_input_in_the_output_is_refused(tmp_path, embed):
     (tmp_path / "sub").mkdir()
     file = write_lines(tmp_path / "sub" / "a.txt")
