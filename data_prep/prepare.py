@@ -38,9 +38,9 @@ class Division:
 
     Attributes:
       workers: processes on this machine. Each takes some ten seconds to start and 1 GiB of memory.
-      runner: runner: local (--workers processes), InProcess (Apache Beam in this process), or the
-        name of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags follow after
-        --. All its workers must see input and output under the same paths.
+      runner: place of the work: local (--workers processes), InProcess (Apache Beam in this
+        process), or the name of a runner of Apache Beam, such as Dask, Flink or Spark, whose own
+        flags follow after --. All its workers must see input and output under the same paths.
     """
 
     workers: Annotated[int, between(1, 1024)] = 1

@@ -7,6 +7,7 @@ A query describes a text in few words, as its title does. Running text holds suc
 labels: a heading and the paragraph below it, or the first sentence of a paragraph and its rest.
 """
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -48,16 +49,25 @@ def title_pairs(
             yield first, body
 
 
+@dataclasses.dataclass(frozen=True)
+class TitlesOutput(common_flags.OutputFile):
+    """The file of pairs.
+
+    Attributes:
+      output: file of JSON lines to write, each with a title, its body and the document's id.
+    """
+
+
 def define_flags() -> None:
     """Defines the flags of reading and of the output."""
     common_flags.define_reading()
-    cli.define(common_flags.OutputFile)
+    cli.define(TitlesOutput)
 
 
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    options, counts, written = cli.read(common_flags.OutputFile), Counts(), 0
+    options, counts, written = cli.read(TitlesOutput), Counts(), 0
     files = common_flags.text_files()
     check_output(options.output, options.overwrite, (file.path for file in files))
     documents = common_flags.read_text(files, counts)

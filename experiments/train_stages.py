@@ -21,7 +21,8 @@ class ChainRequest:
     Attributes:
       stages: YAML file of stages, or the name of one below experiments/chains; ? lists. Required.
       model_dir: folder; every stage gets one of its own in it. Required.
-      init_checkpoint: encoder directory that the first stage starts from. Default: random weights.
+      init_checkpoint: encoder that the first stage starts from: a directory, or a name such as
+        all-MiniLM-L6-v2. Default: random weights.
       params_override: values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping.
         Values of an objective apply only to the stages that have it. Default: none.
     """

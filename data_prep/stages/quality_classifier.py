@@ -209,7 +209,9 @@ class QualityClassifier:
       model: file that data_prep.train_quality_classifier wrote; texts with low scores are dropped.
       threshold: least score to keep, 0 to 1; the model's file has a table.
       level: texts that the model judges: whole documents, each paragraph, or each sentence (CMLM
-        §3), at which documents are cut, see `SentenceClassifier`.
+        §3), at which documents are cut.
+
+    `SentenceClassifier` judges sentences.
     """
 
     model: Annotated[str, Flag("quality_model")] = ""
