@@ -3,7 +3,7 @@
     python -m benchmarks.vocabulary --input=text.jsonl -- --vocab_size=20000 --smoothing=0.3
 
 Each generator learns from the same documents in a process of its own, with the flags of
-`build_vocab` after `--`. TensorFlow Text's yields fewer entries than it is asked for; `tokenizers`
+`build_vocab` after `--`. TensorFlow Text's may yield fewer entries than asked for; `tokenizers`
 is asked for as many. Tokens per word are those of a twentieth of the documents, held out. The time
 is that of the process on all cores, with reading, without the import of TensorFlow.
 """
