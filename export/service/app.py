@@ -31,8 +31,8 @@ _BODY_SECONDS = 60
 _REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 # The escape of half a surrogate pair in JSON.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# Faults of a body that its answer names.
-_MOST_FAULTS = 5
+# Faults of a body that its answer names, and characters of a field's name in them.
+_MOST_FAULTS, _MOST_NAME = 5, 60
 
 
 def create_app(service: Service, log: Callable[[str], None] | None = None) -> Starlette:
@@ -136,25 +136,33 @@ async def read_body(call: Call, kind: type[Body]) -> Body:
         # The connection may hold the rest of the body.
         raise Refusal(413, message, Connection="close")
     call.size += len(body)
-    return await call.run(parse_body, bytes(body), kind, limits.max_inputs)
+    return await call.run(parse_body, bytes(body), kind, call.service)
 
 
-def parse_body(body: bytes, kind: type[Body], max_inputs: int) -> Body:
-    """Parses and checks a body of a type; half a surrogate pair without the other becomes `?`."""
+def parse_body(body: bytes, kind: type[Body], service: Service) -> Body:
+    """Parses and checks a body of a type; half a surrogate pair without the other becomes `?`.
+
+    Raises:
+      Refusal: names the faults, unknown fields first.
+    """
     if _SURROGATE.search(body):
         # pydantic takes half a pair for invalid JSON. It also reports what else is invalid.
         with contextlib.suppress(ValueError, RecursionError):
             text = json.dumps(json.loads(body.decode()), ensure_ascii=False)
             body = text.encode(errors="replace")
     try:
-        return kind.model_validate_json(body, context=max_inputs)
+        return kind.model_validate_json(body, context=service.settings.limits.max_inputs)
     except pydantic.ValidationError as error:
-        faults = error.errors(include_url=False)[:_MOST_FAULTS]
-    names = [
-        ".".join(str(part) for part in fault["loc"] if part not in (TEXT, IDS)) for fault in faults
-    ]
-    words = [f"{name or 'body'}: {fault['msg']}" for name, fault in zip(names, faults)]
-    raise Refusal(400, "; ".join(words), names[0].partition(".")[0][:60])
+        faults = error.errors(include_url=False)
+    faults.sort(key=lambda fault: fault["type"] != "extra_forbidden")
+    words, params = [], []
+    for fault in faults[:_MOST_FAULTS]:
+        parts = [str(part)[:_MOST_NAME] for part in fault["loc"] if part not in (TEXT, IDS)]
+        served = f" (this server has {service.name!r})" if parts == ["model"] else ""
+        words.append(f"{'.'.join(parts) or 'body'}: {fault['msg']}{served}")
+        # An unknown field is named itself, and not the object that it is in.
+        params.append(parts[-1 if fault["type"] == "extra_forbidden" else 0] if parts else "")
+    raise Refusal(400, "; ".join(words), params[0])
 
 
 async def refuse(request: Request, error: HTTPException) -> Response:

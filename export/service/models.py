@@ -13,7 +13,9 @@ T = TypeVar("T")
 def _list_texts(value: Any, info: ValidationInfo) -> list[Any]:
     """Returns a list of a single text or row of token ids; the context is the most that it has."""
     is_row = isinstance(value, list) and value and type(value[0]) is int
-    texts = [value] if is_row or not isinstance(value, list) else value
+    texts = [value] if is_row or isinstance(value, str) else value
+    if not isinstance(texts, list):
+        raise PydanticCustomError("texts", "Input should be a string or a list of strings")
     if not 1 <= len(texts) <= info.context:
         message = f"has {len(texts)} texts; 1 to {info.context} are taken"
         raise PydanticCustomError("texts", message)

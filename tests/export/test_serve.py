@@ -202,7 +202,8 @@ def test_models_are_listed(port):
     ("change", "message"),
     [
         ({"input": []}, "input: has 0 texts; 1 to 2048 are taken"),
-        ({"input": 3}, "input.0: Input should be a valid string"),
+        ({"input": 3}, "^input: Input should be a string or a list of strings$"),
+        ({"model": None}, r"^model: Input should be a valid string \(this server has 'toy'\)$"),
         ({"input": [1, 2]}, "takes no token ids.*check_embedding_ctx_length"),
         ({"input": [[1, 2], "a"]}, "input.1: Input should be a valid array"),
         ({"input": ["a", None]}, "input.1: Input should be a valid string"),
@@ -224,6 +225,24 @@ def test_wrong_bodies_say_what_is_wrong(port, change, message):
     status, words = ask_error(port, body)
     assert status == 400 and re.search(message, words)
     embed(port, "a")
+
+
+@pytest.mark.parametrize(
+    ("body", "path", "param"),
+    [
+        ({"input": 3, "foo": 1}, "/v1/embeddings", "foo"),
+        ({"foo": 1}, "/v1/embeddings", "foo"),
+        ({"input": ["a", None], "model": "toy"}, "/v1/embeddings", "input"),
+        ({"x" * 50_000: 1}, "/v1/embeddings", "x" * 60),
+        ({"inputs": {"source_sentence": "a", "sentences": "b", "c": 1}}, "/similarity", "c"),
+        ({"inputs": {"source_sentence": "a"}}, "/similarity", "inputs"),
+    ],
+)
+def test_param_of_an_answer_is_the_wrong_field(port, body, path, param):
+    """Unknown fields come first, and names are cut."""
+    status, answer = ask_json(port, body, path)
+    assert status == 400 and answer["error"]["param"] == param
+    assert len(answer["error"]["message"]) < 200
 
 
 @pytest.mark.parametrize(
