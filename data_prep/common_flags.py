@@ -15,6 +15,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import is_file, is_remote
 from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.validation import OneOf, between
+from official_cmlm.records.pairs import check_scale
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .counts import Counts
@@ -111,10 +112,7 @@ class PairsInput:
     score_max: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.score_min < self.score_max:
-            raise UserError(
-                f"--score_min={self.score_min:g}: it must be below --score_max={self.score_max:g}"
-            )
+        check_scale(self.score_column, self.score_min, self.score_max)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,6 +36,14 @@ NLI_LABELS = ("entailment", "neutral", "contradiction")
 NO_LABEL = -1
 
 
+def check_scale(column: str, low: float, high: float) -> None:
+    """Raises `UserError` for a scale of scores that is empty, or is named without their column."""
+    if not low < high:
+        raise UserError(f"--score_min={low:g}: it must be below --score_max={high:g}")
+    if not column and (low, high) != (0, 1):
+        raise UserError("--score_min and --score_max: name the scores with --score_column")
+
+
 def scale_score(value: str | float, where: str, low: float, high: float) -> float:
     """Returns a score as records hold it, from 0 to 1.
 

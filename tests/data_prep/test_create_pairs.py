@@ -199,6 +199,7 @@ def test_scores_of_a_table_become_shares_of_their_scale(run, tmp_path):
         ("nan", {}, '"score" is nan, not from 0 to 1'),
         ("high", {}, "\"score\" is 'high', not a number; mend the row"),
         ("1", {"score_min": 2}, "--score_min=2: it must be below --score_max=1"),
+        ("1", {"score_column": "", "score_max": 5}, "name the scores with --score_column"),
         ("1", {"score_column": "grade"}, "no column 'grade'"),
         ("1", {"format": "tsv", "columns": ""}, "--score_column: only --format=table has it"),
     ],
