@@ -41,6 +41,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
 from official_cmlm.common.job import PLAN
 from official_cmlm.common.validation import OneOf, between
+from official_cmlm.records.pairs import check_scale, scale_score
 
 from . import registry
 from .runner import Runner, Stages
@@ -113,10 +114,7 @@ class Adaptation:
                 f"--columns={','.join(self.columns)}: name two, as in title,body, or one with "
                 "--label_column; each column once"
             )
-        if not self.score_min < self.score_max:
-            raise UserError(
-                f"--score_min={self.score_min:g}: it must be below --score_max={self.score_max:g}"
-            )
+        check_scale(self.score_column, self.score_min, self.score_max)
         for name in ("params_override", "roles"):
             if self.label_column and getattr(self, name):
                 raise UserError(f"--{name}: is for pairs; leave it out with --label_column")
@@ -157,7 +155,6 @@ def hold_out(
         outside of its scale.
     """
     from official_cmlm.common.text_files import open_file, read_columns
-    from official_cmlm.records.pairs import scale_score
 
     held_out: list[list[str]] = []
 
@@ -167,11 +164,12 @@ def hold_out(
     def read_rows(file: Any) -> Iterator[tuple[bytes, int, bytes]]:
         """Yields hash, place and line of each row that is not held out."""
         for place, (where, row) in enumerate(read_columns(table, file, columns)):
-            # Labels and scores of JSON and Parquet may be numbers.
+            # Labels and scores of JSON and Parquet may be numbers, labels whole ones only.
             cells = [
-                str(row[name]) if isinstance(row[name], int | float) else row[name]
-                for name in columns
+                str(row[name]) if isinstance(row[name], int) else row[name] for name in columns
             ]
+            if score_range and isinstance(cells[-1], float):
+                cells[-1] = str(cells[-1])
             for name, cell in zip(columns, cells):
                 if not isinstance(cell, str):
                     raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
@@ -192,7 +190,7 @@ def hold_out(
         drawn = list(rows) if most is None else heapq.nsmallest(most, rows)
     lines = [line for _, _, line in sorted(drawn, key=lambda row: row[1])]
     if len(held_out) < _LEAST_HELD_OUT:
-        lines += map(write, held_out)
+        lines = [*lines, *map(write, held_out)][:most]
         held_out = []
     # The number is in the name, so that stages which read another number run again.
     path = folder / f"train_{len(lines)}.jsonl"

@@ -102,7 +102,9 @@ _TRAIN = {
         "experiments.show_view", "what an experiment's objectives read, as text", "experiment"
     ),
     "adapt": Command(
-        "experiments.adapt", "an encoder, trained on with your own text, pairs or labels", "input*"
+        "experiments.adapt",
+        "an encoder, trained on with your own text, pairs, labels or scores",
+        "input*",
     ),
     "demo": Command("experiments.demo.__main__", "from text to search, in minutes"),
     "demo-report": Command("experiments.demo.report", "the demo's number and figure"),

@@ -5,12 +5,15 @@ import json
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tf_keras
 
 from experiments.adapt import Adaptation, average, choose_roles, hold_out
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
+from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.classifier import Classifier
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
@@ -189,6 +192,19 @@ def test_held_out_rows_are_not_trained_on(tmp_path):
     assert sorted(_hold_out(few)[0]) == sorted(rows[:100])
 
 
+def test_labels_may_be_whole_numbers_and_scores_any(tmp_path):
+    """A missing label of Parquet is a number too, and no class."""
+    table = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"a": ["x", "y"], "b": [1.5, 4.0], "c": [1, 2]}), table)
+    file, _ = hold_out(table, ["a", "b"], tmp_path, score_range=(0, 5))
+    assert [json.loads(line)["b"] for line in file.read_text().splitlines()] == ["1.5", "4.0"]
+    file, _ = hold_out(table, ["a", "c"], tmp_path)
+    assert [json.loads(line)["c"] for line in file.read_text().splitlines()] == ["1", "2"]
+    pq.write_table(pa.table({"a": ["x", "y"], "b": [1.0, float("nan")]}), table)
+    with pytest.raises(UserError, match='"b" is not of the right type; make it a string'):
+        hold_out(table, ["a", "b"], tmp_path)
+
+
 def test_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
     """Rows from everywhere, in their order; the same ones in a second call."""
     rows = [[f"text {i}", "other"] for i in range(1000)]
@@ -198,6 +214,9 @@ def test_as_many_rows_are_drawn_as_the_training_reads(tmp_path):
     assert len(set(places)) == 100 and places == sorted(places)
     assert 300 < np.mean(places) < 700 and len(held_out) >= 20
     assert _hold_out(table, 100) == (drawn, held_out)
+    # The rows that would be held out are too few for that, and too many for the training.
+    few = _write_table(tmp_path / "few.csv", ["a", "b"], rows[:300])
+    assert len(_hold_out(few, 100)[0]) == 100
     # A stage that reads another number has another command, so that it runs again.
     assert len({hold_out(str(table), ["a", "b"], tmp_path, most)[0] for most in (10, 100)}) == 2
 
@@ -313,6 +332,7 @@ def test_scores_train_an_encoder_to_order_pairs(tmp_path, vocabulary, capsys):
         ("half", {}, "\"grade\" is 'half', not a number"),
         ("1", {"score_column": "none"}, "none"),
         ("1", {"score_max": -1}, "--score_min=0: it must be below --score_max=-1"),
+        ("1", {"score_column": ""}, "--score_max: name the scores with --score_column"),
         ("1", {"label_column": "grade"}, "train in different ways; name one"),
     ],
 )
