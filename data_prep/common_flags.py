@@ -15,7 +15,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.input_files import is_file, is_remote
 from official_cmlm.common.languages import check_language_tag
 from official_cmlm.common.validation import OneOf, between
-from official_cmlm.records.pairs import check_scale
+from official_cmlm.records.pairs import SCALE_END, check_scale
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .counts import Counts
@@ -108,8 +108,8 @@ class PairsInput:
     label_column: str = ""
     negative_column: str = ""
     score_column: str = ""
-    score_min: float = 0.0
-    score_max: float = 1.0
+    score_min: Annotated[float, SCALE_END] = 0.0
+    score_max: Annotated[float, SCALE_END] = 1.0
 
     def __post_init__(self) -> None:
         check_scale(self.score_column, self.score_min, self.score_max)

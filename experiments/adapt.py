@@ -41,7 +41,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
 from official_cmlm.common.job import PLAN
 from official_cmlm.common.validation import OneOf, between
-from official_cmlm.records.pairs import check_scale, scale_score
+from official_cmlm.records.pairs import SCALE_END, check_scale, scale_score
 
 from . import registry
 from .runner import Runner, Stages
@@ -86,8 +86,8 @@ class Adaptation:
     columns: tuple[str, ...] = ()
     label_column: str = ""
     score_column: str = ""
-    score_min: float = 0.0
-    score_max: float = 1.0
+    score_min: Annotated[float, SCALE_END] = 0.0
+    score_max: Annotated[float, SCALE_END] = 1.0
     roles: tuple[str, ...] = ()
     documents_by: Annotated[str, OneOf(("blank_line", "file"))] = "file"
     language: str = "en"

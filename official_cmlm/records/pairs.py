@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import between
 from official_cmlm.records.documents import check_tokens, parse_vectors, require
 from official_cmlm.records.teacher_vectors import FEATURE
 
@@ -34,6 +35,8 @@ KIND = "pairs"
 # The classes of natural language inference, in the order of their numbers.
 NLI_LABELS = ("entailment", "neutral", "contradiction")
 NO_LABEL = -1
+# The ends of a scale of scores, as people give them; records hold scores from 0 to 1.
+SCALE_END = between(-1e6, 1e6)
 
 
 def check_scale(column: str, low: float, high: float) -> None:

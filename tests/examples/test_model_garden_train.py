@@ -61,6 +61,7 @@ def own(records_dir, tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_driver_gives_the_weights_of_this_project(records_dir, own, tmp_path):
     """It is stopped after a step, and goes on where the data were, with bindings of Gin."""
     (tmp_path / "some.gin").write_text("Trainer.validation_dataset = None\n")
@@ -82,6 +83,7 @@ def test_driver_gives_the_weights_of_this_project(records_dir, own, tmp_path):
     assert (folder / "weights.safetensors").exists()
 
 
+@pytest.mark.long
 def test_driver_evaluates(records_dir, own, tmp_path):
     """Its scores are those of this project's driver, `sts_file` included."""
     write_sts(tmp_path / "sts.csv")

@@ -204,8 +204,8 @@ def test_masked_words_are_filled_in(records_dir, settings):
 def test_each_view_has_a_masking_of_its_own(records_dir):
     """As published: equal views, of which different tokens are masked, by independent draws."""
     config = registry.load("diff_cse/bert_base").task.objectives.diff_cse
-    task = make_task(records_dir, "diff_cse", DiffCseConfig(**config.as_dict() | SMALL))
-    batch = make_batch(task, count=64)
+    config = DiffCseConfig(**config.as_dict() | SMALL | {"generator": ""})
+    batch = make_batch(make_task(records_dir, "diff_cse", config), count=64)
     first, second = (batch[f"{name}_masked"] for name in ("first", "second"))
     assert np.array_equal(*(batch[name]["input_word_ids"] for name in ("first", "second")))
     chosen = [each["masked_lm_weights"].numpy().sum(axis=1) for each in (first, second)]
