@@ -6,6 +6,7 @@
 
 import dataclasses
 import json
+import re
 import string
 from pathlib import Path
 from typing import Annotated, Any
@@ -121,7 +122,8 @@ class Column:
       label: quantity and unit, of the score times `scale`.
       name: the quantity in few words, for tables of several columns. Default: the label.
       paper: ids of the papers' scores that it is compared with, if they are not `id`; several with
-        `|` between them: the first that a table has.
+        ` | ` between them: the first that a table has. Ids joined by ` + ` stand for their mean:
+        the score `id` itself, as the mean of the figures that the paper prints for its tasks.
       scale: scores are multiplied with it. Default 1.
       decimals: digits after the point. Default 1.
     """
@@ -137,6 +139,11 @@ class Column:
         """Returns the score in the column's unit, None where there is none."""
         values = [scores[i] for i in self.id.split("|") if i in scores]
         return values[0] * self.scale if values else None
+
+    @property
+    def paper_ids(self) -> list[str]:
+        """The papers' scores that it is compared with, the first that a table has before others."""
+        return re.split(r"\s*\|\s*", self.paper or self.id)
 
     def text(self, value: float | None, sign: str = "") -> str:
         """Returns a value as the tables show it; with `sign` "+" as a difference."""

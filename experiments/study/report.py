@@ -9,7 +9,7 @@ from typing import Any
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, Estimate, compare_pairs, estimate
-from official_cmlm.evaluation.report.papers import Printed
+from official_cmlm.evaluation.report.papers import MEAN_OF, Printed
 from official_cmlm.evaluation.report.tables import MISSING, duration, escape
 
 from .definition import Arm, Column, Comparison, Study
@@ -67,11 +67,13 @@ class Outcome:
         """Returns the paper's difference, in words where it prints none; MISSING without any.
 
         A star marks a difference in another score than the column's, such as an average of other
-        tasks.
+        tasks; a mean that the column names stands for the column's own score.
         """
         if self.printed is None:
             return MISSING
-        star = "" if self.printed.score in self.column.id.split("|") else OTHER_SCORE
+        score = self.printed.score
+        is_own = score in self.column.id.split("|") or MEAN_OF in score
+        star = "" if is_own else OTHER_SCORE
         if self.printed.value is None:
             return ("above" if self.printed.sign > 0 else "below") + star
         return self.column.text(self.printed.value * self.column.scale, "+") + star
@@ -83,8 +85,7 @@ def list_outcomes(study: Study, results: Results) -> list[Outcome]:
     for comparison in study.comparisons:
         for column in study.scores.columns:
             if gain := _compare(results, comparison.arm, comparison.minus, column):
-                ids = (column.paper or column.id).split("|")
-                printed = (difference.compute(ids) for difference in comparison.paper)
+                printed = (difference.compute(column.paper_ids) for difference in comparison.paper)
                 first = next(filter(None, printed), None)
                 outcomes.append(Outcome(comparison, column, gain, first))
     return outcomes

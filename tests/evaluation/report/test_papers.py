@@ -6,7 +6,12 @@ import math
 
 import pytest
 
-from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
+from official_cmlm.evaluation.report.papers import (
+    PaperDifference,
+    PaperTable,
+    own_values,
+    paper_tables,
+)
 
 TABLES = paper_tables()
 # SHA-256 of each paper's figures as they were compared with it.
@@ -107,6 +112,21 @@ def test_columns_of_development_sets_are_no_test_scores():
     assert [name(t) for t in TABLES if "STS-B-dev/spearman" in dict(t.columns).values()] == [
         f"CMLM-CSE Table {number}" for number in (2, 3, 4, 5, 6)
     ]
+
+
+def test_differences_of_means_need_all_figures_of_both_rows():
+    """DeCLUTR's Table 2 has no SICK-E of QuickThoughts; one score is not called a mean."""
+    cr, trec, sick_e = (f"senteval/{task}/accuracy" for task in ("CR", "TREC", "SICK-E"))
+    table = "Table 2 (classifiers)"
+    difference = PaperDifference("DeCLUTR", table, "DeCLUTR-small", "QuickThoughts")
+    assert difference.compute([f"{cr} + {sick_e}"]) is None
+    printed = difference.compute([f"{cr} + {sick_e}", f"{cr} + {trec}"])
+    assert (printed.sign, printed.score) == (-1, f"{cr} + {trec}")
+    assert printed.value == pytest.approx((87.52 + 90.8) / 2 - (86 + 92.4) / 2)
+    assert printed.where == (
+        f"89.16 − 89.2: mean of CR, TREC of DeCLUTR-small and QuickThoughts (DeCLUTR, {table})"
+    )
+    assert difference.compute([cr]).where.startswith("87.52 − 86: CR of DeCLUTR-small")
 
 
 def test_own_values_are_looked_up_by_id():

@@ -15,8 +15,12 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from official_cmlm.common.errors import UserError
+
+# Joins the ids of scores whose mean is compared.
+MEAN_OF = " + "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +135,7 @@ class PaperDifference:
         """Returns the paper's difference in the first of several scores that both rows have.
 
         Args:
-          ids: `suite/task/metric` of the scores.
+          ids: `suite/task/metric` of each score; or several joined by ` + `, whose mean is meant.
 
         Returns:
           None if the paper has no such figures.
@@ -147,13 +151,18 @@ class PaperDifference:
         first = _read_cells(self.paper, self.table, self.row)
         second = _read_cells(self.paper, minus_table, self.minus)
         for score in ids:
-            if score in first and score in second:
-                (label, value), (_, other) = first[score], second[score]
+            parts = score.split(MEAN_OF)
+            if all(part in first and part in second for part in parts):
+                value, other = (fmean(row[part][1] for part in parts) for row in (first, second))
+                labels = ", ".join(first[part][0] for part in parts)
+                heading = f"mean of {labels}" if len(parts) > 1 else labels
                 tables = " and ".join(dict.fromkeys([self.table, minus_table]))
-                rows = f"{label} of {self.row} and {self.minus} ({self.paper}, {tables})"
+                rows = f"{heading} of {self.row} and {self.minus} ({self.paper}, {tables})"
                 where = f"{value:.5g} − {other:.5g}: {rows}"
                 difference = value - other
-                return Printed((difference > 0) - (difference < 0), difference, score, where)
+                # Equal means of different figures may differ in their last bit.
+                sign = (difference > 1e-9) - (difference < -1e-9)
+                return Printed(sign, difference, score, where)
         return None
 
     def _find_order(self) -> Order | None:
@@ -169,7 +178,7 @@ class Printed:
     Attributes:
       sign: 1, 0 or -1.
       value: the difference, in the unit of our scores; None where the paper says it in words alone.
-      score: id of the score, `suite/task/metric`.
+      score: id of the score, `suite/task/metric`; or those whose mean it is, joined by ` + `.
       where: the two figures, their column, rows and tables; or the paper's words.
     """
 
