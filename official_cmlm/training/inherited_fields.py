@@ -10,7 +10,12 @@ import dataclasses
 import os
 from collections.abc import Collection
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_directory import (
+    CONFIG_NAME,
+    NO_SETTINGS,
+    EncoderDirectory,
+    EncodingSettings,
+)
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.encoder import EncoderConfig
@@ -43,12 +48,14 @@ class StartingEncoder:
       encoder: its network and sentence vector.
       max_seq_length: its length for encoding, in tokens.
       for_sentences: whether the encoder was made for sentences; false for language models.
+      settings: its prompts and similarity; ranges belong to weights that a training changes.
     """
 
     folder: str
     encoder: EncoderConfig
     max_seq_length: int
     for_sentences: bool
+    settings: EncodingSettings = NO_SETTINGS
 
     def fields_to_inherit(self, needed: Collection[str], named: Collection[str]) -> dict:
         """Returns the fields of `task.encoder` that a training inherits.
@@ -121,7 +128,9 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     # The message about a missing directory names what was given.
     directory = EncoderDirectory.open(folder if EncoderDirectory.is_at(folder) else path)
     sentences = is_sentence_encoder(directory, _language_models())
-    return StartingEncoder(folder, directory.config, directory.max_seq_length, sentences)
+    settings = EncodingSettings.of_values(directory.values, directory.path / CONFIG_NAME)
+    length = directory.max_seq_length
+    return StartingEncoder(folder, directory.config, length, sentences, settings)
 
 
 def source_of_weights(init_checkpoint: str, model_dir: str | None) -> StartingEncoder | None:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
+from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import (
     checkpoint_of,
@@ -192,7 +192,7 @@ class SentenceEncoderTask(base_task.Task):
         length = encoding_length(start, self.task_config.longest_sequence())
         is_encoder = is_for_sentences(start, self.chosen)
         # Prompts and similarity are those of the start.
-        settings = EncoderDirectory.open(start.folder).settings if start else None
+        settings = start.settings if start else None
         describe(folder, self.encoder_config, self.vocabulary, length, is_encoder, settings)
 
     def input_folders(self) -> list[str]:
@@ -446,14 +446,15 @@ class SentenceEncoderTask(base_task.Task):
     def sts_scorer(self, model: MultiObjectiveModel) -> Callable[[], float] | None:
         """Returns a function that scores `sts_file` with the model's current weights, if it is set.
 
-        It encodes at the length of the encoder that the training leaves.
+        It encodes at the length, and with the prompts, of the encoder that the training leaves.
         """
         if self._sts_pairs is None:
             return None
         config = self.task_config
         start = source_of_weights(config.init_checkpoint, self.logging_dir)
         length = encoding_length(start, config.longest_sequence())
-        encoder = SentenceEncoder(model.encoder, self.vocabulary, length)
+        settings = start.settings if start else None
+        encoder = SentenceEncoder(model.encoder, self.vocabulary, length, settings=settings)
         return lambda: similarity_spearman(encoder.encode, self._sts_pairs)
 
     def reduce_aggregated_logs(

@@ -20,6 +20,7 @@ from official_cmlm.training.run import describe_run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS, two_replicas
 from tests.modeling.helpers import randomize
+from tests.pairs_helpers import PROMPTS, write_prompted_encoder
 from tests.training.helpers import task_config
 from tests.training.tiny_training import STS_NAME, run_for_all, tiny_run, write_sts
 
@@ -97,6 +98,23 @@ def test_a_pretrained_start_keeps_its_length(records_dir, tmp_path):
     shutil.rmtree(start)
     assert task.sts_scorer(model)() == pytest.approx(whole)
     assert EncoderDirectory.open(model_dir).max_seq_length == 48
+
+
+def test_scores_have_the_default_prompt_of_the_start(records_dir, sts_file, vocabulary, tmp_path):
+    """The folder's `encode` puts it before each text, too."""
+    start = write_prompted_encoder(tmp_path / "start", vocabulary, default="query")
+    settings = {"sts_file": str(sts_file), "init_checkpoint": str(start)}
+    task = SentenceEncoderTask(task_config(records_dir, {"mlm": MlmConfig()}, **settings))
+    model = task.build_model()
+    randomize(model.encoder, 0)
+    pairs, plain = sts.read_sts_benchmark(sts_file), SentenceEncoder(model.encoder, vocabulary, 48)
+
+    def encode_with_prompt(texts):
+        return plain.encode([PROMPTS["query"] + text for text in texts])
+
+    expected = similarity_spearman(encode_with_prompt, pairs)
+    assert expected != pytest.approx(similarity_spearman(plain.encode, pairs))
+    assert task.sts_scorer(model)() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("text", "message"), [("a,b\n", r"sts\.csv: 0 "), (None, "missing")])
