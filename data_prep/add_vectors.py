@@ -6,8 +6,9 @@
 A training with the objective `distillation` reads them. They are computed here once, by any encoder
 that this project opens. The student has the vocabulary of the records. The teacher reads their
 text if they hold it (--keep_text): pairs that have roles with its own prompts for these, all else
-with its default prompt. Otherwise it must have the same vocabulary and reads the token ids as they
-are. The shards and the order of the records stay the same.
+with its default prompt; queries and documents for which it has no prompt get none. Otherwise it
+must have the same vocabulary and reads the token ids as they are. The shards and the order of the
+records stay the same.
 """
 
 import dataclasses
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
+    from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.records.manifest import Manifest
 
 # Texts that an encoder gets at a time: enough to sort them by length, and to show progress.
@@ -85,6 +87,7 @@ def main(argv: list[str]) -> None:
             )
         read, encode = token_ids_of, lambda rows: teacher.encode_rows(token_rows(rows))
     elif manifest.roles:
+        check_teacher_roles(manifest.roles, teacher, options.records)
         prompts = [teacher.find_prompt(role) for role in manifest.roles]
         encode = functools.partial(teacher.encode, prompt="")
 
@@ -97,6 +100,21 @@ def main(argv: list[str]) -> None:
         f"{options.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
         f"components by {model}"
     )
+
+
+def check_teacher_roles(roles: list[str], teacher: "SentenceEncoder", records: str) -> None:
+    """Raises `UserError` if pairs have a role that is not among the names of a teacher's prompts.
+
+    `query` and `document` always are: as in `encode_query`, they may have no prompt.
+    """
+    from official_cmlm.evaluation.encoder import check_roles
+
+    if set(roles) <= set(teacher.prompts):
+        return
+    try:
+        check_roles(roles, [name for name in teacher.prompts if teacher.find_prompt(name)])
+    except UserError as error:
+        raise UserError(f"--records={records}: made with {error}") from None
 
 
 def write_taught(

@@ -62,15 +62,21 @@ def test_a_teacher_of_the_same_vocabulary_reads_the_ids(tmp_path, vocabulary, ki
         assert old["token_ids"] == new["token_ids"] and "text" not in new
 
 
+def _write_pairs_with_roles(folder, encoder, roles, keep_text=True):
+    """Writes the records `plain` of nine pairs with an encoder's prompts; returns the pairs."""
+    rows = [row[0].texts for row in bitext(9)]
+    (folder / "t").write_text("".join("\t".join(row) + "\n" for row in rows))
+    values = {"input": folder / "t", "format": "tsv", "languages": "en", "keep_text": keep_text}
+    files = {"vocab_file": encoder, "output_dir": folder / "plain", "roles": roles}
+    run_binary(create_pairs, **values, **files)
+    return rows
+
+
 @pytest.mark.parametrize("keep_text", [True, False])
 def test_a_teacher_has_its_prompts_for_the_roles_of_pairs(tmp_path, vocabulary, keep_text):
     """Once each, whether it reads texts, which do not have them, or ids, which do."""
     teacher = write_prompted_encoder(tmp_path / "teacher", vocabulary, default="query")
-    rows = [row[0].texts for row in bitext(9)]
-    (tmp_path / "t").write_text("".join("\t".join(row) + "\n" for row in rows))
-    values = {"input": tmp_path / "t", "format": "tsv", "languages": "en", "keep_text": keep_text}
-    files = {"vocab_file": teacher, "output_dir": tmp_path / "plain", "roles": "query,document"}
-    run_binary(create_pairs, **values, **files)
+    rows = _write_pairs_with_roles(tmp_path, teacher, "query,document", keep_text)
     values = {"records": tmp_path / "plain", "model": teacher, "output_dir": tmp_path / "taught"}
     assert not run_binary(add_vectors, **values)
     encoder, (manifest, taught) = SentenceEncoder.load(teacher), _examples(tmp_path / "taught")
@@ -80,6 +86,26 @@ def test_a_teacher_has_its_prompts_for_the_roles_of_pairs(tmp_path, vocabulary, 
         expected = [encoder.encode_query(first), encoder.encode_document(second)]
         np.testing.assert_allclose(stored, expected, atol=2e-3)
         assert np.abs(encoder.encode([first, second]) - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("roles", ["sts,sts", "query,sts", "query,document"])
+def test_only_queries_and_documents_may_lack_a_prompt(tmp_path, vocabulary, roles):
+    """They are read as `encode_query` reads them: without the default prompt."""
+    student, teacher = (write_encoder(tmp_path / name, vocabulary) for name in ("own", "teacher"))
+    own_prompts = {"query": "the old ", "document": "a dog ", "sts": "the cat "}
+    write_settings(student, EncodingSettings(own_prompts))
+    write_settings(teacher, EncodingSettings({"other": "a bird "}, "other"))
+    rows = _write_pairs_with_roles(tmp_path, student, roles)
+    values = {"records": tmp_path / "plain", "model": teacher, "output_dir": tmp_path / "taught"}
+    if "sts" in roles:
+        with pytest.raises(UserError, match=f"plain: made with --roles={roles}: .* it has other$"):
+            run_binary(add_vectors, **values)
+        return
+    assert not run_binary(add_vectors, **values)
+    encoder = SentenceEncoder.load(teacher)
+    for texts, record in zip(rows, _examples(tmp_path / "taught")[1], strict=True):
+        stored = [np.frombuffer(row, "<f2") for row in record["teacher_vectors"].bytes_list.value]
+        np.testing.assert_allclose(stored, encoder.encode_query(list(texts)), atol=2e-3)
 
 
 def test_records_without_text_are_refused(tmp_path, vocabulary):
