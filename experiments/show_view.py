@@ -75,11 +75,22 @@ def show_examples(params: Any, number: int) -> Iterator[str]:
     Raises:
       UserError: for an invalid setting, or records that the objectives cannot use.
     """
+    from official_cmlm.objectives.diff_cse import DiffCseConfig
     from official_cmlm.records.corruption import report_damaged_shard
+    from official_cmlm.training.config import get_objectives
     from official_cmlm.training.task import SentenceEncoderTask
 
-    # No encoder is built, so its vocabulary may be that of any records.
-    params = params.replace(encoder=params.encoder.replace(vocab_size=0))
+    # No encoder is built, so its vocabulary may be that of any records, and a generator may be
+    # missing.
+    without_generators = {
+        name: config.replace(generator="")
+        for name, config in get_objectives(params.objectives).items()
+        if isinstance(config, DiffCseConfig)
+    }
+    params = params.replace(
+        encoder=params.encoder.replace(vocab_size=0),
+        objectives=params.objectives.replace(**without_generators),
+    )
     task = SentenceEncoderTask(params)
     task.check_inputs(is_training=True)
     left = dict.fromkeys((group.name for group in task.train_groups), number)

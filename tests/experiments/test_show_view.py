@@ -93,6 +93,19 @@ def test_every_group_of_objectives_is_shown(folders):
         assert any(line.startswith("  first_vector (6 components): ") for line in lines)
 
 
+def test_no_generator_is_needed(folders, capsys):
+    """The experiment names a DistilBERT, which fills in tokens in training only."""
+    override = "{task: {train_data: {seq_length: 16, global_batch_size: 4, bucket_boundaries: []}}}"
+    arguments = [f"--data={folders}/documents", f"--params_override={override}", "--number=1"]
+    assert call("experiments.show_view", "--experiment=diff_cse/bert_base", *arguments) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "diff_cse, example 1"
+    assert [name for name in _sequences(lines) if "masked" in name] == [
+        "first_masked",
+        "second_masked",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
