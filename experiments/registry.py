@@ -251,14 +251,22 @@ def _take_needs(values: dict, path: Path) -> list[str]:
 
 
 def _find_start(init_checkpoint: str) -> str:
-    """Returns the encoder directory or checkpoint of a path or of an encoder's name."""
+    """Returns the encoder directory or checkpoint of a path or of an encoder's name.
+
+    Raises:
+      UserError: see `find_encoder` and `encoder_directory_of`.
+    """
     from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 
     folder = os.path.dirname(init_checkpoint)
-    if EncoderDirectory.is_at(init_checkpoint) or (folder and EncoderDirectory.is_at(folder)):
+    if folder and EncoderDirectory.is_at(folder):
+        # A checkpoint of an encoder directory, or a directory within one.
         return init_checkpoint
-    return os.fspath(encoder_directory_of(find_encoder(init_checkpoint)).path)
+    place = find_encoder(init_checkpoint)
+    if EncoderDirectory.is_at(init_checkpoint):
+        return init_checkpoint
+    return os.fspath(encoder_directory_of(place).path)
 
 
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:

@@ -297,3 +297,15 @@ def test_a_name_is_that_of_an_encoder_that_ships():
     assert EncoderDirectory.is_at(public.init_checkpoint)
     with pytest.raises(UserError, match="mini-enn: no folder, encoder that ships"):
         registry.load("simcse/tiny", None, None, "mini-enn")
+
+
+def test_a_name_of_a_folder_and_of_an_encoder_that_ships_is_refused(
+    tmp_path, vocabulary, monkeypatch
+):
+    """As everywhere; a path and a checkpoint of the folder are clear."""
+    monkeypatch.chdir(tmp_path)
+    write_encoder(tmp_path / "mini-en", vocabulary)
+    with pytest.raises(UserError, match="mini-en: a folder here and an encoder that is installed"):
+        registry.load("simcse/tiny", None, None, "mini-en")
+    for start in ("./mini-en", "mini-en/ckpt-1"):
+        assert registry.load("simcse/tiny", None, None, start).task.init_checkpoint == start
