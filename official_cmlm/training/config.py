@@ -74,9 +74,9 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
       train_data, validation_data: the records of every objective without records of its own.
       sts_file: sentence pairs with human scores, in the format of STS-B's `sts-dev.csv`. With it,
         every validation also reports `sts_spearman`, 100 times Spearman's correlation of the
-        embeddings' cosines with the scores. Mirror-BERT (§3) and CMLM-CSE (§4.2) choose their
-        checkpoints by it. To keep the best checkpoint, set
-        `trainer.best_checkpoint_eval_metric: sts_spearman`,
+        embeddings' cosines with the scores. Texts get the start's default prompt, if it has one.
+        Mirror-BERT (§3) and CMLM-CSE (§4.2) choose their checkpoints by it. To keep the best
+        checkpoint, set `trainer.best_checkpoint_eval_metric: sts_spearman`,
         `trainer.best_checkpoint_metric_comp: higher` and a `best_checkpoint_export_subdir`. Empty
         (default): none.
     """
@@ -226,7 +226,6 @@ def check_start(init_checkpoint: str) -> None:
     """Raises `UserError` if an experiment needs an `--init_checkpoint` and none was given."""
     if init_checkpoint.startswith("<"):
         raise UserError(
-            f"this experiment starts from {init_checkpoint.strip('<>')}; pass its folder with "
-            "--init_checkpoint=… (official_cmlm.checkpoints.import_checkpoint makes one of public "
-            "weights)"
+            f"this experiment starts from {init_checkpoint.strip('<>')}; pass --init_checkpoint=… "
+            "with its folder, a public one too, or its name org/model on the Hugging Face hub"
         )
