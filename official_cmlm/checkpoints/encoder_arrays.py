@@ -8,6 +8,8 @@ import numpy as np
 from official_cmlm.configs.encoder import EncoderConfig
 
 Tensors = dict[str, np.ndarray]
+# The weight of a token that counts nothing, as a share of the mean one.
+_LEAST_SHARE = 1e-12
 # Kernel `[N - 1, in, out]` and bias `[N - 1, out]` of each layer of CMLM's projection.
 Layers = list[tuple[np.ndarray, np.ndarray]]
 _BLOCK_VECTORS = (
@@ -96,3 +98,54 @@ def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     if name.endswith("kernel"):
         return (shape[0], math.prod(shape[1:]))
     return (math.prod(shape),) if name.endswith("bias") else shape
+
+
+def centred_basis(width: int) -> np.ndarray:
+    """Returns orthonormal rows `[width - 1, width]` of mean 0.
+
+    A layer normalisation changes only the length of `vector @ centred_basis(width)`.
+    """
+    # The first column of Q is parallel to a vector of ones, so the others are orthogonal to it.
+    ones = np.concatenate([np.ones((width, 1)), np.eye(width, width - 1)], axis=1)
+    return np.linalg.qr(ones)[0][:, 1:].T
+
+
+def hold_table(
+    config: EncoderConfig, rows: np.ndarray, weights: np.ndarray, basis: np.ndarray | None = None
+) -> EncoderWeights:
+    """Returns an encoder without blocks whose vector points as the weighted mean of a table's rows.
+
+    The normalisation after the table of words takes mean and length of each row. So a row is stored
+    as a direction that has a mean of 0, in one column more than it has; its length counts in its
+    token's weight; and a dense layer turns the mean of the tokens back. The vector is that mean but
+    for its length, which the encoder's `normalize` sets to 1. Tokens that count nothing are zero
+    rows, so that a text without others has the zero vector.
+
+    Args:
+      config: the other settings of the encoder.
+      rows: the table, `[entries, columns]`.
+      weights: how much each entry counts, at least 0, `[entries]`.
+      basis: `[columns, size]`, by which the mean is multiplied. Default: it stays as it is.
+    """
+    columns = rows.shape[1]
+    basis, width = np.eye(columns) if basis is None else basis, columns + 1
+    size = {"vocab_size": len(rows), "hidden_size": width, "embedding_width": 0}
+    none = {"num_layers": 0, "num_attention_heads": 1, "relative_position_buckets": 0}
+    pooled = {"pooling": "weighted_mean", "padded_length": 0, "padding_id": 0}
+    dense = {"dense_size": basis.shape[1], "dense_activation": "none"}
+    config = config.replace(**size, **none, **pooled, **dense)
+    lengths = np.linalg.norm(np.asarray(rows, np.float64), axis=1)
+    mean = (weights * lengths).mean() or 1.0
+    shares = weights * lengths / mean
+    is_used = shares > _LEAST_SHARE
+    directions = rows * (is_used / np.where(is_used, lengths, 1))[:, np.newaxis]
+    turn = centred_basis(width)
+    encoder = {name: np.zeros(shape) for name, shape in encoder_shapes(config).items()}
+    encoder |= {
+        "word_embeddings/embeddings": directions @ turn * math.sqrt(width),
+        "embeddings/layer_norm/gamma": np.ones(width),
+        "token_weights/embeddings": np.log(np.maximum(shares, _LEAST_SHARE))[:, np.newaxis],
+        "dense/kernel": turn.T @ basis * (mean / math.sqrt(width)),
+    }
+    arrays = {name: np.asarray(array, np.float32) for name, array in encoder.items()}
+    return EncoderWeights(config, arrays)

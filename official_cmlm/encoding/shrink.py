@@ -18,7 +18,12 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, encoder_shapes
+from official_cmlm.checkpoints.encoder_arrays import (
+    EncoderWeights,
+    centred_basis,
+    encoder_shapes,
+    hold_table,
+)
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
 from official_cmlm.checkpoints.encoder_weights import WEIGHT_FORMS, read_weights, write_weights
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
@@ -31,13 +36,15 @@ from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.encoding.backends.onnx import OnnxBackend
 from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
-from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, build_tokenizer
+from official_cmlm.tokenization import TokenRows, Vocabulary, WordPieceVocabulary, build_tokenizer
 
 FLAGS = flags.FLAGS
 # Standard deviation of a table of principal components, as in the trial that showed such a start to
 # be useful. The layer normalisation after the table scales any deviation to 1.
 _TABLE_DEVIATION = 0.5
 _TEXTS_AT_ONCE = 10_000
+# The constant a of the weights a / (a + p), as in both papers that `with_entry_vectors` names.
+_SMOOTHING = 1e-4
 # Variances below this share of the largest one are rounding errors of float32: outputs of a layer
 # normalisation have one such direction, repeated texts may have others.
 _LEAST_VARIANCE = 1e-10
@@ -55,6 +62,10 @@ class Shrinking:
       hidden_size: columns of the table of words, with --layers=none: its first principal
         components, centred, with a standard deviation of 0.5; positions and types begin at zero.
         Default: as it is.
+      table: what the table of --hidden_size is made of: words, the table of words; or vectors, the
+        vectors of the encoder for each entry as a text of its own, so that no training is needed
+        (Tulkens and van Dongen 2024, "Model2Vec"). Their pooling is weighted_mean; a dense layer
+        leads to the width of the vectors.
       embedding_width: columns of a table of words that a linear layer leads to the width of the
         blocks. Default: as it is.
       vocab_size: entries of a WordPiece vocabulary to keep: special tokens, single characters, and
@@ -74,6 +85,7 @@ class Shrinking:
 
     layers: tuple[str, ...] | None = None
     hidden_size: Annotated[int, at_least(0)] = 0
+    table: Annotated[str, OneOf(("words", "vectors"))] = "words"
     embedding_width: Annotated[int, at_least(0)] = 0
     vocab_size: Annotated[int, at_least(0)] = 0
     input: tuple[str, ...] = ()
@@ -107,10 +119,20 @@ class Shrinking:
                 "another encoder"
             )
         width, narrow = config.token_width, self.embedding_width
+        width = width if self.table == "words" else config.embedding_size
         if self.hidden_size > width or (self.hidden_size and self.blocks(config.num_layers)):
             raise UserError(
                 f"--hidden_size={self.hidden_size}: give 1 to {width} (the table's columns), with "
                 "--layers=none"
+            )
+        if self.table == "vectors" and (
+            not 2 <= self.hidden_size <= config.embedding_size
+            or self.dense_size
+            or self.pooling not in ("", "weighted_mean")
+        ):
+            raise UserError(
+                f"--table=vectors: give --hidden_size, 2 to {config.embedding_size}, and neither "
+                "--dense_size nor --pooling"
             )
         if narrow and (self.hidden_size or config.embedding_width or not 2 <= narrow < width):
             raise UserError(
@@ -194,6 +216,37 @@ class SmallEncoder(EncoderWeights):
         encoder["embeddings/layer_norm/gamma"] = np.ones(width)
         return dataclasses.replace(self, config=config, encoder=encoder, head=None)
 
+    def with_entry_vectors(self, width: int, directory: EncoderDirectory) -> "SmallEncoder":
+        """Returns an encoder without blocks, whose table has the vectors of single entries.
+
+        The table is made of their first `width - 1` principal components, see `hold_table`. An
+        entry counts a / (a + p): p is its frequency by Zipf's law, where the order of the entries
+        is that of their frequency (Tulkens and van Dongen 2024; Arora et al. 2017, §3).
+
+        Args:
+          width: columns of the table.
+          directory: see `with_whitening`.
+        """
+        ids = np.arange(len(self.vocabulary))
+        rows = TokenRows(np.int32(ids), np.arange(len(ids) + 1))
+        vectors = self._open(directory, self.config.normalize).encode_rows(rows)
+        weights = weigh_by_rank(self.vocabulary)
+        components, basis, _ = principal_components(vectors, width - 1)
+        held = hold_table(self.config, components, weights, basis)
+        return dataclasses.replace(self, **vars(held))
+
+    def _open(self, directory: EncoderDirectory, normalize: bool) -> SentenceEncoder:
+        """Returns an encoder of these weights that cuts texts as that of a directory."""
+        weights = dataclasses.replace(
+            self,
+            config=self.config.replace(normalize=normalize),
+            encoder={name: np.float32(array) for name, array in self.encoder.items()},
+        )
+        length = directory.max_seq_length
+        backend = OnnxBackend(graph_of(weights, self.vocabulary, length, "float32"), directory.path)
+        tokenizer = build_tokenizer(self.vocabulary, tensorflow=False)
+        return SentenceEncoder(backend, self.vocabulary, length, tokenizer=tokenizer)
+
     def with_embedding_width(self, width: int) -> "SmallEncoder":
         """Returns the encoder with a table of `width` columns and a linear layer after it.
 
@@ -212,9 +265,7 @@ class SmallEncoder(EncoderWeights):
         words = _centre(old[_WORDS] + average + types[0])
         deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
         components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
-        # The first column of Q is parallel to a vector of ones, so the others are orthogonal to it.
-        ones = np.concatenate([np.ones((width, 1)), np.eye(width, width - 1)], axis=1)
-        turn = np.linalg.qr(ones)[0][:, 1:].T
+        turn = centred_basis(width)
         length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
 
         def narrow(rows: np.ndarray) -> np.ndarray:
@@ -251,16 +302,8 @@ class SmallEncoder(EncoderWeights):
           directory: has the length that texts are cut to, and their prompt.
           width: see `whitening`.
         """
-        plain = dataclasses.replace(
-            self,
-            config=self.config.replace(normalize=False),
-            encoder={name: np.float32(array) for name, array in self.encoder.items()},
-        )
-        length, settings = directory.max_seq_length, directory.settings
-        backend = OnnxBackend(graph_of(plain, self.vocabulary, length, "float32"), directory.path)
-        tokenizer = build_tokenizer(self.vocabulary, tensorflow=False)
-        encoder = SentenceEncoder(backend, self.vocabulary, length, tokenizer=tokenizer)
-        prompt = settings.default_prompt
+        encoder = self._open(directory, normalize=False)
+        prompt = directory.settings.default_prompt
         vectors = (encoder.encode(chunk, prompt=prompt, on_long="ignore") for chunk in texts)
         kernel, bias = whitening(vectors, width)
         if self.config.dense_size:
@@ -341,6 +384,14 @@ def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.
     return kernel, -(mean + origin) @ kernel
 
 
+def weigh_by_rank(vocabulary: Vocabulary) -> np.ndarray:
+    """Returns how much each entry counts by Zipf's law, `[entries]`; special tokens count 0."""
+    special = set(vocabulary.special_tokens.values())
+    is_plain = np.array([token not in special for token in vocabulary.tokens])
+    shares = is_plain / np.maximum(np.cumsum(is_plain), 1)
+    return is_plain * _SMOOTHING / (_SMOOTHING + shares / shares.sum())
+
+
 def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
     """Returns the ids of a smaller vocabulary, ascending.
 
@@ -417,13 +468,17 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    request = cli.read(ShrinkRequest)
+    write(FLAGS.model, cli.read(ShrinkRequest))
+
+
+def write(model: str, request: ShrinkRequest) -> None:
+    """Writes the encoder directory that is asked for, and prints what it is."""
     check_writable(os.path.expanduser(request.output_dir), is_folder=True, replaced=True)
-    cli.announce(f"reading {FLAGS.model} …")
+    cli.announce(f"reading {model} …")
     output = output_directory(request.output_dir, request.overwrite)
-    directory = encoder_directory_of(find_encoder(FLAGS.model))
+    directory = encoder_directory_of(find_encoder(model))
     shrinking = request.shrinking
-    shrinking.check(FLAGS.model, directory.config, directory.vocabulary)
+    shrinking.check(model, directory.config, directory.vocabulary)
     small = shrink(directory, shrinking)
     config = small.config
     with stage_folder(output) as partial:
@@ -453,9 +508,13 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
     if shrinking.vocab_size:
         counts = count_entries(small.vocabulary, list(shrinking.input), shrinking.column)
         small = small.with_entries(entries_to_keep(small.vocabulary, shrinking.vocab_size, counts))
-    small = small.with_blocks(layers)
-    if shrinking.hidden_size:
-        small = small.with_components(shrinking.hidden_size)
+    if shrinking.table == "vectors":
+        cli.announce(f"embedding {len(small.vocabulary)} entries …")
+        small = small.with_entry_vectors(shrinking.hidden_size, directory)
+    else:
+        small = small.with_blocks(layers)
+        if shrinking.hidden_size:
+            small = small.with_components(shrinking.hidden_size)
     if shrinking.embedding_width:
         small = small.with_embedding_width(shrinking.embedding_width)
     if shrinking.dense_size:

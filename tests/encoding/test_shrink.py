@@ -15,6 +15,7 @@ from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.encoders import open_encoder
 from official_cmlm.encoding.shrink import entries_to_keep, principal_components, read_small
+from official_cmlm.tokenization import TokenRows
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
@@ -150,6 +151,34 @@ def test_a_narrow_table_and_a_dense_layer(teacher, tmp_path):
     shrink(teacher, tmp_path / "again", *arguments)
     assert (vectors(tmp_path / "again") == first).all()
     assert vectors(shrink(teacher, tmp_path / "seed", *arguments, "--seed=1").path).std() > 0
+
+
+@pytest.mark.parametrize("width", [9, 16])
+def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width):
+    """A text's vector is the mean of its entries' principal components, by Zipf's law of ranks."""
+    arguments = ("--layers=none", f"--hidden_size={width}", "--table=vectors")
+    small = shrink(teacher, tmp_path / "out", *arguments)
+    assert small.config.num_layers == 0 and small.config.embedding_size == 16
+    vocabulary, large = small.vocabulary, SentenceEncoder.load(teacher, backend="onnx")
+    ids = np.arange(len(vocabulary), dtype=np.int32)
+    rows = large.encode_rows(TokenRows(ids, np.arange(len(ids) + 1))).astype(np.float64)
+    rows -= rows.mean(axis=0)
+    axes = np.linalg.svd(rows)[2][: width - 1]
+    special = set(vocabulary.special_tokens.values())
+    ranks = {
+        token: rank for rank, token in enumerate(t for t in vocabulary.tokens if t not in special)
+    }
+    total = sum(1 / (1 + rank) for rank in ranks.values())
+    weights = {token: 1e-4 / (1e-4 + 1 / (1 + rank) / total) for token, rank in ranks.items()}
+    for text, vector in zip(TEXTS, vectors(tmp_path / "out")):
+        tokens = [
+            vocabulary.tokens[i]
+            for i in vocabulary.tokenizer(tensorflow=False).tokenize([text]).values
+        ]
+        mean = sum(weights[token] * rows[vocabulary.tokens.index(token)] for token in tokens)
+        expected = mean @ axes.T @ axes
+        cosine = vector @ expected / np.linalg.norm(vector) / np.linalg.norm(expected)
+        assert cosine == pytest.approx(1, abs=1e-5)
 
 
 def test_int8_weights_are_a_quarter(with_head, tmp_path):
@@ -297,6 +326,14 @@ def test_whitened_vectors_are_normalised_and_exported(vocabulary, sentences, tmp
             "--whiten=16: the vectors of the 60 texts of --input span 15 dimensions",
         ),
         (["--whiten=3", "--input={none}"], "--whiten=3: the vectors of the 0 texts of --input"),
+        (
+            ["--table=vectors"],
+            "--table=vectors: give --hidden_size, 2 to 16, and neither --dense_size",
+        ),
+        (
+            ["--table=vectors", "--layers=none", "--hidden_size=8", "--dense_size=4"],
+            "--table=vectors: give --hidden_size",
+        ),
         (["--pooling=mean_padded"], "encoder.padded_length must be above 0 exactly when"),
     ],
 )
