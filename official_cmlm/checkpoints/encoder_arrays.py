@@ -100,10 +100,10 @@ def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (math.prod(shape),) if name.endswith("bias") else shape
 
 
-def centred_basis(width: int) -> np.ndarray:
+def make_centred_basis(width: int) -> np.ndarray:
     """Returns orthonormal rows `[width - 1, width]` of mean 0.
 
-    A layer normalisation changes only the length of `vector @ centred_basis(width)`.
+    A layer normalisation changes only the length of `vector @ make_centred_basis(width)`.
     """
     # The first column of Q is parallel to a vector of ones, so the others are orthogonal to it.
     ones = np.concatenate([np.ones((width, 1)), np.eye(width, width - 1)], axis=1)
@@ -139,7 +139,7 @@ def hold_table(
     shares = weights * lengths / mean
     is_used = shares > _LEAST_SHARE
     directions = rows * (is_used / np.where(is_used, lengths, 1))[:, np.newaxis]
-    turn = centred_basis(width)
+    turn = make_centred_basis(width)
     encoder = {name: np.zeros(shape) for name, shape in encoder_shapes(config).items()}
     encoder |= {
         "word_embeddings/embeddings": directions @ turn * math.sqrt(width),

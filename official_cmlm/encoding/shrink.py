@@ -20,7 +20,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_arrays import (
     EncoderWeights,
-    centred_basis,
+    make_centred_basis,
     encoder_shapes,
     hold_table,
 )
@@ -265,7 +265,7 @@ class SmallEncoder(EncoderWeights):
         words = _centre(old[_WORDS] + average + types[0])
         deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
         components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
-        turn = centred_basis(width)
+        turn = make_centred_basis(width)
         length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
 
         def narrow(rows: np.ndarray) -> np.ndarray:
