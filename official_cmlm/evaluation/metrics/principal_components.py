@@ -4,6 +4,10 @@
 effectively eliminates the self language bias." The components are the right singular vectors of the
 matrix whose rows are a language's embeddings. That matrix is not centred, so the first component is
 close to the direction of the mean embedding.
+
+One projection for all languages, which nobody needs to know the language of a text for, takes out
+the subspace that the languages' means span (after Xie et al. 2022, "Discovering Low-rank Subspaces
+for Language-agnostic Multilingual Representations").
 """
 
 import dataclasses
@@ -14,13 +18,46 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.files import refuse_special
 from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.encoder import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
 
 FORMULAS = ("unit", "printed")
+# Smaller differences of means, relative to the means, are rounding errors of float32.
+_LEAST_DIFFERENCE = 1e-5
+
+
+def language_subspace(
+    means: Mapping[str, np.ndarray], directions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the directions in which the languages' means differ most, and the mean of the means.
+
+    `v -> (v - mean) - (v - mean) @ basis.T @ basis` is the projection that removes them. Xie et al.
+    choose a mean that is orthogonal to the basis and leave it in; here it is subtracted.
+
+    Args:
+      means: language -> float `[dim]`, the mean of its vectors.
+      directions: at most one less than the languages.
+
+    Returns:
+      basis float64 `[directions, dim]` with orthonormal rows, and mean float64 `[dim]`.
+
+    Raises:
+      UserError: if the means differ in fewer directions.
+    """
+    rows = np.array(list(means.values()), np.float64)
+    mean = rows.mean(axis=0)
+    _, sizes, basis = np.linalg.svd(rows - mean, full_matrices=False)
+    rank = int((sizes > _LEAST_DIFFERENCE * np.linalg.norm(rows)).sum())
+    if directions > rank:
+        raise UserError(
+            f"language_components={directions}: the means of {len(means)} languages "
+            f"({list_names(list(means), 20)}) differ in {rank} directions; give texts of more "
+            "languages, or a smaller number"
+        )
+    return basis[:directions], mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +72,8 @@ class PrincipalComponentRemoval:
     True
 
     Attributes:
-      components: language -> float64 `[num_components, dim]`, orthonormal rows.
+      components: language -> float64 `[num_components, dim]`, orthonormal rows; those of "" are for
+        languages that have none of their own.
       means: language -> float64 `[dim]`, subtracted first; zeros unless fitted with `center`.
       formula: `unit`, v − (vᵀc) c of vectors that are scaled to length 1 first; or `printed`,
         §5.2's v − (vᵀc / ‖v‖) c of vectors as they are, a projection for length 1 only.
@@ -80,17 +118,27 @@ class PrincipalComponentRemoval:
             means[language] = mean
         return cls(components, means, formula)
 
+    @classmethod
+    def fit_common(
+        cls, embeddings: Mapping[str, np.ndarray], directions: int, formula: str = "unit"
+    ) -> "PrincipalComponentRemoval":
+        """Computes one projection for texts of any language: see `language_subspace`."""
+        means = {name: _prepare(rows, formula).mean(axis=0) for name, rows in embeddings.items()}
+        basis, mean = language_subspace(means, directions)
+        return cls({"": basis}, {"": mean}, formula)
+
     def __call__(self, vectors: np.ndarray, language: str) -> np.ndarray:
         """Removes the language's components from float `[n, dim]`: float32 of the same shape.
 
         Raises:
           ValueError: for a language that was not fitted.
         """
-        if language not in self.components:
+        key = language if language in self.components else ""
+        if key not in self.components:
             known = ", ".join(sorted(self.components))
             raise ValueError(f"no components for language {language!r}; fitted: {known}")
-        matrix = _prepare(vectors, self.formula) - self.means[language]
-        components = self.components[language]
+        matrix = _prepare(vectors, self.formula) - self.means[key]
+        components = self.components[key]
         shares = matrix @ components.T
         if self.formula == "printed":
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -147,6 +195,9 @@ class RemovalOptions:
         Default `both`: the text of CMLM §5.2 says each language, its formula the query.
       formula: `unit` (default), the projection of vectors of length 1, or `printed`, §5.2's formula
         to the letter; see `PrincipalComponentRemoval`.
+      language_components: remove this many directions of the languages' means, and their mean, from
+        all texts by one projection (after Xie et al. 2022), in place of each language's components;
+        at most one less than the languages. Default 0: each language's components.
     """
 
     pcr: bool = True
@@ -154,9 +205,13 @@ class RemovalOptions:
     center: bool = False
     sides: Annotated[str, OneOf(("both", "queries"))] = "both"
     formula: Annotated[str, OneOf(FORMULAS)] = "unit"
+    language_components: Annotated[int, at_least(0)] = 0
 
     def fit(self, embeddings: Mapping[str, np.ndarray]) -> PrincipalComponentRemoval:
-        """Returns the removal with these options of each language's components."""
+        """Returns the removal with these options, fitted to each language's embeddings."""
+        if self.language_components:
+            fit_common = PrincipalComponentRemoval.fit_common
+            return fit_common(embeddings, self.language_components, self.formula)
         return PrincipalComponentRemoval.fit(
             embeddings, self.num_components, self.center, self.formula
         )

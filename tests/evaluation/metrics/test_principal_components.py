@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
+from official_cmlm.evaluation.metrics.principal_components import (
+    PrincipalComponentRemoval,
+    language_subspace,
+)
 
 
 def _languages(rows=60, dim=6):
@@ -47,6 +50,41 @@ def test_formulas_agree_for_vectors_of_length_1_alone():
             for formula in ("unit", "printed")
         )
         assert np.allclose(unit, printed, atol=1e-5) == agree
+
+
+def test_the_subspace_of_languages_is_that_of_their_covariance():
+    """Its directions are the largest eigenvectors of the covariance of the means."""
+    rng = np.random.default_rng(0)
+    means = dict(zip("abcde", rng.normal(size=[5, 8]) * np.arange(1, 9)))
+    rows = np.array(list(means.values()))
+    for directions in (1, 4):
+        basis, mean = language_subspace(means, directions)
+        np.testing.assert_allclose(mean, rows.mean(axis=0))
+        axes = np.linalg.eigh(np.cov(rows.T))[1][:, ::-1][:, :directions]
+        np.testing.assert_allclose(basis.T @ basis, axes @ axes.T, atol=1e-10)
+    # All directions make the means equal.
+    left = rows - mean - (rows - mean) @ basis.T @ basis
+    np.testing.assert_allclose(left, 0, atol=1e-10)
+    for some, number in ((means, 5), ({"a": rows[0]}, 1), ({"a": rows[0], "b": rows[0]}, 1)):
+        with pytest.raises(UserError, match=f"of {len(some)} languages .* differ in {number - 1} "):
+            language_subspace(some, number)
+
+
+def test_one_projection_lets_a_query_find_the_passage_of_another_language(tmp_path):
+    """Before it, an English passage that fits less is nearer; a third language needs no fit."""
+    embeddings = _languages()
+    removal = PrincipalComponentRemoval.fit_common(embeddings, 1)
+    removal.save(tmp_path / "common.npz")
+    removal = PrincipalComponentRemoval.load(tmp_path / "common.npz")
+    query, german = embeddings["en"][:1], embeddings["de"][:1]
+    unfit = query + 2.5 * np.eye(6, dtype=np.float32)[3]
+
+    def cosine(a, b):
+        return (a @ b.T).item() / np.linalg.norm(a) / np.linalg.norm(b)
+
+    assert cosine(query, unfit) > cosine(query, german)
+    query, unfit, german = (removal(v, code) for v, code in zip((query, unfit, german), "abc"))
+    assert cosine(query, german) > cosine(query, unfit)
 
 
 def test_encoder_passes_to_any_evaluation():
