@@ -251,6 +251,33 @@ def read_columns(
         yield where, row
 
 
+def read_with_language(
+    paths: Iterable[str], column: str = "text", language_column: str = "lang"
+) -> Iterator[tuple[str, str]]:
+    """Yields text and language of each row of tables or JSON objects; blank texts are left out.
+
+    Raises:
+      UserError: as `read_columns`; or a cell is not a string; or a language has no text.
+    """
+    languages: dict[str, bool] = {}
+    for path in paths:
+        with open_file(path) as file:
+            for where, row in read_columns(path, file, [column, language_column]):
+                text, language = row[column], row[language_column]
+                if not (isinstance(text, str) and isinstance(language, str) and language.strip()):
+                    raise UserError(
+                        f"{where}: {column!r} and {language_column!r} must be a text and its "
+                        f"language, got {text!r:.40} and {language!r:.40}"
+                    )
+                languages[language] = languages.get(language, False) or bool(text.strip())
+                if text.strip():
+                    yield replace_surrogates(text), language
+    if not languages or not all(languages.values()):
+        lacking = list_names([language for language, has_text in languages.items() if not has_text])
+        where = f" in {lacking}" if lacking else ""
+        raise UserError(f"{path}: no text{where}; give texts of each language")
+
+
 def open_file(path: str) -> io.BufferedReader:
     """Opens a file, whose bytes are expanded if it is compressed, whatever its name.
 

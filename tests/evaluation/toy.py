@@ -167,6 +167,23 @@ def write_beir(folder, documents, queries, judged, splits=("test",)):
         write(folder / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *judged])
 
 
+def write_xquad_r(path, *paragraphs):
+    """Writes paragraphs of XQuAD-R: sentences, and questions with the row of their answer."""
+    articles = []
+    for sentences, questions in paragraphs:
+        ends = np.cumsum([len(sentence) + 1 for sentence in sentences]).tolist()
+        breaks = [[end - len(one) - 1, end - 1] for end, one in zip(ends, sentences)]
+        # Answers begin with the first character of a sentence, or are the last one.
+        asked = [
+            {"id": f"q{i}", "question": text, "answers": [{"answer_start": begin}]}
+            for i, (text, row) in enumerate(questions)
+            for begin in [breaks[row][i % 2] - i % 2]
+        ]
+        fields = {"context": " ".join(sentences), "sentences": sentences, "qas": asked}
+        articles.append({"paragraphs": [fields | {"sentence_breaks": breaks}]})
+    write(path, [json.dumps({"data": articles})])
+
+
 def write_year(folder, gold):
     """Writes the subsets of an STS year: four pairs each, with these scores."""
     for subset in SUBSETS[folder.name.partition("-")[0]]:

@@ -212,7 +212,7 @@ def _decode(content: bytes, path: Path, encodings: Sequence[str]) -> str:
 
 # The table's names lack the folders `_ABOVE` and have those of `_ROOTS`; names of users' files may
 # differ in both.
-_ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/")
+_ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/", "lareqa/")
 _ROOTS = ("", "tatoeba/v1/", "pawsx/", "qnli/", "stsb_multi_mt/")
 
 

@@ -91,7 +91,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     ]
     yield from data_sets
     yield Summary("", functools.partial(_add_means, data_sets, list(folders), options))
-    yield _Roles("")
+    yield Roles("")
 
 
 @dataclasses.dataclass(eq=False)
@@ -195,7 +195,7 @@ def _add_means(
         report.notes.append(f"macro{suffix}: mean over {', '.join(whole)}")
 
 
-class _Roles(Task):
+class Roles(Task):
     """Notes on how the encoder embeds queries and documents."""
 
     def score(self, encode: Encode, report: SuiteReport) -> None:

@@ -48,6 +48,10 @@ def _write_everything(root):
         toy.write(
             root / f"pawsx/dev-{language}.tsv", [f"{language} {text}\tb\t0" for text in texts]
         )
+        sentences = [f"{language} {text}" for text in texts]
+        toy.write_xquad_r(
+            root / f"lareqa/xquad-r/{language}.json", (sentences, [(f"{language}?", 2)])
+        )
     languages = {
         column.split("/")[0]
         for table in TABLES

@@ -19,6 +19,7 @@ FIGURES = {
     "CMLM": "d08f00be99318c37",
     "CMLM-CSE": "44d8b17b2b6df724",
     "DeCLUTR": "77ed36bbd3f1125e",
+    "LAReQA": "11d5715f585d93da",
     "Mirror-BERT": "c4c83f9aaede73fe",
 }
 # Rows whose printed average is off that of their printed values by more than 0.15: the papers

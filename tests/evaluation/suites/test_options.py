@@ -97,6 +97,8 @@ def test_options_that_are_words_take_no_other_word(suite):
         ("entity_linking", "", r"entities\.txt"),
         ("language_bias", "", "google-research-datasets/paws"),
         ("language_bias", "pawsx", "<split>-<lang>.tsv: missing"),
+        ("lareqa", "", "google-research-datasets/lareqa"),
+        ("lareqa", "xquad-r", "<lang>.json: missing"),
         ("retrieval", "", "belongs into DATA_DIR/beir/<name>"),
         ("tatoeba", "", "LASER"),
         ("word_similarity", "", "multi_simlex"),

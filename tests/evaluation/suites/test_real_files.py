@@ -39,6 +39,11 @@ FILES = {
         "f70898e00c1a0719",
         {"en/share_own": (88.640, 1655), "all/accuracy_pcr": (8.988, 6620)},
     ),
+    "lareqa": (
+        {"languages": ["de", "en"]},
+        "a1b12cae7f049114",
+        {"de/map_own_language": (25.695, 1190), "all/map": (14.482, 2380)},
+    ),
     "word_similarity": (
         {},
         "3a35d03ff538d477",
