@@ -76,7 +76,7 @@ _USE = {
 _TRAIN = {
     "shrink": Command(
         "encoding.shrink",
-        "a smaller encoder of a larger one, or one with whitened vectors",
+        "a smaller encoder of a larger one, or one with a map on its vectors",
         "model",
     ),
     "train": Command(

@@ -4,15 +4,17 @@ The encoder directory that it writes is one to start a training from, such as a 
 teacher is the larger encoder: some of its blocks, a narrower table, fewer entries. With
 `--weights=int8` alone it is the same encoder in a quarter of the bytes. With `--whiten` its vectors
 are whitened (Su et al. 2021, "Whitening Sentence Representations for Better Semantics and Faster
-Retrieval"): a linear map after the pooling, which needs texts and no training.
+Retrieval"): a linear map after the pooling, which needs texts and no training. So is the projection
+of `--language_components`, after which a text's language no longer decides what is near it.
 """
 
+import collections
 import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from absl import flags
@@ -20,9 +22,9 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_arrays import (
     EncoderWeights,
-    make_centred_basis,
     encoder_shapes,
     hold_table,
+    make_centred_basis,
 )
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
 from official_cmlm.checkpoints.encoder_weights import WEIGHT_FORMS, read_weights, write_weights
@@ -30,13 +32,15 @@ from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_en
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import check_writable, stage_folder
 from official_cmlm.common.input_files import expand_inputs
-from official_cmlm.common.text_files import Reading, read_rows
+from official_cmlm.common.text_files import Reading, read_rows, read_with_language
 from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.encoding.backends.onnx import OnnxBackend
 from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.evaluation.metrics.principal_components import language_subspace
 from official_cmlm.tokenization import TokenRows, Vocabulary, WordPieceVocabulary, build_tokenizer
+from official_cmlm.vectors.nearest import unit
 
 FLAGS = flags.FLAGS
 # Standard deviation of a table of principal components, as in the trial that showed such a start to
@@ -70,14 +74,19 @@ class Shrinking:
         blocks. Default: as it is.
       vocab_size: entries of a WordPiece vocabulary to keep: special tokens, single characters, and
         those that are the most frequent in --input. Default: all.
-      input: files of texts that --vocab_size counts entries in, and that --whiten is fitted to.
+      input: files of texts that --vocab_size counts entries in, and that --whiten or
+        --language_components is fitted to.
       column: column of a table, or field of JSON objects, with the text. Default: text.
+      language_column: column or field with the text's language, for --language_components.
       dense_size: width of a new dense layer on the sentence vector, without activation, such as
         that of the teacher's vectors. Default: the encoder's own layer, if it fits.
       pooling: how token outputs become the vector. Default: as it is.
       whiten: dimensions of vectors that are whitened on the texts of --input, before they are
         scaled to length 1: their first principal components, each with mean 0 and variance 1.
         Su et al. take 256 of BERT base and 384 of BERT large. Default: as they are.
+      language_components: directions to remove from the vectors, before they are scaled to length
+        1: those in which the means of the languages of --input differ most, at most one less than
+        the languages (after Xie et al. 2022). Default: none.
       weights: how weights are stored: int8 takes a quarter of the bytes, by a scale for each row.
       drop_head: whether to leave out the language-model head. Default: keep it where it fits.
       seed: seed of the weights of the new dense layer.
@@ -90,9 +99,11 @@ class Shrinking:
     vocab_size: Annotated[int, at_least(0)] = 0
     input: tuple[str, ...] = ()
     column: str = ""
+    language_column: str = "lang"
     dense_size: Annotated[int, at_least(0)] = 0
     pooling: Annotated[str, OneOf(("", *POOLINGS))] = ""
     whiten: Annotated[int, at_least(0)] = 0
+    language_components: Annotated[int, at_least(0)] = 0
     weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
     drop_head: bool = False
     seed: int = 0
@@ -139,19 +150,24 @@ class Shrinking:
                 f"--embedding_width={narrow}: give 2 to {width - 1}, without --hidden_size, for an "
                 "encoder whose table is as wide as its blocks"
             )
-        if bool(self.vocab_size or self.whiten) != bool(self.input):
+        is_mapped = bool(self.whiten or self.language_components)
+        if bool(self.vocab_size or is_mapped) != bool(self.input):
             raise UserError(
                 "--input: give the texts in which --vocab_size counts entries, or to which "
-                "--whiten is fitted, with one of these flags"
+                "--whiten or --language_components is fitted, with one of these flags"
+            )
+        if self.whiten and self.language_components:
+            raise UserError(
+                f"--language_components={self.language_components}: leave it out, or --whiten"
             )
         most = self.dense_size or self.hidden_size or config.embedding_size
         if self.whiten > most:
             raise UserError(f"--whiten={self.whiten}: give 1 to {most}, the width of the vectors")
         has_old_dense = config.dense_size and not (self.dense_size or self.hidden_size)
-        if self.whiten and has_old_dense and config.dense_activation != "none":
+        if is_mapped and has_old_dense and config.dense_activation != "none":
             raise UserError(
                 f"{model}: its vector ends with a dense layer with {config.dense_activation}, "
-                "which cannot take in the whitening; leave --whiten out"
+                "which cannot take in another map; leave out --whiten and --language_components"
             )
         if self.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
             raise UserError(
@@ -225,7 +241,7 @@ class SmallEncoder(EncoderWeights):
 
         Args:
           width: columns of the table.
-          directory: see `with_whitening`.
+          directory: see `make_encode`.
         """
         ids = np.arange(len(self.vocabulary))
         rows = TokenRows(np.int32(ids), np.arange(len(ids) + 1))
@@ -290,26 +306,25 @@ class SmallEncoder(EncoderWeights):
         dense = {"dense/kernel": drawn * config.initializer_range, "dense/bias": np.zeros(width)}
         return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
 
-    def with_whitening(
-        self, texts: Iterable[Sequence[str]], directory: EncoderDirectory, width: int
-    ) -> "SmallEncoder":
-        """Returns the encoder with a dense layer, without activation, that whitens its vectors.
-
-        A dense layer that the encoder has is multiplied into the new one.
+    def make_encode(self, directory: EncoderDirectory) -> Callable[[list[str]], np.ndarray]:
+        """Returns a function from texts to vectors that are not scaled to length 1.
 
         Args:
-          texts: lists of texts, to which the whitening is fitted.
           directory: has the length that texts are cut to, and their prompt.
-          width: see `whitening`.
         """
         encoder = self._open(directory, normalize=False)
         prompt = directory.settings.default_prompt
-        vectors = (encoder.encode(chunk, prompt=prompt, on_long="ignore") for chunk in texts)
-        kernel, bias = whitening(vectors, width)
+        return lambda texts: encoder.encode(texts, prompt=prompt, on_long="ignore")
+
+    def with_map(self, kernel: np.ndarray, bias: np.ndarray) -> "SmallEncoder":
+        """Returns the encoder with a dense layer, without activation, on its vectors.
+
+        A dense layer that the encoder has is multiplied into the new one.
+        """
         if self.config.dense_size:
             bias = bias + self.encoder["dense/bias"] @ kernel
             kernel = self.encoder["dense/kernel"] @ kernel
-        config = self.config.replace(dense_size=width, dense_activation="none")
+        config = self.config.replace(dense_size=len(bias), dense_activation="none")
         dense = {"dense/kernel": kernel, "dense/bias": bias}
         return dataclasses.replace(self, config=config, encoder=self.encoder | dense)
 
@@ -392,6 +407,32 @@ def weigh_by_rank(vocabulary: Vocabulary) -> np.ndarray:
     return is_plain * _SMOOTHING / (_SMOOTHING + shares / shares.sum())
 
 
+def language_projection(
+    chunks: Iterable[tuple[np.ndarray, Sequence[str]]], directions: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns kernel `[columns, columns]` and bias `[columns]` that remove a language's directions.
+
+    See `language_subspace`. The means are those of vectors of length 1, times the mean length.
+
+    Args:
+      chunks: vectors, `[rows, columns]`, and the language of each.
+      directions: to remove.
+    """
+    totals: dict[str, np.ndarray] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    length = 0.0
+    for vectors, languages in chunks:
+        counts.update(languages)
+        length += float(np.linalg.norm(vectors, axis=1).sum())
+        for language in set(languages):
+            rows = unit(vectors[np.array(languages) == language])
+            totals[language] = totals.get(language, 0.0) + rows.sum(axis=0, dtype=np.float64)
+    means = {language: totals[language] / count for language, count in counts.items()}
+    basis, mean = language_subspace(means, directions)
+    kernel = np.eye(len(mean)) - basis.T @ basis
+    return kernel, -(mean * length / counts.total()) @ kernel
+
+
 def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
     """Returns the ids of a smaller vocabulary, ascending.
 
@@ -439,7 +480,11 @@ def read_texts(patterns: list[str], column: str = "") -> Iterator[list[str]]:
     """Yields the texts of files, 10,000 at a time."""
     paths = expand_inputs(patterns)
     texts = (row.text for path in paths for row in read_rows(path, Reading(column=column)))
-    while chunk := list(itertools.islice(texts, _TEXTS_AT_ONCE)):
+    return _chunks(texts)
+
+
+def _chunks(items: Iterator[Any]) -> Iterator[list[Any]]:
+    while chunk := list(itertools.islice(items, _TEXTS_AT_ONCE)):
         yield chunk
 
 
@@ -482,7 +527,8 @@ def write(model: str, request: ShrinkRequest) -> None:
     small = shrink(directory, shrinking)
     config = small.config
     with stage_folder(output) as partial:
-        for_sentences = shrinking.whiten > 0 or directory.values.get("for_sentences", True)
+        is_mapped = bool(shrinking.whiten or shrinking.language_components)
+        for_sentences = is_mapped or directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
         write_weights(partial, small, shrinking.weights)
@@ -521,10 +567,19 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         small = small.with_dense(shrinking.dense_size, shrinking.seed)
     small = small.with_pooling(shrinking.pooling or small.config.pooling)
     small.config.check()
+    files = list(shrinking.input)
+    if shrinking.whiten or shrinking.language_components:
+        cli.announce(f"embedding the texts of {','.join(files)} …")
+        encode = small.make_encode(directory)
     if shrinking.whiten:
-        cli.announce(f"embedding the texts of {','.join(shrinking.input)} …")
-        texts = read_texts(list(shrinking.input), shrinking.column)
-        small = small.with_whitening(texts, directory, shrinking.whiten)
+        vectors = map(encode, read_texts(files, shrinking.column))
+        small = small.with_map(*whitening(vectors, shrinking.whiten))
+    if shrinking.language_components:
+        columns = shrinking.column or "text", shrinking.language_column
+        rows = read_with_language(expand_inputs(files), *columns)
+        chunks = (zip(*chunk) for chunk in _chunks(rows))
+        embedded = ((encode(list(texts)), languages) for texts, languages in chunks)
+        small = small.with_map(*language_projection(embedded, shrinking.language_components))
     return small
 
 

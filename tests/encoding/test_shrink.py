@@ -302,6 +302,63 @@ def test_whitened_vectors_are_normalised_and_exported(vocabulary, sentences, tmp
     assert [module["path"] for module in modules] == paths
 
 
+@pytest.fixture(scope="module")
+def spoken(sentences, tmp_path_factory):
+    """Writes the sentences as of three languages, each with a word of its own; returns both."""
+    rows = [
+        (f"{('cat', 'tree', 'under')[i % 3]} {t}", "abc"[i % 3]) for i, t in enumerate(sentences[1])
+    ]
+    file = tmp_path_factory.mktemp("spoken") / "texts.jsonl"
+    file.write_text("\n".join(json.dumps({"body": t, "lang": code}) for t, code in rows))
+    return file, rows
+
+
+@pytest.mark.parametrize("dense", [[], ["--dense_size=12"]])
+def test_directions_of_languages_are_removed_from_all_vectors(teacher, spoken, tmp_path, dense):
+    """The vectors are those of NumPy: without the common mean and what separates the languages."""
+    file, rows = spoken
+    fit = ("--language_components=1", f"--input={file}", "--column=body")
+    plain = shrink(teacher, tmp_path / "plain", *dense)
+    small = shrink(plain.path, tmp_path / "out", *fit)
+    assert small.config.dense_activation == "none"
+    assert small.config.embedding_size == plain.config.embedding_size
+    before, after = (
+        SentenceEncoder.load(folder.path, backend="onnx").encode([text for text, _ in rows])
+        for folder in (plain, small)
+    )
+    codes = np.array([code for _, code in rows])
+    means = np.array([unit(before)[codes == code].mean(axis=0) for code in "abc"], np.float64)
+    mean = means.mean(axis=0)
+    axis = np.linalg.eigh(np.cov(means.T))[1][:, -1]
+    centred = before - mean * np.linalg.norm(before, axis=1).mean()
+    np.testing.assert_allclose(after, centred - np.outer(centred @ axis, axis), atol=1e-4)
+    # In one step it is the same.
+    if dense:
+        once = shrink(teacher, tmp_path / "once", *dense, *fit)
+        np.testing.assert_allclose(vectors(once.path), vectors(small.path), atol=1e-5)
+
+
+def test_languages_without_directions_are_exported(vocabulary, spoken, tmp_path):
+    """A service, an index or a library need no further step."""
+    file, rows = spoken
+    large = write_encoder(tmp_path / "in", vocabulary)
+    settings = large / "encoder_config.json"
+    settings.write_text(settings.read_text().replace('"normalize": false', '"normalize": true'))
+    fit = ("--language_components=2", f"--input={file}", "--column=body")
+    small = shrink(large, tmp_path / "out", *fit).path
+    folders = (f"--model_dir={small}", f"--export_dir={tmp_path}/st")
+    assert call("export.export_sentence_transformers", *folders) == 0
+    texts = [text for text, _ in rows]
+    expected = SentenceEncoder.load(small, backend="onnx").encode(texts)
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
+    assert not np.allclose(expected, SentenceEncoder.load(large).encode(texts), atol=0.1)
+    for encoder in (
+        SentenceEncoder.load(small, backend="tensorflow"),
+        SentenceEncoder.load(tmp_path / "st"),
+    ):
+        np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -334,17 +391,44 @@ def test_whitened_vectors_are_normalised_and_exported(vocabulary, sentences, tmp
             ["--table=vectors", "--layers=none", "--hidden_size=8", "--dense_size=4"],
             "--table=vectors: give --hidden_size",
         ),
+        (["--language_components=1"], "--input: give the texts in which"),
+        (
+            ["--language_components=1", "--whiten=2", "--input={few}"],
+            "--language_components=1: leave it out, or --whiten",
+        ),
+        (["--language_components=1", "--input={few}"], "{few}:1: a text, which has no columns"),
+        (
+            ["--language_components=3", "--column=body", "--input={spoken}"],
+            "language_components=3: the means of 3 languages (a, b, c) differ in 2 directions",
+        ),
+        (
+            ["--language_components=1", "--language_column=tongue", "--input={spoken}"],
+            "{spoken}:1: no column 'text', it has body, lang",
+        ),
+        (
+            ["--language_components=1", "--input={silent}"],
+            "{silent}: no text in fr; give texts of each language",
+        ),
+        (
+            ["--language_components=1", "--input={numbers}"],
+            "{numbers}:1: 'text' and 'lang' must be a text and its language, got 'a' and 1",
+        ),
         (["--pooling=mean_padded"], "encoder.padded_length must be above 0 exactly when"),
     ],
 )
-def test_mistakes_are_one_line(teacher, sentences, tmp_path, capsys, arguments, message):
+def test_mistakes_are_one_line(teacher, sentences, spoken, tmp_path, capsys, arguments, message):
     few, none = tmp_path / "few.txt", tmp_path / "none.txt"
     few.write_text("\n".join(TEXTS))
     none.write_text("")
+    silent, numbers = tmp_path / "silent.csv", tmp_path / "numbers.jsonl"
+    silent.write_text("lang,text\nen,a cat\nfr, \n")
+    numbers.write_text('{"text": "a", "lang": 1}')
     source = [f"--model={teacher}", f"--output_dir={tmp_path}/out"]
-    arguments = [argument.format(few=few, none=none, many=sentences[0]) for argument in arguments]
+    files = {"few": few, "none": none, "silent": silent, "numbers": numbers}
+    files |= {"many": sentences[0], "spoken": spoken[0]}
+    arguments = [argument.format(**files) for argument in arguments]
     assert call("official_cmlm.encoding.shrink", *source, *arguments) == 1
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message}")
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {message.format(**files)}")
     assert not (tmp_path / "out").exists()
 
 
