@@ -44,7 +44,7 @@ class Options(RemovalOptions):
       languages: codes of the languages of questions and pool, at least two. Default: all found.
       context: candidates are sentences, each followed by its paragraph. Default false: alone.
       fit_on: the removal is fitted on these texts: a file below `--data_dir`, a table or JSON
-        objects with `text` and `lang`. Texts that stand in the paragraphs of the set are left out.
+        objects with `text` and `lang`. Texts that the paragraphs of the set contain are left out.
         Default: on the set itself, which gives a bound rather than a result.
     """
 
@@ -203,7 +203,7 @@ class _Pool(Task):
             )
         self.notes.append(
             f"removal fitted on {sum(map(len, texts.values()))} texts in {len(texts)} languages of "
-            f"{name}; {left_out} more stand in the evaluated paragraphs"
+            f"{name}; {left_out} more are in the evaluated paragraphs"
         )
         return texts
 
