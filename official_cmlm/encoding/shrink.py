@@ -47,8 +47,9 @@ FLAGS = flags.FLAGS
 # be useful. The layer normalisation after the table scales any deviation to 1.
 _TABLE_DEVIATION = 0.5
 _TEXTS_AT_ONCE = 10_000
-# The constant a of the weights a / (a + p), as in both papers that `with_entry_vectors` names.
-_SMOOTHING = 1e-4
+# The constant a of the weights a / (a + p), Arora et al. 2017, §4.1.
+_SMOOTHING = 1e-3
+_RESERVED = re.compile(r"\[unused\d+\]")
 # Variances below this share of the largest one are rounding errors of float32: outputs of a layer
 # normalisation have one such direction, repeated texts may have others.
 _LEAST_VARIANCE = 1e-10
@@ -235,9 +236,10 @@ class SmallEncoder(EncoderWeights):
     def with_entry_vectors(self, width: int, directory: EncoderDirectory) -> "SmallEncoder":
         """Returns an encoder without blocks, whose table has the vectors of single entries.
 
-        The table is made of their first `width - 1` principal components, see `hold_table`. An
-        entry counts a / (a + p): p is its frequency by Zipf's law, where the order of the entries
-        is that of their frequency (Tulkens and van Dongen 2024; Arora et al. 2017, §3).
+        The table is made of their first `width - 1` principal components, see `hold_table`, and
+        weighted by their ranks in the vocabulary, which are those of their frequency (Tulkens and
+        van Dongen 2024, "Model2Vec"; the weights are those of Arora et al. 2017, "A Simple but
+        Tough-to-Beat Baseline for Sentence Embeddings").
 
         Args:
           width: columns of the table.
@@ -400,11 +402,19 @@ def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.
 
 
 def weigh_by_rank(vocabulary: Vocabulary) -> np.ndarray:
-    """Returns how much each entry counts by Zipf's law, `[entries]`; special tokens count 0."""
-    special = set(vocabulary.special_tokens.values())
-    is_plain = np.array([token not in special for token in vocabulary.tokens])
-    shares = is_plain / np.maximum(np.cumsum(is_plain), 1)
-    return is_plain * _SMOOTHING / (_SMOOTHING + shares / shares.sum())
+    """Returns how much each entry counts, `[entries]`: a / (a + p), with p by Zipf's law.
+
+    Single characters, which many vocabularies list first, and all other entries have ranks of their
+    own. Special tokens and BERT's reserved entries count 0.
+    """
+    tokens, special = vocabulary.tokens, set(vocabulary.special_tokens.values())
+    is_used = np.array([not (token in special or _RESERVED.fullmatch(token)) for token in tokens])
+    is_single = np.array([len(token.removeprefix("##")) == 1 for token in tokens])
+    weights = np.zeros(len(tokens))
+    for kind in (is_used & is_single, is_used & ~is_single):
+        shares = 1 / np.arange(1, kind.sum() + 1)
+        weights[kind] = _SMOOTHING / (_SMOOTHING + shares / shares.sum())
+    return weights
 
 
 def language_projection(

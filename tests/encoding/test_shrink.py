@@ -164,12 +164,12 @@ def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width):
     rows = large.encode_rows(TokenRows(ids, np.arange(len(ids) + 1))).astype(np.float64)
     rows -= rows.mean(axis=0)
     axes = np.linalg.svd(rows)[2][: width - 1]
-    special = set(vocabulary.special_tokens.values())
-    ranks = {
-        token: rank for rank, token in enumerate(t for t in vocabulary.tokens if t not in special)
-    }
-    total = sum(1 / (1 + rank) for rank in ranks.values())
-    weights = {token: 1e-4 / (1e-4 + 1 / (1 + rank) / total) for token, rank in ranks.items()}
+    weights = {}
+    for is_single in (True, False):
+        kind = [t for t in vocabulary.tokens if (len(t.replace("##", "")) == 1) == is_single]
+        kind = [t for t in kind if not t.startswith("[")]
+        total = sum(1 / rank for rank in range(1, len(kind) + 1))
+        weights |= {t: 1e-3 / (1e-3 + 1 / rank / total) for rank, t in enumerate(kind, 1)}
     for text, vector in zip(TEXTS, vectors(tmp_path / "out")):
         tokens = [
             vocabulary.tokens[i]
