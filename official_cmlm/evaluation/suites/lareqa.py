@@ -134,7 +134,7 @@ _METRICS = (
 )
 RESULTS = SuiteResults(
     (*_METRICS, *(metric.variant("_pcr", "component removed") for metric in _METRICS)),
-    averages=r"all",
+    averages=r"all( of .*)?",
     bars="Answers found in a pool of all languages, by language of the question",
 )
 
@@ -143,6 +143,7 @@ RESULTS = SuiteResults(
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     """Yields one task: each language's questions, and their unweighted mean, `all`.
 
+    If languages were chosen, the mean is called e.g. `all of de+en`, and the pool has these alone.
     `count` is the number of questions.
     """
     folder = data.folder("lareqa/xquad-r", "xquad-r", "lareqa", hint=_HINT)
@@ -152,6 +153,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     languages = choose_languages("lareqa.languages", options.languages, there)
     if len(languages) < 2:
         raise UserError(f"{folder}: the pool has {languages[0]} only, it needs two; {_HINT}")
+    report.configuration = "sentences with paragraphs" if options.context else "sentences alone"
     yield _Pool("", data, [folder / f"{language}.json" for language in languages], options)
     yield Roles("")
 
@@ -240,9 +242,10 @@ class _Pool(Task):
             for name, value in metrics.items():
                 report.add(code, name + suffix, value, len(questions[code]))
         count = sum(map(len, questions.values()))
+        whole = f"all of {'+'.join(scores)}" if self.options.languages else "all"
         for name in scores[code]:
             mean = float(np.mean([metrics[name] for metrics in scores.values()]))
-            report.add("all", name + suffix, mean, count)
+            report.add(whole, name + suffix, mean, count)
 
 
 def _squeeze(text: str) -> str:

@@ -108,8 +108,9 @@ def test_one_projection_finds_answers_in_other_languages(tmp_path):
     toy.write(tmp_path / "texts/other.jsonl", [*rows, '{"lang": "en", "text": " "}'])
     report = _run(tmp_path, language_components=2, **SETTINGS)
     assert not report.failures
-    assert report.get("all", "share_own") > 95 and report.get("all", "map") < 50
-    assert report.get("all", "share_own_pcr") < 60 and report.get("all", "map_pcr") > 90
+    whole = "all of de+en+th"
+    assert report.get(whole, "share_own") > 95 and report.get(whole, "map") < 50
+    assert report.get(whole, "share_own_pcr") < 60 and report.get(whole, "map_pcr") > 90
     assert any("600 texts in 3 languages of texts/other.jsonl; 1 more" in n for n in report.notes)
     with pytest.raises(UserError, match="no text in th; .* set lareqa.language_components"):
         _run(tmp_path, **SETTINGS)

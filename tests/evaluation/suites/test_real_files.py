@@ -42,7 +42,7 @@ FILES = {
     "lareqa": (
         {"languages": ["de", "en"]},
         "a1b12cae7f049114",
-        {"de/map_own_language": (25.695, 1190), "all/map": (14.482, 2380)},
+        {"de/map_own_language": (25.695, 1190), "all of de+en/map": (14.482, 2380)},
     ),
     "word_similarity": (
         {},
