@@ -81,7 +81,7 @@ def first_sentences(data: DataFolder, path: Path) -> list[str]:
         columns = len(header.split("\t"))
     else:
         columns = Counter(len(line.split("\t")) for line in lines).most_common(1)[0][0]
-        rows = list(_rows(lines, columns))
+        rows = list(read_csv_rows(lines, columns))
     column = _column(path, header, columns, rows)
     return [_clean(row[column]) if len(row) == columns else "" for row in rows]
 
@@ -132,7 +132,7 @@ def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]
     return 0
 
 
-def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
+def read_csv_rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
     """Reads rows of a file that `csv` wrote; a quoted field may have line ends.
 
     A line that `csv` cannot have written is split at tabs.

@@ -39,6 +39,7 @@ SUITES = {
     "tatoeba": "retrieval of translations",
     "xeval": "SentEval's tasks translated to other languages",
     "amazon": "sentiment transfer from English to other languages",
+    "xnli": "inference transfer from English to other languages",
     "language_bias": "language of the nearest neighbour among translations",
     "lareqa": "answers to questions in a pool of all languages",
     "word_similarity": "correlation with human scores of word pairs",

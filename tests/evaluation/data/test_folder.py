@@ -145,6 +145,9 @@ def test_published_files():
         # Patterns of one folder are not those of others.
         ("pawsx/translate-train-de.tsv", None),
         ("amazon/en/train.tsv", None),
+        ("xnli/test-sw.tsv", 5010),
+        ("XNLI-1.0/xnli.dev.tsv", 37350),
+        ("multinli_translated/multinli.train.en.tsv", None),
         ("simlex/SimLex-999.txt", 999),
     ],
 )

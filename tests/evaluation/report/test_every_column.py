@@ -84,6 +84,12 @@ def _write_everything(root):
     header = "index\tquestion\tsentence\tlabel"
     answers = [f"{i}\tq {i}\ts {i}\t{('entailment', 'not_entailment')[i % 2]}" for i in range(6)]
     toy.write(root / "qnli/dev.tsv", [header, *answers])
+    labels = ("entailment", "neutral", "contradiction")
+    inferences = [f"a {i}\tb {i % 3}\t{labels[i % 3]}" for i in range(30)]
+    train = root / "XNLI-MT-1.0/multinli/multinli.train.en.tsv"
+    toy.write(train, ["premise\thypo\tlabel", *inferences])
+    for language in ("en", "de"):
+        toy.write(root / f"xnli/test-{language}.tsv", inferences)
     questions = [f"{i}\t{i}\t{i}\tq {i}\tq {i // 2}\t{i % 2}" for i in range(8)]
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     toy.write(root / "qqp/dev.tsv", [header, *questions])

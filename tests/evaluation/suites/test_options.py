@@ -70,6 +70,7 @@ def test_impossible_lists_are_refused(setting, message):
         ("senteval", {"tasks": ["SST"]}, r"tasks\[0\] must be one of MR, CR.* got 'SST'"),
         ("sts", {"split": "valid"}, "split must be one of test, dev, train, both"),
         ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
+        ("xnli", {"max_train": -1}, "max_train must be at least 0"),
     ],
 )
 def test_values_out_of_range_are_refused(suite, values, message):
@@ -104,6 +105,8 @@ def test_options_that_are_words_take_no_other_word(suite):
         ("word_similarity", "", "multi_simlex"),
         ("xeval", "", "<language>/<task>: missing; .*xeval/<language>/<task>"),
         ("xeval", "xeval/de", "<language>/<task>: missing; .*xeval/<language>/<task>"),
+        ("xnli", "", r"xnli: missing; XNLI-1\.0"),
+        ("xnli", "xnli", r"xnli\.test\.tsv: missing; XNLI-1\.0"),
     ],
 )
 def test_missing_folders_are_named(tmp_path, name, folder, message):

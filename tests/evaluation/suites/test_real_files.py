@@ -67,6 +67,11 @@ FILES = {
             "bc5cdr.pubtator.Disease/accuracy@5": (35.434, 4363),
         },
     ),
+    "xnli": (
+        {"split": "dev", "languages": ["en", "sw"], "max_train": 3000},
+        "f695b8998832b119",
+        {"en/dev_accuracy": (41.727, 2490), "macro/dev_accuracy": (36.345, 2490)},
+    ),
     "qnli": ({}, "2676e8da2e64ba03", {"dev/auc": (68.665, 5463)}),
     "geometry": (
         {"max_texts": 500},
