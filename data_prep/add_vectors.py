@@ -7,22 +7,23 @@ A training with the objective `distillation` reads them. They are computed here 
 that this project opens. The student has the vocabulary of the records. The teacher reads their
 text if they hold it (--keep_text): pairs that have roles with its own prompts for these, all else
 with its default prompt; queries and documents for which it has no prompt get none. Otherwise it
-must have the same vocabulary and reads the token ids as they are. The shards and the order of the
-records stay the same.
+must have the same vocabulary and reads the token ids as they are. Equal texts are encoded once. The
+shards and the order of the records stay the same.
 """
 
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import OneOf
 from official_cmlm.records.teacher_vectors import texts_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 # Texts that an encoder gets at a time: enough to sort them by length, and to show progress.
 _TEXTS = 4096
+# Most texts whose vectors are remembered from one shard to the next: about 1.2 GB of vectors of 384
+# components, with their texts.
+_MOST_REMEMBERED = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +49,15 @@ class Options:
       output_dir: folder to write; it appears when complete.
       overwrite: whether to replace existing records.
       keep_text: whether the new records hold the text too.
+      targets: own (default): each text gets its own vector; first: both texts of a pair get that of
+        the first, the only one that the teacher reads, as translations of it need.
     """
 
     records: str
     output_dir: str
     overwrite: bool = False
     keep_text: bool = True
+    targets: Annotated[str, OneOf(("own", "first"))] = "own"
 
 
 def define_flags() -> None:
@@ -74,6 +81,10 @@ def main(argv: list[str]) -> None:
     check_place(
         options.output_dir, [join(options.records, shard.name) for shard in manifest.shards]
     )
+    if options.targets == "first" and manifest.kind != "pairs":
+        raise UserError(
+            f"--records={options.records}: they hold {manifest.kind}; --targets=first is for pairs"
+        )
     cli.import_tensorflow()
     from official_cmlm.encoding.encoders import load_model
 
@@ -95,7 +106,9 @@ def main(argv: list[str]) -> None:
             return [prompt + text for prompt, text in zip(prompts, texts_of(record, kind))]
 
     with fill_folder(Path(options.output_dir), options.overwrite) as folder:
-        taught = write_taught(options.records, folder, encode, model, options.keep_text, read)
+        taught = write_taught(
+            options.records, folder, encode, model, options.keep_text, read, options.targets
+        )
     print(
         f"{options.output_dir}: {taught.records} records with vectors of {taught.vector_size} "
         f"components by {model}"
@@ -124,15 +137,18 @@ def write_taught(
     model: str,
     keep_text: bool,
     read: Callable[["tf.train.Example", str], list] = texts_of,
+    targets: str = "own",
 ) -> "Manifest":
     """Copies records into an empty folder, and adds the vectors of their texts.
 
     Args:
       records, folder: the folders that are read and written.
-      encode: the teacher, which turns results of `read` into float `[texts, size]`.
+      encode: the teacher, which turns results of `read` into float `[texts, size]`. It gets equal
+        texts once, or once a million other texts.
       model: the teacher's name.
       keep_text: whether the new records hold the text too, if there is one.
-      read: returns the texts of a record, or their token ids.
+      read: returns the texts of a record, or their token ids as tuples.
+      targets: see `Options`.
 
     Returns:
       The new manifest, which is in `folder` too.
@@ -146,22 +162,29 @@ def write_taught(
 
     manifest = load_manifest(records)
     # Each call of `write` makes a whole shard: with `max_bytes=1` the next call begins another.
-    writer, size = ShardWriter(folder, manifest.kind, max_bytes=1), 0
+    writer = ShardWriter(folder, manifest.kind, max_bytes=1)
+    known: dict[Hashable, np.ndarray] = {}
     # A hard negative has no vector.
     with progress.bar(manifest.sentences - manifest.negatives, "text", "adding vectors") as bar:
         for shard in manifest.shards:
             records_of_shard = _read(join(records, shard.name))
             texts = [read(record, manifest.kind) for record in records_of_shard]
-            vectors = encode_in_pieces(
-                [text for some in texts for text in some], encode, bar.update
-            )
-            size = vectors.shape[1]
-            parts = np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
+            if targets == "first":
+                texts = [some[:1] * len(some) for some in texts]
+            if len(known) > _MOST_REMEMBERED:
+                known.clear()
+            each = [text for some in texts for text in some]
+            new = list(dict.fromkeys(text for text in each if text not in known))
+            if new:
+                vectors = encode_in_pieces(new, encode, bar.update).astype("<f2")
+                known.update(zip(new, vectors))
+            bar.update(len(each) - len(new))
+            parts = (np.array([known[text] for text in some]) for some in texts)
             rows = zip(records_of_shard, parts, strict=True)
             writer.write(shard.language, *(add_vectors(*row, keep_text) for row in rows))
     writer.close()
     load_records_vocabulary(records, manifest).save(folder)
-    described = {"model": model, "size": size}
+    described = {"model": model, "size": len(next(iter(known.values())))}
     taught = dataclasses.replace(
         manifest,
         shards=writer.shards,

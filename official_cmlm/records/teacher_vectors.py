@@ -24,13 +24,13 @@ def texts_of(record: "tf.train.Example", kind: str) -> list[str]:
     return [text.decode("utf-8") for text in chosen]
 
 
-def token_ids_of(record: "tf.train.Example", kind: str) -> list[list[int]]:
+def token_ids_of(record: "tf.train.Example", kind: str) -> list[tuple[int, ...]]:
     """Returns the token ids of each text of a record that gets a vector, without special ones."""
     feature = record.features.feature
     lengths = feature["lengths" if kind == "pairs" else "sentence_lengths"].int64_list.value
     chosen = lengths[:_TEXTS_OF_PAIR] if kind == "pairs" else lengths
     ids = feature["token_ids"].int64_list.value
-    return [ids[end - n : end] for n, end in zip(chosen, itertools.accumulate(chosen))]
+    return [tuple(ids[end - n : end]) for n, end in zip(chosen, itertools.accumulate(chosen))]
 
 
 def add_vectors(record: "tf.train.Example", vectors: "np.ndarray", text: bool) -> bytes:

@@ -1,5 +1,8 @@
 """`data_prep.add_vectors`: the teacher's vector beside each sentence, and nothing else changed."""
 
+import collections
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +14,7 @@ from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_encoder, write_records
 from tests.data_prep.binaries import run_binary
-from tests.pairs_helpers import bitext, triples, write_pairs, write_prompted_encoder
+from tests.pairs_helpers import bitext, pair, triples, write_pairs, write_prompted_encoder
 
 
 def _examples(folder):
@@ -106,6 +109,67 @@ def test_only_queries_and_documents_may_lack_a_prompt(tmp_path, vocabulary, role
     for texts, record in zip(rows, _examples(tmp_path / "taught")[1], strict=True):
         stored = [np.frombuffer(row, "<f2") for row in record["teacher_vectors"].bytes_list.value]
         np.testing.assert_allclose(stored, encoder.encode_query(list(texts)), atol=2e-3)
+
+
+class _Teacher:
+    """A teacher that counts how often it reads each text; equal texts have equal vectors."""
+
+    def __init__(self):
+        self.texts = collections.Counter()
+
+    def __call__(self, texts):
+        self.texts.update(texts)
+        return np.array([[len(text), sum(map(ord, str(text))) / 7] for text in texts], np.float32)
+
+
+def _teach(folder, **options):
+    """Returns the teacher of the records `plain`, and the stored vectors of each pair."""
+    output, teacher = folder / "_".join(["taught", *options.values()]), _Teacher()
+    output.mkdir()
+    add_vectors.write_taught(folder / "plain", output, teacher, "fake", True, **options)
+    stored = [list(record["teacher_vectors"].bytes_list.value) for record in _examples(output)[1]]
+    return teacher, stored
+
+
+@pytest.mark.parametrize("targets", ["own", "first"])
+def test_equal_texts_are_encoded_once(tmp_path, vocabulary, targets):
+    """Over all shards, whichever languages they hold; the bytes are those of each text alone."""
+    german, french = bitext(60, "en-de"), bitext(60, "en-fr")
+    french = [(pair(a[0].texts[0], b[0].texts[1], "en-fr"),) for a, b in zip(german, french)]
+    manifest = write_pairs(tmp_path / "plain", german + french, vocabulary, keep_text=True)
+    assert len(manifest.shards) > 2
+    teacher, stored = _teach(tmp_path, targets=targets)
+    pairs = [each.texts for (each,) in german + french]
+    read = [texts if targets == "own" else texts[:1] * 2 for texts in pairs]
+    assert teacher.texts == collections.Counter(set(itertools.chain.from_iterable(read)))
+    alone = _Teacher()
+    expected = [[alone([text]).astype("<f2").tobytes() for text in texts] for texts in read]
+    assert sorted(stored) == sorted(expected)
+
+
+def test_texts_are_forgotten_where_memory_ends(tmp_path, vocabulary, monkeypatch):
+    """They are encoded again then, with the same vectors."""
+    write_pairs(tmp_path / "plain", bitext(60) + bitext(60), vocabulary, keep_text=True)
+    _, stored = _teach(tmp_path)
+    monkeypatch.setattr(add_vectors, "_MOST_REMEMBERED", 30)
+    teacher, again = _teach(tmp_path, targets="own")
+    assert again == stored and max(teacher.texts.values()) == 2
+
+
+def test_vector_of_the_first_text_is_stored_twice(tmp_path, vocabulary):
+    """It is read with the prompt of the first role; documents have no first text."""
+    teacher = write_prompted_encoder(tmp_path / "teacher", vocabulary, default="query")
+    rows = _write_pairs_with_roles(tmp_path, teacher, "query,document")
+    values = {"model": teacher, "output_dir": tmp_path / "taught", "targets": "first"}
+    assert not run_binary(add_vectors, records=tmp_path / "plain", **values)
+    expected = SentenceEncoder.load(teacher).encode_query([first for first, _ in rows])
+    for vector, record in zip(expected, _examples(tmp_path / "taught")[1], strict=True):
+        first, second = record["teacher_vectors"].bytes_list.value
+        np.testing.assert_allclose(np.frombuffer(first, "<f2"), vector, atol=2e-3)
+        assert first == second
+    write_records(tmp_path / "documents", make_documents(2), vocabulary, keep_text=True)
+    with pytest.raises(UserError, match="they hold documents; --targets=first is for pairs"):
+        run_binary(add_vectors, records=tmp_path / "documents", **values, overwrite=True)
 
 
 def test_records_without_text_are_refused(tmp_path, vocabulary):
