@@ -1,5 +1,6 @@
 # Makes what a multilingual student learns from: pairs of an English text and its translation, and
-# sentences of Wikipedia in 15 languages, with the vectors of a multilingual teacher.
+# sentences of Wikipedia in 14 languages (the passages in Turkish are all in an evaluation set), with
+# the vectors of a multilingual teacher.
 #
 #   make -f experiments/shipped/Makefile multi DATA=folder/of/text MULTI_VOCABULARY=encoder/folder
 #
