@@ -119,7 +119,7 @@ class _Transfer(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         rows, labels = _features(encode, self.train), self.train.gold.astype(int)
-        # As on SNLI, there is no weight decay.
+        # As on SNLI, weights do not decay.
         (classifier,) = fit((rows, labels), None, 3, ClassifierConfig(), [0.0], _SEED)
         metric = "accuracy" if self.options.split == "test" else "dev_accuracy"
         by_language = {}
