@@ -51,7 +51,7 @@ OWN_FILES = "|".join(
         rf"{re.escape(RANGES_NAME)}|{SUBFOLDER}/model(_\w+)?\.onnx",
     ]
 )
-_LIBRARY = "sentence_transformers.models."
+LIBRARY = "sentence_transformers.models."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ def write(
         training=read_training(source),
         publication=publication or Publication(),
     )
-    _write_weights(folder, tensors)
+    write_tensors(folder, tensors)
     write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
     _write_modules(folder, source)
     write_json(folder / "config.json", values)
@@ -201,7 +201,8 @@ def _build_dense(config: EncoderConfig, ours: Tensors) -> list[tuple[dict[str, A
     return modules
 
 
-def _write_weights(folder: Path, tensors: Tensors) -> None:
+def write_tensors(folder: Path, tensors: Tensors) -> None:
+    """Writes `model.safetensors` into a folder."""
     from safetensors.numpy import save
 
     # Unlike the library's own file, this one follows the umask, and a full disk is an OSError.
@@ -223,7 +224,7 @@ def _write_modules(folder: Path, source: exporting.Source) -> None:
     }
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     listed = [
-        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": _LIBRARY + kind}
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": LIBRARY + kind}
         for i, kind in enumerate(kinds)
     ]
     write_json(folder / MODULES, listed)
@@ -250,7 +251,7 @@ def _write_modules(folder: Path, source: exporting.Source) -> None:
     )
     for i, (values, tensors) in enumerate(dense, kinds.index("Pooling") + 1):
         write_json(folder / f"{i}_Dense" / "config.json", values)
-        _write_weights(folder / f"{i}_Dense", tensors)
+        write_tensors(folder / f"{i}_Dense", tensors)
     write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": source.seq_length, "do_lower_case": False},

@@ -143,6 +143,7 @@ _FORMATS = {
     "onnx": "graphs for ONNX Runtime",
     "litert": "a model for phones",
     "sentence-transformers": "a folder that sentence-transformers loads",
+    "model2vec": "a folder of a static encoder that model2vec loads",
 }
 
 

@@ -91,9 +91,18 @@ def _surround(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
     return processors.TemplateProcessing(f"{cls} $A {sep}", pair, ids)
 
 
-def _build_wordpiece(vocabulary: WordPieceVocabulary) -> Any:
+def build_bare(vocabulary: Vocabulary) -> Any:
+    """Builds a `tokenizers.Tokenizer` for which special tokens are like other entries."""
+    if isinstance(vocabulary, BytePairVocabulary):
+        return bare_tokenizer(vocabulary)
+    if isinstance(vocabulary, SentencePieceVocabulary):
+        return bare_sentence_piece(vocabulary, vocabulary.tokens)
     longest = max(_MIN_CHARACTERS, vocabulary.max_bytes_per_word // BYTES_PER_CHARACTER)
-    tokenizer = bare_wordpiece(vocabulary, longest)
+    return bare_wordpiece(vocabulary, longest)
+
+
+def _build_wordpiece(vocabulary: WordPieceVocabulary) -> Any:
+    tokenizer = build_bare(vocabulary)
     tokenizer.post_processor = _surround(vocabulary)
     tokenizer.add_special_tokens(list(vocabulary.special_tokens.values()))
     return tokenizer
@@ -104,7 +113,7 @@ def _build_byte_pair(vocabulary: BytePairVocabulary) -> Any:
     from tokenizers import processors
 
     special, ids = vocabulary.special_tokens, vocabulary.special_ids
-    tokenizer = bare_tokenizer(vocabulary)
+    tokenizer = build_bare(vocabulary)
     tokenizer.post_processor = processors.RobertaProcessing(
         (special["sep"], ids["sep"]),
         (special["cls"], ids["cls"]),
@@ -126,7 +135,7 @@ def _build_sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
     import tokenizers
 
     special = vocabulary.special_tokens
-    tokenizer = bare_sentence_piece(vocabulary, vocabulary.tokens)
+    tokenizer = build_bare(vocabulary)
     tokenizer.post_processor = _surround(vocabulary)
     added = {*special.values(), *(vocabulary.tokens[i] for i in vocabulary.controls)}
     tokenizer.add_special_tokens(

@@ -192,7 +192,8 @@ class _WeightsFile:
         names = {f"{prefix}{name}": name for name in shapes}
         scaled = {f"{name}{_SCALE}" for name in names} & self._names
         codes = {name.removesuffix(_SCALE) for name in scaled}
-        tensors, _ = read_tensors({self._path: None}, (names.keys() | scaled).__contains__, codes)
+        is_read, dtypes = (names.keys() | scaled).__contains__, dict.fromkeys(codes, ("I8",))
+        tensors, _ = read_tensors({self._path: None}, is_read, dtypes)
         for name in codes & tensors.keys():
             array, scale = tensors[name], tensors[name + _SCALE]
             if scale.shape != array.shape[:-1] or not (scale >= 0).all():

@@ -141,7 +141,8 @@ def _from_hub(name: str, revision: str | None) -> Path:
     options = {"revision": revision, "allow_patterns": _HUB_FILES}
     try:
         cached = Path(huggingface_hub.snapshot_download(name, local_files_only=True, **options))
-        if (cached / "config.json").exists() and any(cached.rglob("*.safetensors")):
+        described = any((cached / name).exists() for name in ("config.json", "modules.json"))
+        if described and any(cached.rglob("*.safetensors")):
             return cached
     except LocalEntryNotFoundError:
         pass

@@ -30,7 +30,7 @@ _ADVICE = "take a whole copy of the vocabulary"
 _UNUSED = "<unused:{}>"
 # U+2581, SentencePiece's spelling of a space.
 _SPACE = "▁"
-_SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
+SPECIAL_TOKENS = dict(zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>")))
 # A letter with several marks, such as Vietnamese in Unicode's decomposed form. Other marks, such as
 # Arabic ones, are left out, because composition would change their order.
 _SEVERAL_MARKS = re.compile(r"[^\u0300-\u036F][\u0300-\u036F]{2,}")
@@ -61,7 +61,7 @@ class SentencePieceVocabulary(Vocabulary):
     @property
     def special_tokens(self) -> dict[str, str]:
         """Role -> entry."""
-        return _SPECIAL_TOKENS
+        return SPECIAL_TOKENS
 
     def continues_word(self, token: str) -> bool:
         return not token.startswith(_SPACE)
@@ -233,7 +233,7 @@ def sentence_piece_vocabulary(
     unique = set(tokens)
     if len(unique) < len(tokens):
         raise UserError(f"{where}: an entry stands there twice; {_ADVICE}")
-    missing = [token for token in _SPECIAL_TOKENS.values() if token not in unique]
+    missing = [token for token in SPECIAL_TOKENS.values() if token not in unique]
     if missing:
         raise UserError(
             f"{where}: {len(tokens)} entries but no {' '.join(missing)}; take the tokenizer of an "
@@ -241,7 +241,7 @@ def sentence_piece_vocabulary(
         )
     # Hugging Face splits texts at spaces first, so that no entry continues over a space.
     unmatched = unmatched | {token for token in tokens if _SPACE in token[1:]}
-    unmatched = (unmatched | set(_SPECIAL_TOKENS.values())) - {_SPECIAL_TOKENS["unknown"]}
+    unmatched = (unmatched | set(SPECIAL_TOKENS.values())) - {SPECIAL_TOKENS["unknown"]}
     controls = tuple(i for i, token in enumerate(tokens) if token in unmatched)
     scores = [0.0 if token in unmatched else score for token, score in entries]
     if any(not -1e9 < score <= 1e9 for score in scores):

@@ -121,11 +121,14 @@ def test_the_hub_is_asked_after_its_cache(real_weights, monkeypatch):
             raise LocalEntryNotFoundError("not there")
         if name == "org/none":
             raise LocalEntryNotFoundError("not there") if local_files_only else OSError("offline")
-        return str(real_weights)
+        return str(REFERENCES / "static" / "module" if name == "org/static" else real_weights)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert find_encoder("org/old", revision="v1") == real_weights
     assert asked == [("org/old", True, "v1")]
+    # This one has no config.json.
+    assert find_encoder("org/static", revision="v1") == REFERENCES / "static" / "module"
+    assert asked.pop() == ("org/static", True, "v1")
     assert find_encoder("org/new") == real_weights
     assert asked[1:] == [("org/new", True, None), ("org/new", False, None)]
     with pytest.raises(

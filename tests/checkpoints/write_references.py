@@ -228,6 +228,68 @@ def write_sentence_piece() -> None:
     write_mpnet()
     write_modules("labse", "minilm", pooling="cls", out_features=16)
     write_modules("distiluse", "distilbert", out_features=8)
+    write_static()
+
+
+def write_static() -> None:
+    """Writes tables of model2vec, with each kind of tokenizer, and a `StaticEmbedding`.
+
+    As after model2vec's distillation, its tokenizers have no special tokens but the unknown one.
+    """
+    import model2vec
+    import tokenizers
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, StaticEmbedding
+
+    texts = [*TEXTS, "the \N{SNOWMAN} cat sat on \N{SNOWMAN}"]
+    (FOLDER / "static").mkdir(exist_ok=True)
+    (FOLDER / "static" / "texts.json").write_text(json.dumps(texts, indent=1) + "\n")
+    generator = np.random.default_rng(0)
+
+    def table(entries: int) -> np.ndarray:
+        return generator.normal(0.2, generator.uniform(0.1, 3, [entries, 1]), [entries, 8])
+
+    special = {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<s>", "</s>", "<mask>"}
+    for name, source in (
+        ("wordpiece", "bert"),
+        ("byte_pair", "roberta"),
+        ("unigram", "xlm_roberta"),
+    ):
+        values = json.loads((FOLDER / source / "tokenizer.json").read_text())
+        model, vocab = values["model"], values["model"]["vocab"]
+        values["added_tokens"], values["post_processor"] = [], None
+        if name == "unigram":
+            model["vocab"] = [entry for entry in vocab if entry[0] not in special]
+            model["unk_id"] = [entry for entry, _ in model["vocab"]].index("<unk>")
+        else:
+            entries = [entry for entry in sorted(vocab, key=vocab.get) if entry not in special]
+            model["vocab"] = {entry: i for i, entry in enumerate(entries)}
+        count = len(model["vocab"])
+        options = {"vectors": table(count).astype(np.float32)}
+        if name == "byte_pair":
+            # As after model2vec's quantization of a vocabulary.
+            options["vectors"] = options["vectors"][:40]
+            options["token_mapping"] = generator.integers(40, size=count)
+            options["weights"] = generator.uniform(0.1, 3, count)
+        encoder = model2vec.StaticModel(
+            tokenizer=tokenizers.Tokenizer.from_str(json.dumps(values)),
+            config={"model_type": "model2vec"},
+            normalize=name != "byte_pair",
+            **options,
+        )
+        folder = FOLDER / "static" / name
+        encoder.save_pretrained(folder)
+        (folder / "README.md").unlink()
+        np.save(folder / "expected.npy", encoder.encode(texts))
+    tokenizer = tokenizers.Tokenizer.from_file(str(FOLDER / "bert" / "tokenizer.json"))
+    tokenizer.enable_truncation(12)
+    rows = table(tokenizer.get_vocab_size()).astype(np.float32)
+    encoder = SentenceTransformer(
+        modules=[StaticEmbedding(tokenizer, embedding_weights=rows), Normalize()], device="cpu"
+    )
+    folder = FOLDER / "static" / "module"
+    encoder.save(str(folder), create_model_card=False)
+    np.save(folder / "expected.npy", encoder.encode(texts))
 
 
 if __name__ == "__main__":

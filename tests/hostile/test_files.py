@@ -103,6 +103,7 @@ def _write_encoders(folder):
         for path, values in others.items():
             (folder / name / path).write_text(json.dumps(values, indent=2))
     (folder / "words/tokenizer.json").unlink()
+    shutil.copytree(REFERENCES / "static/byte_pair", folder / "static")
 
 
 def _read_encoder(folder, name):
@@ -181,7 +182,9 @@ READERS = {
         ["bert/config.json", "words/vocab.txt", "xlm_roberta/config.json", "roberta/config.json"]
         + [f"bert/{name}" for name in ("modules.json", POOLING, "model.safetensors")]
         + [f"bert/{name}" for name in ("sentence_bert_config.json", "tokenizer_config.json")]
-        + ["bert/config_sentence_transformers.json"],
+        + ["bert/config_sentence_transformers.json"]
+        + [f"static/{name}.json" for name in ("config", "modules", "tokenizer")]
+        + ["static/model.safetensors"],
     ),
     "study": (_write_study, _read_study, ["study.yaml"]),
     "results": (_write_results, _read_results, ["results.json"]),

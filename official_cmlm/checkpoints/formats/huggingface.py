@@ -199,13 +199,15 @@ def _with_dense(
     return config.replace(dense_size=size, dense_activation=dense.activation), notes
 
 
-def read_modules(folder: Path) -> Modules:
-    """Reads `modules.json` and the configurations that it points to.
+def list_modules(folder: Path) -> list[tuple[str, str]]:
+    """Reads kind and path of each module from `modules.json`; empty without that file.
 
     Raises:
-      UserError: for modules or settings that the encoder cannot represent, by name.
+      UserError: if the file is damaged, or a path leads out of the folder.
     """
     path = folder / MODULES
+    if not path.exists():
+        return []
     listed = files.read_json(path, ADVICE)
     try:
         modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in listed]
@@ -213,6 +215,19 @@ def read_modules(folder: Path) -> Modules:
         raise UserError(
             f"{path}: not a list of modules with type and path; fetch it again"
         ) from None
+    for _, name in modules:
+        # The empty path is the folder itself.
+        files.join_inside(folder, name or ".", path)
+    return modules
+
+
+def read_modules(folder: Path) -> Modules:
+    """Reads `modules.json` and the configurations that it points to.
+
+    Raises:
+      UserError: for modules or settings that the encoder cannot represent, by name.
+    """
+    path, modules = folder / MODULES, list_modules(folder)
     kinds = [kind for kind, _ in modules]
     places = {kind: folder / name for kind, name in modules}
     dense = ["Dense"] * min(kinds.count("Dense"), 2)
@@ -220,11 +235,9 @@ def read_modules(folder: Path) -> Modules:
     if not {"Transformer", "Pooling"} <= places.keys() or kinds != [k for k in order if k in kinds]:
         raise UserError(
             f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
-            "Transformer, Pooling and optionally WordWeights before it, Dense and Normalize can"
+            "Transformer, Pooling and optionally WordWeights before it, Dense and Normalize can; "
+            "StaticEmbedding alone or with Normalize too"
         )
-    for _, name in modules:
-        # The empty path is the folder itself.
-        files.join_inside(folder, name or ".", path)
     encoding = EncodingSettings.of_values(read_json(folder / PROMPTS), folder / PROMPTS)
     pooling = places["Pooling"] / "config.json"
     _check_prompts_are_pooled(pooling, encoding)

@@ -206,7 +206,7 @@ def from_huggingface(
     has_head = any(theirs in tensors for theirs in heads.values())
     expected = {*names.values(), *(heads.values() if has_head else ())}
     present = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
-    _check_same_names(where, expected, present)
+    check_same_names(where, expected, present)
     encoder = {
         name: _take(where, tensors, theirs, name, shapes[name]) for name, theirs in names.items()
     }
@@ -230,7 +230,7 @@ def from_huggingface(
     return encoder, head
 
 
-def _check_same_names(where: str, expected: set[str], present: set[str]) -> None:
+def check_same_names(where: str, expected: set[str], present: set[str]) -> None:
     """Raises `UserError` that lists missing and surplus tensors."""
     missing, surplus = sorted(expected - present), sorted(present - expected)
     if missing:

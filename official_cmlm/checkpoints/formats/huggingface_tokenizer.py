@@ -18,7 +18,11 @@ from official_cmlm.tokenization import (
     load_vocabulary,
 )
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
-from official_cmlm.tokenization.sentence_piece import MODEL_NAME, sentence_piece_vocabulary
+from official_cmlm.tokenization.sentence_piece import (
+    MODEL_NAME,
+    SPECIAL_TOKENS,
+    sentence_piece_vocabulary,
+)
 from official_cmlm.tokenization.wordpiece import MARKERS, bare_wordpiece, check_wordpiece
 
 # Hugging Face limits the length of a word in characters, this project in bytes. Only scripts
@@ -39,13 +43,15 @@ WHITE_SPACE_RULES = zlib.decompress(
 )
 
 
-def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
+def read_vocabulary(folder: Path, lower_case: bool | None, bare: bool = False) -> Vocabulary:
     """Reads `tokenizer.json`, else the older files of a folder.
 
     Args:
       folder: holds `tokenizer.json`, or `vocab.txt`, or `vocab.json` and `merges.txt`, and
         optionally `tokenizer_config.json`.
       lower_case: overrides the casing of a WordPiece vocabulary.
+      bare: whether the source puts no special tokens around texts. Then those that its
+        `tokenizer.json` lacks become its last entries.
 
     Raises:
       UserError: for a missing or damaged tokenizer, or a setting that cannot be represented.
@@ -57,11 +63,11 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
         values = read_json(whole)
         kind = get_typed(whole, values, "model", dict, {}).get("type")
         if kind == "WordPiece":
-            return _wordpiece(whole, values, lower_case, _markers(settings))
+            return _wordpiece(whole, values, lower_case, _markers(settings), bare)
         if kind == "BPE":
-            return _byte_pair(whole, values)
+            return _byte_pair(whole, values, bare)
         if kind == "Unigram":
-            return _unigram(whole, values)
+            return _unigram(whole, values, bare)
         raise UserError(
             f"{whole}: tokenizer {kind!r} cannot be imported; WordPiece, byte-level BPE and "
             "Unigram can"
@@ -119,15 +125,16 @@ def _markers(settings: dict[str, Any]) -> str:
 
 
 def _wordpiece(
-    path: Path, values: dict[str, Any], lower_case: bool | None, markers: str
+    path: Path, values: dict[str, Any], lower_case: bool | None, markers: str, bare: bool
 ) -> WordPieceVocabulary:
     model = values["model"]
     _only(path, "model.unk_token", model.get("unk_token"), "[UNK]")
     _only(path, "model.continuing_subword_prefix", model.get("continuing_subword_prefix"), "##")
     ids = _ids(path, model.get("vocab"))
     tokens = tuple(sorted(ids, key=ids.get))
+    tokens += _list_missing(MARKERS[markers], ids) if bare else ()
     check_wordpiece(path, tokens, markers)
-    _refuse_added(path, _list_added(path, values), ids.keys())
+    _refuse_added(path, _list_added(path, values), set(tokens))
     normalizer = get_typed(path, values, "normalizer", dict, {})
     longest = get_typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
     longest *= BYTES_PER_CHARACTER
@@ -149,7 +156,7 @@ def _wordpiece(
     return WordPieceVocabulary(tokens, lower_case, longest, "bert", markers)
 
 
-def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
+def _byte_pair(path: Path, values: dict[str, Any], bare: bool) -> BytePairVocabulary:
     model = values["model"]
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         _only(path, f"model.{key}", model.get(key) or None, None)
@@ -158,6 +165,8 @@ def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
     _only(path, "pre_tokenizer.type", splitter.get("type"), "ByteLevel")
     _only(path, "pre_tokenizer.use_regex", splitter.get("use_regex", True), True)
     ids = _ids(path, model.get("vocab"))
+    missing = _list_missing(BytePairVocabulary.special_tokens, ids) if bare else ()
+    ids = ids | {token: i for i, token in enumerate(missing, len(ids))}
     _refuse_added(path, _list_added(path, values), ids.keys())
     merges = [
         " ".join(map(str, merge)) if isinstance(merge, list) else str(merge)
@@ -167,7 +176,7 @@ def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
     return byte_pair_vocabulary(path, ids, merges, prefix)
 
 
-def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
+def _unigram(path: Path, values: dict[str, Any], bare: bool) -> SentencePieceVocabulary:
     """Reads a Unigram `tokenizer.json`, which transformers has made of a SentencePiece model."""
     model = values["model"]
     entries = get_typed(path, model, "vocab", list, [])
@@ -181,6 +190,9 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
         raise UserError(f"{path}: model.vocab must be a list of [entry, score]; fetch it again")
     _only(path, "model.byte_fallback", model.get("byte_fallback") or False, False)
     tokens = [entry for entry, _ in entries]
+    if bare:
+        missing = _list_missing(SPECIAL_TOKENS, tokens)
+        tokens, entries = [*tokens, *missing], [*entries, *((token, 0.0) for token in missing)]
     _refuse_added(path, _list_added(path, values), set(tokens))
     added = {token["content"]: token for token in values.get("added_tokens") or []}
     split = sorted(content for content, token in added.items() if not token.get("special"))
@@ -192,8 +204,9 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     unmatched = {*added, *(entry for entry in tokens if entry.endswith("NOTUSED"))}
     vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap)
     _only(path, "model.unk_id", model.get("unk_id"), vocabulary.special_ids["unknown"])
-    processor = get_typed(path, values, "post_processor", dict, {})
-    _check_surroundings(path, processor, vocabulary)
+    if not bare:
+        processor = get_typed(path, values, "post_processor", dict, {})
+        _check_surroundings(path, processor, vocabulary)
     return vocabulary
 
 
@@ -291,6 +304,10 @@ def _list_added(path: Path, values: dict[str, Any]) -> list[str]:
             f"{path}: added_tokens must be objects with a text as content; fetch it again"
         )
     return [token["content"] for token in tokens]
+
+
+def _list_missing(special: dict[str, str], entries: Collection[str]) -> tuple[str, ...]:
+    return tuple(token for token in special.values() if token not in entries)
 
 
 def _refuse_added(path: Path, added: Iterable[str], entries: Collection[str]) -> None:

@@ -12,6 +12,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
     ImportOptions,
     check_finite,
 )
+from official_cmlm.checkpoints.formats.static_embedding import is_static, read_static
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import stage_folder
@@ -21,9 +22,9 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
     """Reads a checkpoint of any known format.
 
     Args:
-      path: a Hugging Face or sentence-transformers folder or a safetensors file in one; a folder
-        or prefix of a TF1 or Model Garden checkpoint; the folder of a SavedModel, or of a TF-Hub
-        export of this project.
+      path: a Hugging Face, sentence-transformers or model2vec folder or a safetensors file in one
+        of the first two; a folder or prefix of a TF1 or Model Garden checkpoint; the folder of a
+        SavedModel, or of a TF-Hub export of this project.
       options: see `ImportOptions`.
 
     Raises:
@@ -47,7 +48,7 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
             # This is the pair of modules of a TF-Hub export; `encoder` has the weights.
             local /= "encoder"
         if not (local / "saved_model.pb").exists() and not list(local.glob("*.index")):
-            return read_huggingface(local, options)
+            return (read_static if is_static(local) else read_huggingface)(local, options)
     elif not index.exists():
         raise UserError(f"{local}: no such folder or checkpoint; check --source")
     # This source alone needs TensorFlow.

@@ -1,6 +1,6 @@
 """Reads the files of public checkpoints: JSON, and weights as safetensors, single or sharded."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or fal
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # Half precisions are converted to float32, which is exact.
-_DTYPES = ("F32", "F16", "BF16")
+DTYPES = ("F32", "F16", "BF16")
 _PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 
 
@@ -107,21 +107,21 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
 def read_tensors(
     paths: dict[Path, list[str] | None],
     is_read: Callable[[str], bool],
-    codes: Collection[str] = (),
+    dtypes: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[dict[str, np.ndarray], set[str]]:
     """Reads the wanted tensors.
 
     Args:
       paths: see `weight_files`.
       is_read: whether to read a tensor, by its name.
-      codes: names of the tensors that are int8.
+      dtypes: the types that tensors may have, by name. Default: `DTYPES`.
 
     Returns:
       The wanted tensors by name, float32, and the names of all others.
 
     Raises:
       UserError: for a damaged file, a tensor that the index promises but its shard lacks, or a
-        wanted tensor of another type: `codes` must be int8, others floats of 16 or 32 bits.
+        wanted tensor of another type.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -143,10 +143,10 @@ def read_tensors(
                         others.add(name)
                         continue
                     dtype = file.get_slice(name).get_dtype()
-                    if dtype not in (("I8",) if name in codes else _DTYPES):
+                    if dtype not in (known := (dtypes or {}).get(name, DTYPES)):
                         raise UserError(
                             f"{path}: {name} is {dtype}; the weights of an encoder must be "
-                            f"{', '.join(_DTYPES)} (quantised checkpoints cannot be imported)"
+                            f"{', '.join(known)} (quantised checkpoints cannot be imported)"
                         )
                     tensors[name] = file.get_tensor(name).astype(np.float32)
         except SafetensorError as error:
