@@ -50,7 +50,7 @@ def export(options: exporting.ExportOptions) -> None:
     """Writes the folder; it appears under its name when it is complete.
 
     Raises:
-      UserError: if the vector is no mean over tokens that are independent of each other, or as
+      UserError: if the vector is another than a mean over tokens, each on its own, or as
         `exporting.stage_export` does.
     """
     with exporting.stage_export(options, _is_export, OWN_FILES) as (folder, source):
