@@ -7,6 +7,7 @@ are added or removed, and identical documents are always in the same part.
 import dataclasses
 import hashlib
 import itertools
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,9 @@ from . import common_flags
 from .counts import Counts
 from .output.report import finish
 from .readers import Document
+from .readers.document import cut_id
 from .readers.jsonl import to_line
+from .sentences import split_paragraphs
 from .stages import group_pieces
 
 
@@ -33,18 +36,29 @@ class Options:
       held_out_output: JSONL file for the others.
       overwrite: whether to replace files of these names.
       share: share of the documents to hold out.
+      sentences: whether each sentence counts as a document of its own.
     """
 
     train_output: str
     held_out_output: str
     overwrite: bool = False
     share: Annotated[float, between(0, 1)] = 0.05
+    sentences: bool = False
 
 
 def is_held_out(document: Document, share: float) -> bool:
     """Returns whether a document is held out; `share` is the size of the held-out part, 0 to 1."""
     digest = hashlib.sha256("\n".join(document.paragraphs).encode("utf-8", "replace")).digest()
     return int.from_bytes(digest[:8]) < share * 2**64
+
+
+def split(documents: Iterable[Document], counts: Counts) -> Iterator[Document]:
+    """Yields the sentences of documents, each as a document."""
+    for document in documents:
+        sentences = split_paragraphs(document.paragraphs, document.language, counts.counters)
+        for number, sentence in enumerate(sentences):
+            name = cut_id(document.id, "sentence", number)
+            yield Document(name, document.language, [sentence])
 
 
 def define_flags() -> None:
@@ -63,6 +77,8 @@ def main(argv: list[str]) -> int:
         check_output(name, options.overwrite, (file.path for file in files), names[:number])
     outputs = [Path(name) for name in names]
     documents = common_flags.read_text(files, counts)
+    if options.sentences:
+        documents = split(documents, counts)
     cli.announce(f"reading {len(files)} file(s) …")
     written = [0, 0]
     with ExitStack() as stack:
@@ -83,7 +99,8 @@ def main(argv: list[str]) -> int:
                 "out; give more text, or change --documents_by (now"
                 f" {common_flags.FLAGS.documents_by}; DOCUMENTS_BY of make demo)"
             )
-    summary = f"{written[0]} documents to train on, {written[1]} held out"
+    unit = "sentences" if options.sentences else "documents"
+    summary = f"{written[0]} {unit} to train on, {written[1]} held out"
     return finish(summary, counts, len(files))
 
 

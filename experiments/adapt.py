@@ -363,16 +363,22 @@ def report_scores(start: Path, trained: Path, held_out: list[list[str]]) -> None
     )
 
 
+def find_places(output_dir: str) -> tuple[Path, Path]:
+    """Returns the output and the folder of its work; raises `UserError` if one cannot be made."""
+    output = Path(os.path.abspath(os.path.expanduser(output_dir)))
+    check_writable(output, is_folder=True)
+    if not output.name:
+        raise UserError(f"--output_dir={output_dir}: has no name of its own; name a folder")
+    folder = output.with_name(f"{output.name}.work")
+    check_writable(folder, is_folder=True)
+    return output, folder
+
+
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     options = cli.read(Adaptation)
-    output = Path(os.path.abspath(os.path.expanduser(options.output_dir)))
-    check_writable(output, is_folder=True)
-    if not output.name:
-        raise UserError(f"--output_dir={options.output_dir}: has no name of its own; name a folder")
-    folder = output.with_name(f"{output.name}.work")
-    check_writable(folder, is_folder=True)
+    output, folder = find_places(options.output_dir)
     from official_cmlm.checkpoints.encoder_directory import output_directory
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 

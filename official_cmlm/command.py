@@ -106,6 +106,11 @@ _TRAIN = {
         "an encoder, trained on with your own text, pairs, labels or scores",
         "input*",
     ),
+    "distil": Command(
+        "experiments.distil",
+        "a small, fast encoder that follows a large one; with --static in a minute, without text",
+        "teacher",
+    ),
     "demo": Command("experiments.demo.__main__", "from text to search, in minutes"),
     "demo-report": Command("experiments.demo.report", "the demo's number and figure"),
 }

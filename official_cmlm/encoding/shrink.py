@@ -404,17 +404,16 @@ def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.
 def weigh_by_rank(vocabulary: Vocabulary) -> np.ndarray:
     """Returns how much each entry counts, `[entries]`: a / (a + p), with p by Zipf's law.
 
-    Single characters, which many vocabularies list first, and all other entries have ranks of their
-    own. Special tokens and BERT's reserved entries count 0.
+    A single character counts as the most frequent other entry: many vocabularies have these in
+    alphabetical order. Special tokens and BERT's reserved entries count 0.
     """
     tokens, special = vocabulary.tokens, set(vocabulary.special_tokens.values())
     is_used = np.array([not (token in special or _RESERVED.fullmatch(token)) for token in tokens])
     is_single = np.array([len(token.removeprefix("##")) == 1 for token in tokens])
-    weights = np.zeros(len(tokens))
-    for kind in (is_used & is_single, is_used & ~is_single):
-        shares = 1 / np.arange(1, kind.sum() + 1)
-        weights[kind] = _SMOOTHING / (_SMOOTHING + shares / shares.sum())
-    return weights
+    is_ranked = is_used & ~is_single
+    shares = is_ranked / np.maximum(np.cumsum(is_ranked), 1)
+    weights = _SMOOTHING / (_SMOOTHING + shares / shares.sum())
+    return np.where(is_single, weights.min(), weights) * is_used
 
 
 def language_projection(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import make_documents
+from tests.evaluation.toy import write_senteval
 
 _FIGURE = re.compile(r"^(?:figure|ratio) (\S+) (\S+)$", re.MULTILINE)
 
@@ -128,3 +129,17 @@ def test_vocabulary(run, text):
     )
     sizes = {figures[f"vocabulary_entries_{g}"] for g in ("tokenizers", "tensorflow_text")}
     assert len(sizes) == 1 and 5 < figures["vocabulary_entries_common"] < max(sizes)
+
+
+@pytest.mark.long
+def test_distil(tmp_path):
+    """Both sides are scored; model2vec only where it is installed."""
+    write_senteval(tmp_path / "senteval" / "downstream", 8)
+    command = [sys.executable, "-m", "benchmarks.distil", f"--data_dir={tmp_path}"]
+    command.append(f"--model={REFERENCES / 'minilm'}")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    figures = dict(_FIGURE.findall(done.stdout))
+    assert {f"distil_ours_{key}" for key in ("seconds", "stsb")} <= figures.keys()
+    assert float(figures["distil_ours_seconds"]) > 0
+    assert ("distil_model2vec_stsb" in figures) == bool(find_spec("model2vec"))

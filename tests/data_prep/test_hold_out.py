@@ -48,3 +48,17 @@ def test_pieces_of_a_long_document_stay_together(tmp_path):
         assert [bool(line.get("continues")) for line in lines] == [False, True] * (len(lines) // 2)
         assert [a["id"] for a in lines[::2]] == [b["id"] for b in lines[1::2]]
         assert "Текст" in text
+
+
+def test_sentences_are_divided_alone(tmp_path):
+    """Each is in one of the parts, as a document of its own; equal ones are in the same part."""
+    text = "\n\n".join(f"This is number {i % 50}. And that is {i}, after it." for i in range(100))
+    assert run(tmp_path, "in.txt", text, sentences=True, share=0.5) == 0
+    train, held = (
+        [json.loads(line)["text"] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("train", "held")
+    )
+    expected = [f"This is number {i % 50}." for i in range(100)]
+    expected += [f"And that is {i}, after it." for i in range(100)]
+    assert sorted(train + held) == sorted(expected)
+    assert set(train).isdisjoint(held) and 60 < len(held) < 140

@@ -92,7 +92,8 @@ def main() -> None:
             name, value, *flags = rest
             first = f"--{'stages' if name == 'train-stages' else 'experiment'}={value}"
             rest = [name, *tiny(_TRAININGS[name], [first, *flags])]
-        if module == "official_cmlm.command" and rest[0] == "adapt":
+        is_distilled = rest[0] == "distil" and any(flag.startswith("--input") for flag in rest)
+        if module == "official_cmlm.command" and (rest[0] == "adapt" or is_distilled):
             rest.append(f"--params_override={json.dumps(_ADAPTED)}")
         sys.argv = [module, *tiny(module, rest)]
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -164,12 +164,11 @@ def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width):
     rows = large.encode_rows(TokenRows(ids, np.arange(len(ids) + 1))).astype(np.float64)
     rows -= rows.mean(axis=0)
     axes = np.linalg.svd(rows)[2][: width - 1]
-    weights = {}
-    for is_single in (True, False):
-        kind = [t for t in vocabulary.tokens if (len(t.replace("##", "")) == 1) == is_single]
-        kind = [t for t in kind if not t.startswith("[")]
-        total = sum(1 / rank for rank in range(1, len(kind) + 1))
-        weights |= {t: 1e-3 / (1e-3 + 1 / rank / total) for rank, t in enumerate(kind, 1)}
+    used = [token for token in vocabulary.tokens if not token.startswith("[")]
+    words = [token for token in used if len(token.replace("##", "")) > 1]
+    total = sum(1 / rank for rank in range(1, len(words) + 1))
+    weights = dict.fromkeys(used, 1e-3 / (1e-3 + 1 / total))
+    weights |= {word: 1e-3 / (1e-3 + 1 / rank / total) for rank, word in enumerate(words, 1)}
     for text, vector in zip(TEXTS, vectors(tmp_path / "out")):
         tokens = [
             vocabulary.tokens[i]
