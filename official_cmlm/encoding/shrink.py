@@ -40,7 +40,6 @@ from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.metrics.principal_components import language_subspace
 from official_cmlm.tokenization import TokenRows, Vocabulary, WordPieceVocabulary, build_tokenizer
-from official_cmlm.vectors.nearest import unit
 
 FLAGS = flags.FLAGS
 # Standard deviation of a table of principal components, as in the trial that showed such a start to
@@ -421,7 +420,7 @@ def language_projection(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns kernel `[columns, columns]` and bias `[columns]` that remove a language's directions.
 
-    See `language_subspace`. The means are those of vectors of length 1, times the mean length.
+    See `language_subspace`.
 
     Args:
       chunks: vectors, `[rows, columns]`, and the language of each.
@@ -429,17 +428,15 @@ def language_projection(
     """
     totals: dict[str, np.ndarray] = {}
     counts: collections.Counter[str] = collections.Counter()
-    length = 0.0
     for vectors, languages in chunks:
         counts.update(languages)
-        length += float(np.linalg.norm(vectors, axis=1).sum())
         for language in set(languages):
-            rows = unit(vectors[np.array(languages) == language])
+            rows = vectors[np.array(languages) == language]
             totals[language] = totals.get(language, 0.0) + rows.sum(axis=0, dtype=np.float64)
     means = {language: totals[language] / count for language, count in counts.items()}
     basis, mean = language_subspace(means, directions)
     kernel = np.eye(len(mean)) - basis.T @ basis
-    return kernel, -(mean * length / counts.total()) @ kernel
+    return kernel, -mean @ kernel
 
 
 def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
