@@ -1,22 +1,16 @@
 """Imports static encoders: folders of model2vec and of sentence-transformers' `StaticEmbedding`.
 
 Such an encoder is a table with a vector for each entry of a tokenizer, and the vector of a text is
-the mean over its tokens. Here it is an encoder without blocks. The layer normalisation of its
-embeddings leaves nothing but the directions of rows of mean 0, therefore
-
-* the table has one column more, so that all of its rows have a mean of 0, and the dense layer
-  after the pooling removes that column again;
-* the lengths of rows are the weights of tokens in a weighted mean, where `[CLS]`, `[SEP]` and what
-  the source leaves out have none.
-
-So vectors have the source's directions. Their lengths differ unless they are scaled to length 1.
+the mean over its tokens. Here it is an encoder without blocks, see `hold_table`, in which `[CLS]`,
+`[SEP]` and what the source leaves out count nothing. So vectors have the source's directions. Their
+lengths differ unless they are scaled to length 1.
 """
 
 from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.checkpoints.encoder_arrays import Tensors, encoder_shapes
+from official_cmlm.checkpoints.encoder_arrays import Tensors, hold_table
 from official_cmlm.checkpoints.encoder_directory import (
     PROMPTS,
     EncodingSettings,
@@ -44,8 +38,6 @@ _FACTORS, _ROWS = "weights", "mapping"
 _TYPES = {_OWN: (*DTYPES, "F64", "I8"), _FACTORS: (*DTYPES, "F64"), _ROWS: ("I32", "I64")}
 # Tokens of a text that model2vec reads unless it is told otherwise.
 _MOST_TOKENS = 512
-# The weight of a token that counts nothing, as a power of e.
-_NOTHING = -30.0
 
 
 def is_static(folder: Path) -> bool:
@@ -103,12 +95,13 @@ def read_static(folder: Path, options: ImportOptions) -> ImportedEncoder:
             "scaled to length 1 cannot be represented; cosine can"
         )
     length = _count_tokens(folder, place, is_own) + 2
-    config, encoder = _encoder_of(table, length, normalize)
+    config = EncoderConfig(max_position_embeddings=length, normalize=normalize)
+    held = hold_table(config, table, np.ones(len(table)))
     return ImportedEncoder(
-        config=config,
+        config=held.config,
         vocabulary=vocabulary,
         max_seq_length=length,
-        encoder=encoder,
+        encoder=held.encoder,
         notes=[] if normalize else ["vectors have the source's directions, and other lengths"],
         encoding=encoding,
     )
@@ -136,34 +129,3 @@ def _count_tokens(folder: Path, place: Path, is_own: bool) -> int:
     if not is_own:
         values = get_typed(path, values, "truncation", dict, {})
     return min(max(get_typed(path, values, "max_length", int, _MOST_TOKENS), 1), _MOST_TOKENS)
-
-
-def _encoder_of(table: np.ndarray, length: int, normalize: bool) -> tuple[EncoderConfig, Tensors]:
-    """Returns the encoder whose vectors have the directions of sums of rows; see the module."""
-    entries, size = table.shape
-    width, lengths = size + 1, np.linalg.norm(table, axis=1, keepdims=True)
-    config = EncoderConfig(
-        vocab_size=entries,
-        hidden_size=width,
-        num_layers=0,
-        num_attention_heads=1,
-        max_position_embeddings=length,
-        pooling="weighted_mean",
-        dense_size=size,
-        dense_activation="none",
-        normalize=normalize,
-    )
-    # The rows of a discrete cosine transform are orthonormal and, but for the first, of mean 0. As
-    # their numbers are of similar sizes, 8 bits hold them and the table well.
-    angles = np.arange(1, width)[:, np.newaxis] * (np.arange(width) + 0.5) * (np.pi / width)
-    basis, mean = np.cos(angles) * np.sqrt(2 / width), lengths.mean() or 1.0
-    directions = table / np.where(lengths > 0, lengths, 1)
-    shapes = encoder_shapes(config).items()
-    encoder = {name: np.zeros(shape, np.float32) for name, shape in shapes}
-    encoder |= {
-        "word_embeddings/embeddings": directions @ basis * np.sqrt(width),
-        "embeddings/layer_norm/gamma": np.ones(width, np.float32),
-        "token_weights/embeddings": np.log(np.maximum(lengths / mean, np.exp(_NOTHING))),
-        "dense/kernel": basis.T * (mean / np.sqrt(width)),
-    }
-    return config, {name: np.float32(array) for name, array in encoder.items()}
