@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import experiments
 from experiments.runner import Runner, Stages
 from official_cmlm.common.errors import UserError
 
@@ -32,6 +33,15 @@ def run_all(folder, second="2", source=None):
             output = runner.folder / name
             stages.run(title, output, program, output=output, log=log, text=text)
     return log.read_text(), stages.durations
+
+
+@pytest.mark.parametrize("prefix", ["", "official_cmlm."])
+def test_a_binary_is_named_in_a_checkout_and_installed(prefix, monkeypatch):
+    """The library's own binaries have one name."""
+    monkeypatch.setattr(experiments, "__name__", f"{prefix}experiments")
+    assert experiments.module_of("data_prep.prepare") == f"{prefix}data_prep.prepare"
+    own = "official_cmlm.encoding.shrink"
+    assert experiments.module_of(own) == own
 
 
 def test_a_second_run_reuses_all_outputs(tmp_path, monkeypatch):
