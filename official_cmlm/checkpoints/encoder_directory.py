@@ -3,6 +3,7 @@
     encoder_config.json      the `EncoderConfig`, the default sequence length, whether it is an
                              encoder of sentences, and its prompts
     embedding_ranges.json    the range of each dimension, for embeddings of 8 bits
+    compatible.npy           vectors of another encoder, whose index may be searched with this one
     vocab.txt, vocab.json    a WordPiece vocabulary and its settings, or
     vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings, or
     sentencepiece.model      a SentencePiece vocabulary
@@ -45,6 +46,9 @@ from official_cmlm.vectors.embeddings import (
 
 CONFIG_NAME = "encoder_config.json"
 WEIGHTS = "weights.safetensors"
+# Unit vectors of `evaluation.encoder.PROBES` by an encoder that this one follows, float16
+# `[texts, dim]`; see `cmlm shrink --compatible_with`.
+COMPATIBLE = "compatible.npy"
 # The entry of the metadata of `weights.safetensors` that names the checkpoint of these weights.
 CHECKPOINT_ENTRY = "checkpoint"
 # The file that a training locks in its model directory, see `files.hold_lock`.
@@ -54,7 +58,7 @@ DEFAULT_SEQ_LENGTH = 128
 OWN_FILES = "|".join(
     [
         r"weights\.safetensors|checkpoint|ckpt-\d+\.(index|data-\d+-of-\d+)",
-        *map(re.escape, (CONFIG_NAME, RANGES_NAME, *VOCABULARY_FILES)),
+        *map(re.escape, (CONFIG_NAME, RANGES_NAME, COMPATIBLE, *VOCABULARY_FILES)),
     ]
 )
 # Where sentence-transformers stores prompts and the similarity.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from official_cmlm.checkpoints.encoder_directory import (
+    COMPATIBLE,
     NO_SETTINGS,
     EncoderDirectory,
     EncodingSettings,
@@ -21,6 +22,7 @@ from official_cmlm.checkpoints.encoder_directory import (
 from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import read_array
 from official_cmlm.common.worker_processes import Processes
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.encoding.backends import WORKLOADS, Backend, Computation, open_folder
@@ -81,7 +83,11 @@ class SentenceEncoder:
       similarity_fn_name: how `similarity` compares embeddings.
       ranges: the range of each dimension, for embeddings of 8 bits; None: not calibrated, or only
         for another pooling or other weights. See `calibrate`.
+      compatible_with: unit vectors of some texts, float32 `[texts, dim]`, by an encoder whose
+        `Index` this one may search; None: there is none.
     """
+
+    compatible_with: np.ndarray | None = None
 
     def __init__(
         self,
@@ -204,6 +210,12 @@ class SentenceEncoder:
         )
         names = {"backend": opened.backend.name, "folder": folder}
         encoder._loaded = names | {"computation": computation}
+        path = folder / COMPATIBLE
+        if path.exists() and not computation.override:
+            vectors = read_array(path, "delete it, or write it again")
+            if vectors.dtype != np.float16:
+                raise UserError(f"{path}: holds {vectors.dtype}, not float16; delete it")
+            encoder.compatible_with = vectors.astype(np.float32)
         return encoder
 
     def save_settings(self, folder: str | os.PathLike) -> None:

@@ -26,11 +26,16 @@ from official_cmlm.checkpoints.encoder_arrays import (
     hold_table,
     make_centred_basis,
 )
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, output_directory
+from official_cmlm.checkpoints.encoder_directory import (
+    COMPATIBLE,
+    EncoderDirectory,
+    describe,
+    output_directory,
+)
 from official_cmlm.checkpoints.encoder_weights import WEIGHT_FORMS, read_weights, write_weights
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.files import check_writable, stage_folder
+from official_cmlm.common.files import atomic_write, check_writable, stage_folder, write_array
 from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.common.text_files import Reading, read_rows, read_with_language
 from official_cmlm.common.validation import OneOf, at_least
@@ -38,8 +43,10 @@ from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.encoding.backends.onnx import OnnxBackend
 from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.evaluation.encoder import PROBES
 from official_cmlm.evaluation.metrics.principal_components import language_subspace
 from official_cmlm.tokenization import TokenRows, Vocabulary, WordPieceVocabulary, build_tokenizer
+from official_cmlm.vectors.nearest import unit
 
 FLAGS = flags.FLAGS
 # Standard deviation of a table of principal components, as in the trial that showed such a start to
@@ -90,6 +97,8 @@ class Shrinking:
       weights: how weights are stored: int8 takes a quarter of the bytes, by a scale for each row.
       drop_head: whether to leave out the language-model head. Default: keep it where it fits.
       seed: seed of the weights of the new dense layer.
+      compatible_with: an encoder whose vectors those of this one follow, such as the teacher of its
+        distillation; an index of that encoder may then be searched with this one. Default: none.
     """
 
     layers: tuple[str, ...] | None = None
@@ -107,6 +116,7 @@ class Shrinking:
     weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
     drop_head: bool = False
     seed: int = 0
+    compatible_with: str = ""
 
     def blocks(self, number: int) -> list[int]:
         """Returns the blocks to keep of an encoder with this number of them."""
@@ -531,13 +541,17 @@ def write(model: str, request: ShrinkRequest) -> None:
     shrinking = request.shrinking
     shrinking.check(model, directory.config, directory.vocabulary)
     small = shrink(directory, shrinking)
-    config = small.config
+    config, name = small.config, shrinking.compatible_with
+    compatible = embed_probes(name, config.embedding_size) if name else None
     with stage_folder(output) as partial:
         is_mapped = bool(shrinking.whiten or shrinking.language_components)
         for_sentences = is_mapped or directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
         write_weights(partial, small, shrinking.weights)
+        if compatible is not None:
+            with atomic_write(partial / COMPATIBLE) as file:
+                write_array(file, compatible)
     size = sum(path.stat().st_size for path in output.iterdir())
     print(
         f"{request.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
@@ -545,6 +559,21 @@ def write(model: str, request: ShrinkRequest) -> None:
         f"{config.embedding_size}, {'with' if small.head else 'without'} language-model head, "
         f"{size / 1e6:.1f} MB ({shrinking.weights})"
     )
+
+
+def embed_probes(model: str, width: int) -> np.ndarray:
+    """Returns what `COMPATIBLE` holds: vectors of an encoder, float16 `[texts, width]`.
+
+    Raises:
+      UserError: if there is no such encoder, or its vectors are of another width.
+    """
+    encoder = SentenceEncoder.load(model)
+    if encoder.dimension != width:
+        raise UserError(
+            f"--compatible_with={model}: has vectors of {encoder.dimension} dimensions, this "
+            f"encoder's have {width}; name the encoder that it follows"
+        )
+    return np.float16(unit(encoder.encode_document(list(PROBES), on_long="ignore")))
 
 
 def read_small(directory: EncoderDirectory, with_head: bool = False) -> SmallEncoder:

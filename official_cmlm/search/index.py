@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -466,6 +467,8 @@ class Index:
           path: the folder.
           encoder: the encoder that the index was built with. The folder has this encoder's vectors
             of some texts, by which another encoder, or the same with other settings, is refused.
+            One whose `compatible_with` are these vectors, such as a student of that encoder, may
+            search the index but not add texts to it; a line on standard error says so.
           mapped: read vectors and texts from the files when they are needed; else all at once.
           tolerance: largest difference between entries of the encoder's unit vectors and those of
             the folder. Default 0.001: other processors and backends of full precision pass.
@@ -487,7 +490,7 @@ class Index:
         probes = read_array(path / _PROBES, ADVICE, mapped)
         if _read_description(path) != values:
             raise UserError(f"{path}: was saved meanwhile; load it again")
-        index._check_encoder(path, probes, tolerance)
+        index._check_encoder(path, probes, tolerance, getattr(encoder, "compatible_with", None))
         return index
 
     def _check_width(self, vectors: np.ndarray) -> np.ndarray:
@@ -508,7 +511,9 @@ class Index:
             both = (self._encode_query, self._encode_document)
             return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
 
-    def _check_encoder(self, path: Path, probes: np.ndarray, tolerance: float) -> None:
+    def _check_encoder(
+        self, path: Path, probes: np.ndarray, tolerance: float, compatible: np.ndarray | None
+    ) -> None:
         vectors = self._encode_probes()
         if vectors.shape[2] != self.dimension:
             raise UserError(
@@ -519,12 +524,28 @@ class Index:
         if probes.dtype != np.float32 or probes.shape != vectors.shape:
             raise UserError(f"{path}: its {_PROBES} is damaged or of another version; {ADVICE}")
         difference = float(np.abs(vectors - probes).max())
-        if not difference <= tolerance:
+        if difference <= tolerance:
+            return
+        followed = compatible is not None and compatible.shape == probes[1].shape
+        if not (followed and np.abs(compatible - probes[1]).max() <= tolerance):
             raise UserError(
                 f"{path}: was built with another encoder, or other settings of it (entries of the "
                 f"same texts' vectors differ by up to {difference:.2g}, tolerance {tolerance:g}); "
                 "load it with that one, or build it again"
             )
+        self._encode_document = _refuse_documents
+        print(
+            f"{path}: searched with an encoder that follows the one of the index (mean cosine "
+            f"{(vectors[0] * probes[0]).sum(axis=1).mean():.2f})",
+            file=sys.stderr,
+        )
+
+
+def _refuse_documents(texts: Sequence[str]) -> np.ndarray:
+    raise UserError(
+        f"{len(texts)} texts to encode by an encoder that may only search this index; load it with "
+        "the encoder that it was built with"
+    )
 
 
 def _choose_functions(encoder: Any) -> tuple[Encode, Encode]:

@@ -7,6 +7,7 @@ from official_cmlm.checkpoints.find_encoder import SHIPPED, list_shipped
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import spearman
+from official_cmlm.search import Index
 
 # Rows of texts that mean the same; others do not.
 SAME = [
@@ -30,6 +31,15 @@ def test_shipped_encoder_is_found_by_name_and_ranks_texts(name):
     similarity = first @ second.T
     np.testing.assert_array_equal(similarity.argmax(axis=1), [0, 1, 2])
     assert similarity.diagonal().min() > 0.3
+
+
+def test_shipped_encoders_search_their_teachers_index(real_weights, tmp_path):
+    texts = [text for text, _ in SAME]
+    Index.build(SentenceEncoder.load(real_weights), texts).save(tmp_path / "index")
+    for name in list_shipped():
+        index = Index.load(tmp_path / "index", SentenceEncoder.load(name))
+        hits = index.search([text for _, text in SAME], k=1)
+        assert [hit[0].text for hit in hits] == texts
 
 
 @pytest.mark.parametrize("name", ["mini-en", "static-en"])

@@ -15,6 +15,7 @@ from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.encoders import open_encoder
 from official_cmlm.encoding.shrink import entries_to_keep, principal_components, read_small
+from official_cmlm.evaluation.encoder import PROBES
 from official_cmlm.tokenization import TokenRows
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
@@ -202,6 +203,27 @@ def test_int8_weights_are_a_quarter(with_head, tmp_path):
     np.testing.assert_allclose(
         SentenceEncoder.load(small.path, backend="tensorflow").encode(TEXTS), new, atol=1e-5
     )
+
+
+def test_a_student_keeps_vectors_of_its_teacher(teacher, tmp_path):
+    """They are its compatible ones until it is changed again, or asked for another vector."""
+    small = shrink(teacher, tmp_path / "out", "--layers=0", f"--compatible_with={teacher}").path
+    expected = unit(SentenceEncoder.load(teacher).encode(list(PROBES), on_long="ignore"))
+    np.testing.assert_allclose(SentenceEncoder.load(small).compatible_with, expected, atol=5e-4)
+    assert SentenceEncoder.load(small, pooling="max").compatible_with is None
+    again = shrink(small, tmp_path / "again", "--weights=int8").path
+    assert SentenceEncoder.load(again).compatible_with is None
+    with (small / "compatible.npy").open("wb") as file:
+        np.save(file, expected)
+    with pytest.raises(UserError, match="holds float32, not float16; delete it"):
+        SentenceEncoder.load(small)
+
+
+def test_a_teacher_of_another_width_is_refused(teacher, tmp_path, capsys):
+    wide = f"--output_dir={tmp_path / 'out'}", "--dense_size=24", f"--compatible_with={teacher}"
+    assert call("official_cmlm.encoding.shrink", f"--model={teacher}", *wide) == 1
+    assert "has vectors of 16 dimensions, this encoder's have 24" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

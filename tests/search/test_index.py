@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.evaluation.encoder import OpenedEncoder, Role
+from official_cmlm.evaluation.encoder import PROBES, OpenedEncoder, Role
 from official_cmlm.search import PRECISIONS, Index
 from official_cmlm.search.texts import Texts
 from official_cmlm.search.vectors import Vectors
+from official_cmlm.vectors.nearest import unit
 from tests.conftest import change_json
 from tests.search.toy_encoder import WIDTH, Words, unit_vectors
 
@@ -253,6 +254,49 @@ def test_another_encoder_is_refused(tmp_path):
     with pytest.raises(UserError, match="tolerance 0.001"):
         Index.load(tmp_path / "index", about(0.01))
     Index.load(tmp_path / "index", about(0.01), tolerance=0.1)
+
+
+class Follower:
+    """A student of `Words`: its vectors are near, and it says whose they follow."""
+
+    def __init__(self, followed, noise=0.3):
+        self.compatible_with = unit(np.float16(followed.encode(list(PROBES))).astype(np.float32))
+        self._noise = noise
+
+    def encode(self, texts):
+        return Words().encode(texts) + self._noise * Words(seed=3).encode(texts)
+
+
+def test_a_student_searches_the_index_of_its_teacher(tmp_path, capsys):
+    """It says so in one line, and adds and saves nothing."""
+    Index.build(Words(), TEXTS).save(tmp_path / "index")
+    index = Index.load(tmp_path / "index", Follower(Words()))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{tmp_path / 'index'}: searched with an encoder that follows the one")
+    assert 0.8 < float(line[-5:-1]) < 0.99
+    hits = index.search("sentence number 7", k=3)
+    vectors = Follower(Words()).encode(["sentence number 7"])
+    assert _list_positions(hits) == index.search_vectors(vectors, 3)[0][0].tolist()
+    for refused in (lambda: index.add(["new"]), lambda: index.save(tmp_path / "other")):
+        with pytest.raises(UserError, match="texts to encode by an encoder that may only search"):
+            refused()
+    assert len(index) == len(TEXTS) and not (tmp_path / "other").exists()
+    # The teacher's own index is loaded without a word, and so is the student's.
+    Index.load(tmp_path / "index", Words()).add(["new"])
+    Index.build(Follower(Words()), TEXTS).save(tmp_path / "own")
+    Index.load(tmp_path / "own", Follower(Words())).add(["new"])
+    assert capsys.readouterr().err == ""
+
+
+def test_students_of_others_are_refused(tmp_path):
+    """So is the student of the same teacher with a prompt, and one of other probes."""
+    Index.build(Words(), TEXTS).save(tmp_path / "index")
+    prompted = SimpleNamespace(encode=lambda texts: Words().encode([f"a {text}" for text in texts]))
+    fewer = Follower(Words())
+    fewer.compatible_with = fewer.compatible_with[1:]
+    for student in (Follower(Words(seed=1)), Follower(prompted), fewer):
+        with pytest.raises(UserError, match="was built with another encoder"):
+            Index.load(tmp_path / "index", student)
 
 
 def test_queries_and_documents_are_encoded_in_their_own_ways(tmp_path):
