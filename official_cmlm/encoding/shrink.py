@@ -565,7 +565,7 @@ def embed_probes(model: str, width: int) -> np.ndarray:
     """Returns what `COMPATIBLE` holds: vectors of an encoder, float16 `[texts, width]`.
 
     Raises:
-      UserError: if there is no such encoder, or its vectors are of another width.
+      UserError: if nothing has that name, or its vectors are of another width.
     """
     encoder = SentenceEncoder.load(model)
     if encoder.dimension != width:
