@@ -53,8 +53,8 @@ class Distillation:
       static: whether the student is a table of words without Transformer blocks.
       layers: blocks of the teacher that the student begins as, from 0. Default: every second one,
         up to three.
-      vocab_size: entries of a WordPiece vocabulary to keep, the most frequent in --input. Default:
-        all.
+      vocab_size: entries of a WordPiece or SentencePiece vocabulary to keep, the most frequent in
+        --input. Default: all.
       weights: how weights are stored; int8 takes a quarter of the bytes.
       language: language of the text, a BCP-47 tag.
       params_override: overrides of the experiment recipes/distil, or with --static

@@ -45,7 +45,13 @@ from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.evaluation.encoder import PROBES
 from official_cmlm.evaluation.metrics.principal_components import language_subspace
-from official_cmlm.tokenization import TokenRows, Vocabulary, WordPieceVocabulary, build_tokenizer
+from official_cmlm.tokenization import (
+    BytePairVocabulary,
+    SentencePieceVocabulary,
+    TokenRows,
+    Vocabulary,
+    build_tokenizer,
+)
 from official_cmlm.vectors.nearest import unit
 
 FLAGS = flags.FLAGS
@@ -79,8 +85,9 @@ class Shrinking:
         leads to the width of the vectors.
       embedding_width: columns of a table of words that a linear layer leads to the width of the
         blocks. Default: as it is.
-      vocab_size: entries of a WordPiece vocabulary to keep: special tokens, single characters, and
-        those that are the most frequent in --input. Default: all.
+      vocab_size: entries of a WordPiece or SentencePiece vocabulary to keep: special tokens, single
+        characters, the prompts' entries, and those that are the most frequent in --input. Default:
+        all.
       input: files of texts that --vocab_size counts entries in, and that --whiten or
         --language_components is fitted to.
       column: column of a table, or field of JSON objects, with the text. Default: text.
@@ -179,9 +186,10 @@ class Shrinking:
                 f"{model}: its vector ends with a dense layer with {config.dense_activation}, "
                 "which cannot take in another map; leave out --whiten and --language_components"
             )
-        if self.vocab_size and not isinstance(vocabulary, WordPieceVocabulary):
+        if self.vocab_size and isinstance(vocabulary, BytePairVocabulary):
             raise UserError(
-                f"{model}: has a {vocabulary.kind} vocabulary; --vocab_size cuts WordPiece alone"
+                f"{model}: has a {vocabulary.kind} vocabulary; --vocab_size cuts WordPiece and "
+                "SentencePiece alone"
             )
 
 
@@ -197,8 +205,7 @@ class SmallEncoder(EncoderWeights):
 
     def with_entries(self, ids: np.ndarray) -> "SmallEncoder":
         """Returns the encoder with only these entries, by old ids in the new order."""
-        tokens = tuple(self.vocabulary.tokens[i] for i in ids)
-        vocabulary = dataclasses.replace(self.vocabulary, tokens=tokens)
+        vocabulary = self.vocabulary.select(ids.tolist())
         tables = {name: self.encoder[name][ids] for name in self._tables()}
         head = self.head
         if head is not None:
@@ -449,38 +456,50 @@ def language_projection(
     return kernel, -mean @ kernel
 
 
-def entries_to_keep(vocabulary: WordPieceVocabulary, size: int, counts: np.ndarray) -> np.ndarray:
+def entries_to_keep(
+    vocabulary: Vocabulary, size: int, counts: np.ndarray, of_prompts: Sequence[int] = ()
+) -> np.ndarray:
     """Returns the ids of a smaller vocabulary, ascending.
 
     Special tokens, single characters, and entries that single characters cannot spell stay, so that
     each word that had pieces still has some. The rest are the most frequent entries; of entries
-    with equal counts, lower ids are kept.
+    with equal counts, lower ids are kept. The padding of a table is left out.
 
     Args:
       vocabulary: the larger vocabulary.
       size: entries to keep.
       counts: how often each entry occurs, `[entries]`.
+      of_prompts: ids that stay too.
 
     Raises:
       UserError: if `size` is too small, or not smaller than the vocabulary.
     """
-    tokens, special = set(vocabulary.tokens), set(vocabulary.special_tokens.values())
-    needed = np.array([token in special or _unspelt(token, tokens) for token in vocabulary.tokens])
+    spell = _word_pieces
+    needed = np.zeros(len(counts), bool)
+    needed[[*vocabulary.special_ids.values(), *of_prompts]] = True
+    if isinstance(vocabulary, SentencePieceVocabulary):
+        spell = list
+        # CamemBERT's padding token has the id 1 because of an entry that no text has.
+        needed[list(vocabulary.controls)] = True
+        vocabulary = vocabulary.without_padding()
+        needed, counts = needed[: len(vocabulary)], counts[: len(vocabulary)]
+    tokens = set(vocabulary.tokens)
+    for i, pieces in enumerate(map(spell, vocabulary.tokens)):
+        needed[i] |= len(pieces) == 1 or not tokens.issuperset(pieces)
     if not needed.sum() <= size < len(vocabulary):
         raise UserError(
-            f"--vocab_size={size}: give {needed.sum()} (special tokens and single characters) to "
-            f"{len(vocabulary) - 1}, one less than the vocabulary has"
+            f"--vocab_size={size}: give {needed.sum()} (special tokens, single characters and "
+            f"prompts) to {len(vocabulary) - 1}, one less than the vocabulary has"
         )
     order = np.lexsort((np.arange(len(vocabulary)), -counts, ~needed))
     return np.sort(order[:size])
 
 
-def _unspelt(token: str, tokens: set[str]) -> bool:
-    """Returns whether an entry is one character, or one of its characters is not an entry."""
+def _word_pieces(token: str) -> list[str]:
+    """Returns the entries of one character that would spell an entry of a WordPiece vocabulary."""
     word = token.removeprefix("##") or token
     first, *others = word
-    pieces = [first if word == token else f"##{first}", *(f"##{other}" for other in others)]
-    return not others or not tokens.issuperset(pieces)
+    return [first if word == token else f"##{first}", *(f"##{other}" for other in others)]
 
 
 def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "") -> np.ndarray:
@@ -587,8 +606,13 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
     layers = shrinking.blocks(directory.config.num_layers)
     small = read_small(directory, not shrinking.drop_head)
     if shrinking.vocab_size:
-        counts = count_entries(small.vocabulary, list(shrinking.input), shrinking.column)
-        small = small.with_entries(entries_to_keep(small.vocabulary, shrinking.vocab_size, counts))
+        vocabulary = small.vocabulary
+        counts = count_entries(vocabulary, list(shrinking.input), shrinking.column)
+        tokenizer = build_tokenizer(vocabulary, tensorflow=False)
+        of_prompts = tokenizer.tokenize(list(directory.settings.prompts.values())).values
+        small = small.with_entries(
+            entries_to_keep(vocabulary, shrinking.vocab_size, counts, of_prompts)
+        )
     if shrinking.table == "vectors":
         cli.announce(f"embedding {len(small.vocabulary)} entries …")
         small = small.with_entry_vectors(shrinking.hidden_size, directory)

@@ -106,6 +106,14 @@ class SentencePieceVocabulary(Vocabulary):
         model.normalizer_spec.escape_whitespaces = True
         return model.SerializeToString(deterministic=True)
 
+    def select(self, ids: Sequence[int]) -> "SentencePieceVocabulary":
+        controls = set(self.controls)
+        return dataclasses.replace(
+            super().select(ids),
+            scores=tuple(self.scores[i] for i in ids),
+            controls=tuple(new for new, old in enumerate(ids) if old in controls),
+        )
+
     def pad(self, entries: int) -> "SentencePieceVocabulary":
         """Adds unused entries at the end, until there are `entries`, an embedding table's rows."""
         more = range(len(self), entries)

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from official_cmlm.common.errors import UserError
 
@@ -96,6 +96,13 @@ class Vocabulary(abc.ABC):
     def special_ids(self) -> dict[str, int]:
         """Role -> id."""
         return {role: self.tokens.index(self.special_tokens[role]) for role in ROLES}
+
+    def select(self, ids: Sequence[int]) -> Self:
+        """Returns the vocabulary with only these entries, by old ids in the new order.
+
+        Special tokens must be among them. Byte-level BPE, whose merges name entries, is not cut.
+        """
+        return dataclasses.replace(self, tokens=tuple(self.tokens[i] for i in ids))
 
     @abc.abstractmethod
     def continues_word(self, token: str) -> bool:

