@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 # Texts that an encoder gets at a time: enough to sort them by length, and to show progress.
 _TEXTS = 4096
-# Most texts whose vectors are remembered from one shard to the next: about 1.2 GB of vectors of 384
+# Most texts whose vectors are remembered from one shard to the next: about 0.4 GB of vectors of 384
 # components, with their texts.
-_MOST_REMEMBERED = 1_000_000
+_MOST_REMEMBERED = 300_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +144,7 @@ def write_taught(
     Args:
       records, folder: the folders that are read and written.
       encode: the teacher, which turns results of `read` into float `[texts, size]`. It gets equal
-        texts once, or once a million other texts.
+        texts once, or once each 300,000 other texts.
       model: the teacher's name.
       keep_text: whether the new records hold the text too, if there is one.
       read: returns the texts of a record, or their token ids as tuples.

@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
     if options.sentences:
         documents = split(documents, counts)
     cli.announce(f"reading {len(files)} file(s) …")
-    written = [0, 0]
+    written, unit = [0, 0], "sentences" if options.sentences else "documents"
     with ExitStack() as stack:
         for path in outputs:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,12 +94,13 @@ def main(argv: list[str]) -> int:
                 parts[part].write(to_line(piece))
             written[part] += 1
         if not written[0] or not written[1]:
+            hint = "give more text"
+            if not options.sentences:
+                hint += f", or change --documents_by (now {common_flags.FLAGS.documents_by}; "
+                hint += "DOCUMENTS_BY of make demo)"
             raise UserError(
-                f"{sum(written)} document(s) are too few to train on some and hold others "
-                "out; give more text, or change --documents_by (now"
-                f" {common_flags.FLAGS.documents_by}; DOCUMENTS_BY of make demo)"
+                f"too few {unit}, {sum(written)}, to train on some and hold others out; {hint}"
             )
-    unit = "sentences" if options.sentences else "documents"
     summary = f"{written[0]} {unit} to train on, {written[1]} held out"
     return finish(summary, counts, len(files))
 

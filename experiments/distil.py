@@ -112,14 +112,15 @@ def main(argv: list[str]) -> None:
     lists = {name: tuple(value) for name, value in start.items() if isinstance(value, list)}
     counted = {"vocab_size": options.vocab_size, "input": (options.input,)}
     lists |= counted if options.vocab_size else {}
-    made = Shrinking(**(start | lists), drop_head=True, weights=options.weights)
+    form = {"drop_head": True, "weights": options.weights, "compatible_with": options.teacher}
+    made = Shrinking(**(start | lists), **form)
     made.check(options.teacher, directory.config, directory.vocabulary)
     made.blocks(directory.config.num_layers)
     source = options.teacher
     if options.input:
         with Runner(folder, "distil") as runner:
             source = str(train(runner, options, start))
-        made = Shrinking(drop_head=True, weights=options.weights)
+        made = Shrinking(**form)
     write(source, ShrinkRequest(options.output_dir, made, overwrite=True))
     # The student has read texts without the teacher's prompts.
     similarity = directory.settings.similarity_fn_name

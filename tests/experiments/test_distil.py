@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.encoder_directory import COMPATIBLE, EncoderDirectory
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.vectors.embeddings import unit
 from tests.binaries import call
@@ -45,6 +45,8 @@ def test_a_table_of_the_teachers_vectors_needs_no_text(tmp_path, vocabulary, cap
     small = EncoderDirectory.open(tmp_path / "small")
     assert (small.config.num_layers, small.config.pooling) == (0, "weighted_mean")
     assert small.config.embedding_size == 300 and not small.settings.prompts
+    # An index of the teacher may be searched with it.
+    assert (tmp_path / "small" / COMPATIBLE).exists()
     assert "300, without language-model head, " in (printed := capsys.readouterr()).out
     assert "MB (int8)" in printed.out and not (tmp_path / "small.work").exists()
     assert run("--static", **values) == 1

@@ -93,5 +93,7 @@ def select_labelled(
     pairs = [(a, b, labels.get(str(label).strip())) for a, b, label in rows]
     pairs = [(a, b, number) for a, b, number in pairs if number is not None and a and b]
     if {number for *_, number in pairs} != set(labels.values()):
-        raise UserError(f"{source}: needs pairs of each label, {' and '.join(labels)}; {hint}")
+        first_names = {number: name for name, number in reversed(labels.items())}
+        names = " and ".join(reversed(first_names.values()))
+        raise UserError(f"{source}: needs pairs of each label, {names}; {hint}")
     return ScoredPairs.of(pairs, len(rows) - len(pairs))

@@ -134,5 +134,5 @@ def test_file_without_labels_concerns_one_language(tmp_path, lines):
     assert report.get("macro", "accuracy") == 75.0
     assert [line.partition(":")[0] for line in report.failures] == ["fr"]
     toy.write(tmp_path / TRAIN, lines)
-    with pytest.raises(UserError, match="needs pairs of each label"):
+    with pytest.raises(UserError, match="each label, entailment and neutral and contradiction;"):
         toy.run(xnli, _encode, tmp_path)
