@@ -252,6 +252,25 @@ def fit_to_few(folder: Path, config: Any) -> Path:
     return folder / "few_pairs.yaml"
 
 
+def run_training(
+    stages: Stages, recipe: str, config: Any, start: Path, records: Path, overrides: str
+) -> Path:
+    """Runs the training, the last stage, and returns its folder.
+
+    Args:
+      stages: those of the job; its folder, which has `records`, gets `training`.
+      recipe, config: name and content of the experiment.
+      start: the encoder directory that it starts from.
+      records: what it reads.
+      overrides: of the experiment, a.b=1,c.d=2.
+    """
+    trained = records.with_name("training")
+    values = {"experiment": recipe, "mode": "train", "init_checkpoint": start, "data": records}
+    values |= {"config_file": fit_to_few(records.parent, config), "params_override": overrides}
+    stages.run("training", trained, "experiments.train", model_dir=trained, **values)
+    return trained
+
+
 def average(start: Path, trained: Path, share: float, output: Path) -> None:
     """Writes an encoder directory of mean weights, in which `start` has a share."""
     from official_cmlm.checkpoints.encoder_arrays import EncoderWeights
@@ -443,19 +462,7 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
         files = {"records": records, "output_dir": taught}
         stages.run("vectors before", taught, "data_prep.add_vectors", **files, **model)
         records = taught
-    trained = folder / "training"
-    stages.run(
-        "training",
-        trained,
-        "experiments.train",
-        experiment=recipe,
-        mode="train",
-        init_checkpoint=start,
-        data=records,
-        config_file=fit_to_few(folder, config),
-        model_dir=trained,
-        params_override=options.params_override,
-    )
+    trained = run_training(stages, recipe, config, start, records, options.params_override)
     average(start, trained, options.keep, output)
     if held_out:
         rows = [[*map(operator.add, prompts, cells), *cells[2:]] for cells in held_out]

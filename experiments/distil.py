@@ -28,7 +28,7 @@ from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.configs.encoder import EncoderConfig
 
 from . import registry
-from .adapt import find_places, fit_to_few
+from .adapt import find_places, run_training
 from .runner import Runner, Stages
 
 # Share of the sentences that is held out, and most of them that are compared.
@@ -141,8 +141,8 @@ def train(runner: Runner, options: Distillation, start: dict[str, Any]) -> Path:
     # Rough seconds on two cores, of 10 MB of text and a teacher of MiniLM's size.
     stages = Stages(runner, [20, 30, 40, 300, 400 if options.static else 2000])
     stages.depends_on(files)
-    names = ("train.jsonl", "held_out.jsonl", "start", "records", "taught", "training")
-    text, held_out, student, records, taught, trained = (runner.folder / name for name in names)
+    names = ("train.jsonl", "held_out.jsonl", "start", "records", "taught")
+    text, held_out, student, records, taught = (runner.folder / name for name in names)
     # More text than the training reads is held out too.
     most = _MOST_BYTES[options.static] / max(1, sum(map(os.path.getsize, files)))
     share = {"share": max(_HELD_OUT, 1 - most), "sentences": True, "overwrite": True}
@@ -156,19 +156,7 @@ def train(runner: Runner, options: Distillation, start: dict[str, Any]) -> Path:
     model = {"model": options.teacher, "max_seq_length": config.task.train_data.seq_length}
     files = {"records": records, "output_dir": taught, "keep_text": False}
     stages.run("the teacher's vectors", taught, "data_prep.add_vectors", **files, **model)
-    stages.run(
-        "training",
-        trained,
-        "experiments.train",
-        experiment=recipe,
-        mode="train",
-        init_checkpoint=student,
-        data=taught,
-        config_file=fit_to_few(runner.folder, config),
-        model_dir=trained,
-        params_override=options.params_override,
-    )
-    return trained
+    return run_training(stages, recipe, config, student, taught, options.params_override)
 
 
 def report(options: Distillation, held_out: Path) -> None:
