@@ -103,7 +103,6 @@ def main(argv: list[str]) -> None:
     output, folder = find_places(options.output_dir)
     if output.exists() and not (options.input and (folder / PLAN).exists()):
         raise UserError(f"{options.output_dir}: exists; name another --output_dir")
-    from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, write_settings
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.encoding.shrink import Shrinking, ShrinkRequest, write
 
@@ -112,7 +111,9 @@ def main(argv: list[str]) -> None:
     lists = {name: tuple(value) for name, value in start.items() if isinstance(value, list)}
     counted = {"vocab_size": options.vocab_size, "input": (options.input,)}
     lists |= counted if options.vocab_size else {}
-    form = {"drop_head": True, "weights": options.weights, "compatible_with": options.teacher}
+    # The student reads texts without the teacher's prompts.
+    form = {"drop_head": True, "drop_prompts": True, "weights": options.weights}
+    form["compatible_with"] = options.teacher
     made = Shrinking(**(start | lists), **form)
     made.check(options.teacher, directory.config, directory.vocabulary)
     made.blocks(directory.config.num_layers)
@@ -122,9 +123,6 @@ def main(argv: list[str]) -> None:
             source = str(train(runner, options, start))
         made = Shrinking(**form)
     write(source, ShrinkRequest(options.output_dir, made, overwrite=True))
-    # The student has read texts without the teacher's prompts.
-    similarity = directory.settings.similarity_fn_name
-    write_settings(output, dataclasses.replace(NO_SETTINGS, similarity_fn_name=similarity))
     if options.input:
         report(options, folder / "held_out.jsonl")
 

@@ -1,47 +1,79 @@
-# Makes what a multilingual student learns from: pairs of an English text and its translation, and
-# sentences of Wikipedia in 14 languages (the passages in Turkish are all in an evaluation set), with
-# the vectors of a multilingual teacher.
+# Makes the multilingual encoders that ship, mini-multi and static-multi: from pairs of an English
+# text and its translation, and sentences of Wikipedia in 14 languages (the passages in Turkish are
+# all in an evaluation set), with the vectors of a multilingual teacher.
 #
-#   make -f experiments/shipped/Makefile multi DATA=folder/of/text MULTI_VOCABULARY=encoder/folder
+#   make -f experiments/shipped/Makefile multi DATA=folder/of/text
 #
-# MULTI_VOCABULARY is the student's, as --vocab_file. Besides the texts of the Makefile that includes
-# this file, DATA holds paragraphs of software help (help/help.LANGUAGE.tsv: key, tab, text).
+# Besides the texts of the Makefile that includes this file, DATA holds paragraphs of software help
+# (help/help.LANGUAGE.tsv: key, tab, text).
 MULTI := $(WORK)/multi
 MULTI_TEACHER := multilingual-e5-small
 HELP := cs da de el es fi fr hi hu id it ja ko nl pl pt ru sv ta te tr uk vi zh
 INFERENCES := ar de es fi fr sw tr zh
 CAPTIONS := cs de fr
+PAIRS := $(HELP:%=$(MULTI)/help.%.tsv) $(INFERENCES:%=$(MULTI)/inferences.%.tsv) \
+	$(CAPTIONS:%=$(MULTI)/captions.%.tsv)
 MULTI_EVALUATION := $(EVALUATION),$(DATA)/tatoeba,$(DATA)/ntrex,$(DATA)/lareqa
-MULTI_RECORDS = --vocab_file=$(MULTI_VOCABULARY) --exclude='$(MULTI_EVALUATION)' --keep_text --to=$@
+MULTI_RECORDS = --exclude='$(MULTI_EVALUATION)' --keep_text --to=$@
 
 .PHONY: multi
-multi: $(MULTI)/taught/translations $(MULTI)/taught/passages
+multi: official_cmlm/weights/mini-multi official_cmlm/weights/static-multi
 
-# Tables of pairs, English first: paragraphs with the same key, hypotheses and captions row by row.
+# Tables of pairs, English first: paragraphs with the same key, inferences and captions row by row.
 $(MULTI)/help.%.tsv: $(DATA)/help/help.en.tsv $(DATA)/help/help.%.tsv
 	mkdir -p $(@D)
 	awk -F'\t' 'NR == FNR {en[$$1] = $$2; next} $$1 in en {print en[$$1] "\t" $$2}' $^ > $@
 TRANSLATED := $(DATA)/multinli_translated/multinli.train
 $(MULTI)/inferences.%.tsv: $(TRANSLATED).en.tsv $(TRANSLATED).%.tsv
 	mkdir -p $(@D)
-	paste $^ | tail -n +2 | cut -f2,5 > $@
+	paste $^ | awk -F'\t' 'NR > 1 {print $$1 FS $$4; print $$2 FS $$5}' > $@
 DESCRIBED := $(DATA)/multi30k/train.lc.norm.tok
 $(MULTI)/captions.%.tsv: $(DESCRIBED).en $(DESCRIBED).%
 	mkdir -p $(@D)
 	paste $^ > $@
 
+# Sentences of Wikipedia without those of evaluation sets; a sample of each language shows the teacher
+# the directions in which its languages differ. Without these its vectors teach better.
+PREPARE_PASSAGES = cmlm prepare --input=$(DATA)/text/wiki_contexts.jsonl --detect_language=check \
+	--min_sentences=1 $(MULTI_RECORDS)
+$(MULTI)/read/passages:
+	$(PREPARE_PASSAGES) --vocab_file=$(MULTI_TEACHER)
+$(MULTI)/sentences.jsonl: $(MULTI)/read/passages
+	python -m experiments.shipped.sentences $< $@
+$(MULTI)/sample.jsonl: $(MULTI)/sentences.jsonl
+	awk -F'"' '++count[$$4] <= 1500' $< > $@
+$(MULTI)/teacher: $(MULTI)/sample.jsonl
+	cmlm shrink $(MULTI_TEACHER) --language_components=13 --input=$< --to=$@
+
+# Both students have one vocabulary, the teacher's, cut to the most frequent entries of these texts.
+$(MULTI)/translations.txt: $(PAIRS)
+	{ cut -f2 $^; cut -f1 $^ | LC_ALL=C sort -u; } > $@
+CUT = cmlm shrink $< --vocab_size=50000 --input=$(MULTI)/translations.txt,$(MULTI)/sentences.jsonl \
+	--drop_prompts --to=$@
+$(WORK)/start/mini-multi: $(MULTI)/teacher $(MULTI)/translations.txt
+	$(CUT) --layers=0,4,8 --embedding_width=176
+$(WORK)/start/static-multi: $(MULTI)/teacher $(MULTI)/translations.txt
+	$(CUT) --layers=none --hidden_size=168 --table=vectors
+
 # A pair of which one text is, or holds, a sentence of an evaluation set is left out.
-$(MULTI)/records/translations: \
-		$(HELP:%=$(MULTI)/help.%.tsv) $(INFERENCES:%=$(MULTI)/inferences.%.tsv) \
-		$(CAPTIONS:%=$(MULTI)/captions.%.tsv)
+$(MULTI)/records/translations: $(PAIRS) | $(WORK)/start/mini-multi
 	cmlm create-pairs --format=tsv --input=$$(echo $^ | tr ' ' ,) --drop_empty --repeated=pair \
 		--languages=$$(echo $(addprefix en-,$(HELP) $(INFERENCES) $(CAPTIONS)) | tr ' ' ,) \
-		$(MULTI_RECORDS)
-$(MULTI)/records/passages: $(DATA)/text/wiki_contexts.jsonl
-	cmlm prepare --input=$< --detect_language=check --min_sentences=1 $(MULTI_RECORDS)
+		--vocab_file=$(WORK)/start/mini-multi $(MULTI_RECORDS)
+$(MULTI)/records/passages: | $(WORK)/start/mini-multi
+	$(PREPARE_PASSAGES) --vocab_file=$(WORK)/start/mini-multi
 
-# The teacher reads each English text once, whatever the number of its translations.
+# The teacher reads each English text once, whatever the number of its translations. Processors
+# without bfloat16 are faster with PRECISION=float32.
+PRECISION := bfloat16
+TEACH = cmlm add-vectors $< --model=$(MULTI)/teacher --max_seq_length=64 --backend=tensorflow \
+	--precision=$(PRECISION) --nokeep_text --to=$@
 $(MULTI)/taught/translations: $(MULTI)/records/translations
-	cmlm add-vectors $< --model=$(MULTI_TEACHER) --targets=first --nokeep_text --to=$@
+	$(TEACH) --targets=first
 $(MULTI)/taught/passages: $(MULTI)/records/passages
-	cmlm add-vectors $< --model=$(MULTI_TEACHER) --nokeep_text --to=$@
+	$(TEACH)
+
+$(WORK)/trained/%-multi: $(WORK)/start/%-multi $(MULTI)/taught/translations $(MULTI)/taught/passages
+	cmlm train shipped/$*_multi --init_checkpoint=$< --mode=train --to=$@
+official_cmlm/weights/%-multi: $(WORK)/trained/%-multi
+	cmlm shrink $< --weights=int8 --drop_head --to=$@

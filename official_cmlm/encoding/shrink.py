@@ -103,6 +103,7 @@ class Shrinking:
         the languages (after Xie et al. 2022). Default: none.
       weights: how weights are stored: int8 takes a quarter of the bytes, by a scale for each row.
       drop_head: whether to leave out the language-model head. Default: keep it where it fits.
+      drop_prompts: whether to leave out the prompts, for a student that reads texts without them.
       seed: seed of the weights of the new dense layer.
       compatible_with: an encoder whose vectors those of this one follow, such as the teacher of its
         distillation; an index of that encoder may then be searched with this one. Default: none.
@@ -122,6 +123,7 @@ class Shrinking:
     language_components: Annotated[int, at_least(0)] = 0
     weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
     drop_head: bool = False
+    drop_prompts: bool = False
     seed: int = 0
     compatible_with: str = ""
 
@@ -566,6 +568,8 @@ def write(model: str, request: ShrinkRequest) -> None:
         is_mapped = bool(shrinking.whiten or shrinking.language_components)
         for_sentences = is_mapped or directory.values.get("for_sentences", True)
         length, settings = directory.max_seq_length, directory.settings
+        if shrinking.drop_prompts:
+            settings = dataclasses.replace(settings, prompts={}, default_prompt_name=None)
         describe(partial, config, small.vocabulary, length, for_sentences, settings)
         write_weights(partial, small, shrinking.weights)
         if compatible is not None:
@@ -609,7 +613,8 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         vocabulary = small.vocabulary
         counts = count_entries(vocabulary, list(shrinking.input), shrinking.column)
         tokenizer = build_tokenizer(vocabulary, tensorflow=False)
-        of_prompts = tokenizer.tokenize(list(directory.settings.prompts.values())).values
+        prompts = {} if shrinking.drop_prompts else directory.settings.prompts
+        of_prompts = tokenizer.tokenize(list(prompts.values())).values
         small = small.with_entries(
             entries_to_keep(vocabulary, shrinking.vocab_size, counts, of_prompts)
         )
