@@ -36,8 +36,10 @@ $(MULTI)/captions.%.tsv: $(DESCRIBED).en $(DESCRIBED).%
 # the directions in which its languages differ. Without these its vectors teach better.
 PREPARE_PASSAGES = cmlm prepare --input=$(DATA)/text/wiki_contexts.jsonl --detect_language=check \
 	--min_sentences=1 $(MULTI_RECORDS)
-$(MULTI)/read/passages:
-	$(PREPARE_PASSAGES) --vocab_file=$(MULTI_TEACHER)
+$(MULTI)/whole:
+	cmlm shrink $(MULTI_TEACHER) --weights=int8 --to=$@
+$(MULTI)/read/passages: $(MULTI)/whole
+	$(PREPARE_PASSAGES) --vocab_file=$<
 $(MULTI)/sentences.jsonl: $(MULTI)/read/passages
 	python -m experiments.shipped.sentences $< $@
 $(MULTI)/sample.jsonl: $(MULTI)/sentences.jsonl
