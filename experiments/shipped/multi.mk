@@ -11,6 +11,7 @@ MULTI_TEACHER := multilingual-e5-small
 HELP := cs da de el es fi fr hi hu id it ja ko nl pl pt ru sv ta te tr uk vi zh
 INFERENCES := ar de es fi fr sw tr zh
 CAPTIONS := cs de fr
+TAUGHT := $(MULTI)/taught/translations $(MULTI)/taught/english $(MULTI)/taught/passages
 PAIRS := $(HELP:%=$(MULTI)/help.%.tsv) $(INFERENCES:%=$(MULTI)/inferences.%.tsv) \
 	$(CAPTIONS:%=$(MULTI)/captions.%.tsv)
 MULTI_EVALUATION := $(EVALUATION),$(DATA)/tatoeba,$(DATA)/ntrex,$(DATA)/lareqa
@@ -49,18 +50,24 @@ $(MULTI)/teacher: $(MULTI)/sample.jsonl
 
 # Both students have one vocabulary, the teacher's, cut to the most frequent entries of these texts.
 $(MULTI)/translations.txt: $(PAIRS)
-	{ cut -f2 $^; cut -f1 $^ | LC_ALL=C sort -u; } > $@
-CUT = cmlm shrink $< --vocab_size=50000 --input=$(MULTI)/translations.txt,$(MULTI)/sentences.jsonl \
-	--drop_prompts --to=$@
-$(WORK)/start/mini-multi: $(MULTI)/teacher $(MULTI)/translations.txt
+	cut -f2 $^ > $@
+$(MULTI)/english.txt: $(PAIRS)
+	cut -f1 $^ | LC_ALL=C sort -u > $@
+COUNTED_MULTI := $(MULTI)/translations.txt $(MULTI)/english.txt $(MULTI)/sentences.jsonl
+CUT = cmlm shrink $< --vocab_size=50000 --input=$$(echo $(COUNTED_MULTI) | tr ' ' ,) --drop_prompts \
+	--to=$@
+$(WORK)/start/mini-multi: $(MULTI)/teacher $(COUNTED_MULTI)
 	$(CUT) --layers=0,4,8 --embedding_width=176
-$(WORK)/start/static-multi: $(MULTI)/teacher $(MULTI)/translations.txt
+$(WORK)/start/static-multi: $(MULTI)/teacher $(COUNTED_MULTI)
 	$(CUT) --layers=none --hidden_size=168 --table=vectors
 
 # A pair of which one text is, or holds, a sentence of an evaluation set is left out.
 $(MULTI)/records/translations: $(PAIRS) | $(WORK)/start/mini-multi
 	cmlm create-pairs --format=tsv --input=$$(echo $^ | tr ' ' ,) --drop_empty --repeated=pair \
 		--languages=$$(echo $(addprefix en-,$(HELP) $(INFERENCES) $(CAPTIONS)) | tr ' ' ,) \
+		--vocab_file=$(WORK)/start/mini-multi $(MULTI_RECORDS)
+$(MULTI)/records/english: $(MULTI)/english.txt | $(WORK)/start/mini-multi
+	cmlm create-documents --input=$< --lines=sentences --documents_by=line --language=en \
 		--vocab_file=$(WORK)/start/mini-multi $(MULTI_RECORDS)
 $(MULTI)/records/passages: | $(WORK)/start/mini-multi
 	$(PREPARE_PASSAGES) --vocab_file=$(WORK)/start/mini-multi
@@ -72,10 +79,17 @@ TEACH = cmlm add-vectors $< --model=$(MULTI)/teacher --max_seq_length=64 --backe
 	--precision=$(PRECISION) --nokeep_text --to=$@
 $(MULTI)/taught/translations: $(MULTI)/records/translations
 	$(TEACH) --targets=first
-$(MULTI)/taught/passages: $(MULTI)/records/passages
+$(MULTI)/taught/%: $(MULTI)/records/%
 	$(TEACH)
 
-$(WORK)/trained/%-multi: $(WORK)/start/%-multi $(MULTI)/taught/translations $(MULTI)/taught/passages
+$(WORK)/trained/%-multi: $(WORK)/start/%-multi $(TAUGHT)
 	cmlm train shipped/$*_multi --init_checkpoint=$< --mode=train --to=$@
 official_cmlm/weights/%-multi: $(WORK)/trained/%-multi
 	cmlm shrink $< --weights=int8 --drop_head --to=$@
+
+# The scores of docs/shipped-encoders.md, beside the teacher's.
+.PHONY: multi_scores
+multi_scores: $(foreach name,$(MULTI_TEACHER) mini-multi static-multi,$(MULTI)/scores/$(name))
+$(MULTI)/scores/%:
+	cmlm evaluate $* --suites=sts,tatoeba,lareqa,xnli --data_dir=$(DATA) --to=$@ \
+		--set='sts.tasks=[STS-B, SICK-R]' --set=xnli.split=dev

@@ -34,7 +34,7 @@ from official_cmlm.objectives.base import (
 from official_cmlm.objectives.in_batch import check_dims
 
 _METRICS = {"distillation_loss": LOWER, "teacher_cosine": HIGHER, "similarity_error": LOWER}
-TARGETS = ("own", "first")
+TARGETS = ("own", "first", "translation")
 
 
 @dataclasses.dataclass
@@ -154,7 +154,9 @@ class PairDistillationConfig(DistillationConfig):
 
     Attributes:
       targets: `own` (default): each text follows its own vector; `first`: both texts follow the
-        vector of the first, as translations do (Reimers and Gurevych 2020, Eq. 1).
+        vector of the first, as translations do (Reimers and Gurevych 2020, Eq. 1);
+        `translation`: the second text follows the vector of the first, which is not encoded. A
+        first text with many translations is better taught once, by `distillation`.
     """
 
     targets: Annotated[str, OneOf(TARGETS)] = "own"
@@ -168,10 +170,13 @@ class PairDistillationConfig(DistillationConfig):
 
 @register("pair_distillation")
 class PairDistillation(Distillation):
-    """The loss that brings the vectors of both texts of each pair to the teacher's."""
+    """The loss that brings the vectors of the texts of each pair to the teacher's."""
 
     config_class = PairDistillationConfig
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         second = "second_vector" if self.config.targets == "own" else "first_vector"
-        return self._collect_vectors(features, encode, {"first": "first_vector", "second": second})
+        targets = {"second": second}
+        if self.config.targets != "translation":
+            targets = {"first": "first_vector", **targets}
+        return self._collect_vectors(features, encode, targets)

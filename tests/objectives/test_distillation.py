@@ -51,7 +51,7 @@ def test_the_loss_of_sentences_is_that_of_loops(folders):
     assert float(_output(model, "distillation", batch).loss) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("targets", ["own", "first"])
+@pytest.mark.parametrize("targets", ["own", "first", "translation"])
 def test_translations_follow_the_first_text_or_their_own(folders, targets):
     config = PairDistillationConfig(targets=targets, teacher_size=TEACHER_SIZE)
     task = make_task(folders / "taught_bitext", "pair_distillation", config)
@@ -60,6 +60,8 @@ def test_translations_follow_the_first_text_or_their_own(folders, targets):
     first, second = batch["first_vector"].numpy(), batch["second_vector"].numpy()
     assert not np.allclose(first, second)
     teachers = np.concatenate([first, second if targets == "own" else first])
+    if targets == "translation":
+        students, teachers = students[len(first) :], first
     kernel = model.objectives["pair_distillation"].to_teacher.kernel.numpy()
     expected = _loss(students, teachers, students @ kernel)
     loss = _output(model, "pair_distillation", batch).loss
