@@ -177,9 +177,12 @@ class JaxLoop:
         return end.result()
 
     def pull(self) -> None:
-        """Copies the device's variables to TensorFlow, if they are newer."""
+        """Copies the device's variables to TensorFlow, if they are newer.
+
+        Those that each run brings back stay as they are: the host may have reset them since.
+        """
         if self._newer:
-            self._pull(list(self._state))
+            self._pull([ref for ref in self._state if ref not in self._host])
             self._newer = False
 
     def forget(self) -> None:
