@@ -161,7 +161,8 @@ def form_of(path: str) -> str:
             return form
     raise UserError(
         f"{path}: the name does not tell a format; known are {', '.join(SUFFIXES)}, also with"
-        f" {' and '.join(COMPRESSED)}; name it by --format"
+        f" {' and '.join(COMPRESSED)}; rename it, or name its format by --format where the"
+        " command has that flag"
     )
 
 
