@@ -64,7 +64,6 @@ def define_flags() -> None:
     """Defines the flags of the records, the teacher and the output."""
     cli.define(Options)
     cli.define_model()
-    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:

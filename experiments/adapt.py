@@ -129,7 +129,6 @@ def define_flags() -> None:
     """Defines the encoder and the flags of `Adaptation`."""
     cli.define_model_name()
     cli.define(Adaptation)
-    cli.require_flags("model")
 
 
 def hold_out(

@@ -15,7 +15,6 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flag with the encoder."""
     cli.define_model_name()
-    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import io
 import os
+import re
 import sys
 import types
 import warnings
@@ -28,6 +29,10 @@ EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); this is the shell's own status for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
+# The encoder of the commands that need not be told one.
+DEFAULT_MODEL = "mini-en"
+# The message of a required flag without a value begins with it, after absl's own words.
+_NEEDS = "needs "
 
 
 def quiet_tensorflow() -> None:
@@ -227,23 +232,38 @@ def _check_limit(value: Any, limit: Any) -> bool:
     return True
 
 
-def define_model() -> None:
+def define_model(required: bool = True) -> None:
     """Defines `--model` and the flags of `define_computation`, for `encoders.load_model`."""
-    define_model_name()
+    define_model_name(required)
     define_computation()
 
 
-def define_model_name() -> None:
-    """Defines `--model`, any encoder by name, and its older name `--model_dir`."""
+def define_model_name(required: bool = True) -> None:
+    """Defines `--model`, any encoder by name, and its older name `--model_dir`.
+
+    Where it is not required, the binary calls `take_default_model`.
+    """
     flags.DEFINE_string(
         "model",
         None,
         "Encoder: an encoder directory (a --model_dir of a training, or an import), a"
         " sentence-transformers, Hugging Face or ONNX folder, an encoder that ships, an installed"
         " package of weights, such as all-MiniLM-L6-v2, or a name org/model of the Hugging Face"
-        " hub. Required.",
+        f" hub. {'Required.' if required else f'Default: {DEFAULT_MODEL}, for English.'}",
     )
     flags.DEFINE_alias("model_dir", "model")
+    if required:
+        require_flags("model")
+
+
+def take_default_model() -> None:
+    """Sets `--model` to `DEFAULT_MODEL` if it has no value, and says so."""
+    if not flags.FLAGS.model:
+        flags.FLAGS.model = DEFAULT_MODEL
+        announce(
+            f"taking {DEFAULT_MODEL}, an encoder for English; --model names another, such as "
+            "mini-multi for other languages"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +328,8 @@ def _parse(argv: list[str]) -> list[str]:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
         text = str(error)
+        if missing := re.search(rf"^flag --\w+=None: ({_NEEDS}.*)", text, re.MULTILINE):
+            text = f"{os.path.basename(argv[0])} {missing[1]}"
         shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
         sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
     except OSError as error:
@@ -318,8 +340,10 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def require_flags(*names: str) -> None:
-    """Marks flags as required, with absl's own message when one is missing."""
-    flags.mark_flags_as_required(list(names))
+    """Marks flags as required; `run` reports the first one that is missing."""
+    for name in names:
+        what = f"an encoder, e.g. --model={DEFAULT_MODEL}" if name == "model" else f"--{name}"
+        flags.register_validator(name, lambda value: value is not None, f"{_NEEDS}{what}")
 
 
 def define_import_module() -> None:

@@ -80,7 +80,9 @@ def test_help_of_a_sub_command_is_that_of_its_binary():
         (["export", "m", "--to=onyx"], "--to=onyx: give one of tfhub, onnx, litert, "),
         (["serve", "m", "n"], "unexpected argument 'n'; flags start with --"),
         (["train", "x", "--dta=y"], "Unknown command line flag 'dta'. Did you mean: data ?"),
-        (["serve"], "flag --model=None: Flag --model must have a value other than None"),
+        (["serve"], "cmlm serve needs an encoder, e.g. --model=mini-en; see --help"),
+        (["export", "--to=onnx"], "cmlm export-onnx needs an encoder, e.g. --model=mini-en; see"),
+        (["embed"], "cmlm embed needs --input; see --help"),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys, monkeypatch):

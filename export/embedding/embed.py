@@ -1,7 +1,7 @@
 """Embeds files of texts, however many: `cmlm embed`.
 
-    cmlm embed --model=work/model --input=data.csv --column=body --to=v.parquet
-    cmlm embed --model=work/model --input=sentences.txt --output_dir=work/vectors
+    cmlm embed data.csv --column=body --to=v.parquet
+    cmlm embed sentences.txt --model=work/model --output_dir=work/vectors
 
 Row i of the output is text i of the input: a row of a table, an object of JSON, a line of text.
 The output is one file, or shards in a folder, which manifest.json lists when all of them are there.
@@ -58,10 +58,9 @@ class Task:
 
 def define_flags() -> None:
     """Defines the flags: input, output, encoder, and the form of the embeddings."""
-    cli.define_model()
+    cli.define_model(required=False)
     cli.define(Task)
     cli.define(run.Request, skip=_WITHOUT_FLAG | _OF_ENCODERS)
-    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:
@@ -75,6 +74,7 @@ def main(argv: list[str]) -> None:
     task = cli.read(Task)
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
+    cli.take_default_model()
     model_dir = find_encoder(FLAGS.model, FLAGS.revision).absolute()
     if FLAGS.backend == "tensorflow" or not has_graphs(model_dir):
         # A public folder is imported here, once, and not by each process.

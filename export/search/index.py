@@ -50,7 +50,7 @@ class IndexOptions:
 def define_flags() -> None:
     """Defines the flags: files, encoder, index."""
     cli.define(IndexOptions)
-    cli.define_model()
+    cli.define_model(required=False)
 
 
 def main(argv: list[str]) -> None:
@@ -111,11 +111,10 @@ def _check_encoder(path: Path, of_index: Mapping[str, Any] | None) -> Mapping[st
     """
     from official_cmlm.encoding.encoders import model_settings
 
-    of_flags = model_settings()
     if of_index is None:
-        if not of_flags["model"]:
-            raise UserError("--model is missing; name the encoder of the new index")
-        return of_flags
+        cli.take_default_model()
+        return model_settings()
+    of_flags = model_settings()
     for name, value in of_index.items():
         if FLAGS[name].present and of_flags[name] != value:
             raise UserError(f"{path}: made with --{name}={value}; give that, or another index")

@@ -42,7 +42,6 @@ def define_flags() -> None:
     """Defines the flags: the encoder, and the fields of `Settings`."""
     cli.define(Settings)
     cli.define_model()
-    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:

@@ -164,7 +164,6 @@ def define_flags(kind: type[ExportOptions] = ExportOptions, skip: Collection[str
     cli.define_model_name()
     cli.define(kind, skip={"model", "layer", *skip})
     cli.define_import_module()
-    cli.require_flags("model")
 
 
 def begin(kind: type[T] = ExportOptions) -> T:

@@ -544,7 +544,6 @@ def define_flags() -> None:
     """Defines the flags of the source and of the request."""
     cli.define_model_name()
     cli.define(ShrinkRequest)
-    cli.require_flags("model")
 
 
 def main(argv: list[str]) -> None:

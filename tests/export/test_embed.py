@@ -484,6 +484,16 @@ def test_impossible_outputs_are_refused(tmp_path, monkeypatch, model_dir, capsys
     assert status == 1 and says in capsys.readouterr().err
 
 
+def test_without_a_model_the_english_one_that_ships_embeds(tmp_path, capsys):
+    write_table(tmp_path / "data.csv", [{"text": "a"}])
+    (tmp_path / "v.npy").write_bytes(b"mine")
+    arguments = [f"--input={tmp_path}/data.csv", f"--to={tmp_path}/v.npy"]
+    assert binaries.call("export.embedding.embed", *arguments) == 1
+    taken, refused = capsys.readouterr().err.splitlines()
+    assert taken.startswith("taking mini-en, an encoder for English; --model names another")
+    assert "v.npy: exists already" in refused
+
+
 @pytest.mark.long
 def test_a_pipeline_of_beam_writes_the_same_files(tmp_path, model_dir, loaded_encoder):
     """Shards and manifest, over several files; parts that are there are not computed again."""

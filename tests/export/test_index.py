@@ -90,8 +90,16 @@ def test_emptied_folder_and_dead_links_are_passed_over(folder, tmp_path, capsys)
     assert "a text of the other folder" not in Index.load(target, Words()).texts
 
 
+def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):
+    assert _index(folder) == 0
+    taken = "taking mini-en, an encoder for English; --model names another, such as mini-multi"
+    assert taken in capsys.readouterr().err
+    assert Index.read_settings(folder.parent / "my.index")["encoder"]["model"] == "mini-en"
+    (folder / "a.txt").write_text("the next call takes the encoder of the index\n")
+    assert _index(folder) == 0 and "taking" not in capsys.readouterr().err
+
+
 def test_mistakes_are_one_line(folder, capsys):
-    assert _index(folder) == 1 and "--model is missing" in capsys.readouterr().err
     assert _index(folder / "e.bin", "--model=toy") == 1
     assert _index(folder / "none", "--model=toy") == 1
     assert "no such file or folder" in capsys.readouterr().err
