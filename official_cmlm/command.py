@@ -53,7 +53,9 @@ _USE = {
         "export.search.index", "an index of the passages in files and folders", "input*", "index"
     ),
     "search": Command(
-        "export.search.search", "passages of an index that answer a question", "index query"
+        "export.search.search",
+        "passages of an index, a file or a folder that answer a question",
+        "index query",
     ),
     "serve": Command(
         "export.service.serve",
@@ -277,7 +279,7 @@ def _convert_to_flags(command: Command, arguments: Iterable[str], own_flags: Map
     options, values = [], []
     remaining = iter(arguments)
     for argument in remaining:
-        if not argument.startswith("-"):
+        if not argument.startswith("-") or argument == "-":
             values.append(argument)
         elif argument == "--":
             values += [*([] if command.arguments else ["--"]), *remaining]

@@ -110,6 +110,7 @@ def test_positional_arguments_are_values_of_flags():
     assert (values["input"], values["to"], values["overwrite"]) == (["a.csv", "b.csv"], "v", 1)
     assert values_of("serve", "m", "--port", "0", "n")[1] == ["n"]
     assert values_of("serve", "--host=h", "--", "-m")[0]["model"] == "-m"
+    assert values_of("search", "-", "a question")[0]["index"] == "-"
 
 
 def test_results_stand_beside_the_encoder_unless_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Makes files searchable by meaning: `cmlm index my/ --model=work/model --to=my.index`.
+"""Makes files searchable by meaning: `cmlm index my/ --to=my.index`.
 
 Folders are walked; text, Markdown and HTML files are cut into passages, tables and JSON lines give
 one text a row. The same command again reads only what is new or has changed, and forgets what is
@@ -56,22 +56,37 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    options = cli.read(IndexOptions)
+    cli.announce(f"reading {', '.join(options.input)} …")
+    change = update_index(options, _choose_encoder(options.index))
+    print(f"{options.index}: {change or 'nothing is new'}")
+
+
+def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> str:
+    """Makes an index of files, or reads into it what is new or has changed since.
+
+    Args:
+      options: the files and the index.
+      encoder_settings: arguments of `SentenceEncoder.load`, which the index stores.
+
+    Returns:
+      What was done, in words; empty if nothing was new.
+
+    Raises:
+      UserError: if files or the index cannot be read or written, or there is no text.
+    """
     from official_cmlm.common.files import check_writable
     from official_cmlm.encoding.encoders import load_model
     from official_cmlm.search import Index
 
-    options = cli.read(IndexOptions)
     path = Path(os.path.abspath(os.path.expanduser(options.index)))
     exists = os.path.lexists(path)
     before: dict[str, Any] = Index.read_settings(path) if exists else {}
     if exists and "files" not in before:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
-    encoder_settings = _check_encoder(path, before.get("encoder"))
     roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
     files = _list_files(roots, str(path))
     check_writable(path, is_folder=True)
-    cli.quiet_tensorflow()
-    cli.announce(f"reading {len(files)} files …")
     earlier = before.get("files", {})
     # Files that are not below this call's inputs stay.
     states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
@@ -79,9 +94,9 @@ def main(argv: list[str]) -> None:
     changed = [name for name in files if states[name][2:] != earlier.get(name, [])[2:]]
     removed = set(earlier) - set(states)
     if not changed and not removed:
-        return print(f"{options.index}: {len(files)} files, nothing is new")
+        return ""
     encoder = load_model("bulk", encoder_settings)
-    words = before.get("words") or options.words or min(200, int(0.6 * encoder.max_seq_length))
+    words = before.get("words") or options.words or most_words(encoder.max_seq_length)
     added = _read_files(changed, words, options.column, roots)
     with _count_cut_texts(len(added["texts"]), encoder.max_seq_length):
         if exists:
@@ -96,28 +111,31 @@ def main(argv: list[str]) -> None:
             raise UserError(f"{', '.join(roots)}: no text in {len(files)} files; check them")
     index.settings = {"encoder": encoder_settings, "words": words, "files": states}
     index.save(path, overwrite=exists)
-    print(
-        f"{options.index}: {len(index)} passages of {len(states)} files; {len(changed)} files new "
-        f"or changed, {len(removed)} gone"
+    return (
+        f"{len(index)} passages of {len(states)} files; {len(changed)} files new or changed, "
+        f"{len(removed)} gone"
     )
 
 
-def _check_encoder(path: Path, of_index: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Returns the settings of the encoder; raises `UserError` if flags are not those of the index.
+def most_words(max_seq_length: int) -> int:
+    """Returns the most words of a passage, so that an encoder of that length cuts few."""
+    return min(200, int(0.6 * max_seq_length))
 
-    Args:
-      path: the index.
-      of_index: the settings that it was made with; None for a new index.
-    """
+
+def _choose_encoder(index: str) -> Mapping[str, Any]:
+    """Returns the encoder's settings; raises `UserError` if flags are not those of the index."""
     from official_cmlm.encoding.encoders import model_settings
+    from official_cmlm.search import Index
 
+    exists = os.path.lexists(os.path.expanduser(index))
+    of_index = Index.read_settings(index).get("encoder") if exists else None
     if of_index is None:
         cli.take_default_model()
         return model_settings()
     of_flags = model_settings()
     for name, value in of_index.items():
         if FLAGS[name].present and of_flags[name] != value:
-            raise UserError(f"{path}: made with --{name}={value}; give that, or another index")
+            raise UserError(f"{index}: made with --{name}={value}; give that, or another index")
     return of_index
 
 
@@ -186,7 +204,7 @@ def _list_files(roots: list[str], index: str) -> list[str]:
         if path.lower().endswith(_SUFFIXES) and not _is_below(path, index)
     ]
     if not files:
-        raise UserError(f"{', '.join(roots)}: no files of {', '.join(_SUFFIXES)}; check --input")
+        raise UserError(f"{', '.join(roots)}: no files of {', '.join(_SUFFIXES)}; check the path")
     return files
 
 

@@ -22,7 +22,10 @@ MULTILINGUAL = ["mini-multi", "static-multi"]
 ACROSS = [
     ("When does the train to Madrid leave?", "El tren a Madrid sale a las ocho de la mañana."),
     ("Wo schläft die Katze?", "The cat is sleeping on the sofa."),
-    ("How do I open a file?", "Klicken Sie auf Datei und dann auf Öffnen, um eine Datei zu öffnen."),
+    (
+        "How do I open a file?",
+        "Klicken Sie auf Datei und dann auf Öffnen, um eine Datei zu öffnen.",
+    ),
     ("¿Qué tiempo hará mañana?", "明天会下雨。"),
 ]
 DISTRACTORS = [

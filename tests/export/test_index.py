@@ -1,6 +1,8 @@
 """`cmlm index` and `cmlm search`: a folder indexed, changed, indexed again and asked."""
 
+import io
 import json
+import sys
 from unittest import mock
 
 import pytest
@@ -105,8 +107,54 @@ def test_mistakes_are_one_line(folder, capsys):
     assert "no such file or folder" in capsys.readouterr().err
     _index(folder, "--model=toy")
     assert _index(folder, "--model=other") == 1 and "made with --model" in capsys.readouterr().err
-    assert call("export.search.search", f"--index={folder}", "--query=x") == 1
+    assert call("export.search.search", f"--index={folder}/none", "--query=x") == 1
     assert "no index there" in capsys.readouterr().err
+    assert call("export.search.search", f"--index={folder}/e.bin", "--query=x") == 1
+    assert "e.bin: not of .txt, .md" in capsys.readouterr().err
+
+
+def _ask_text(text, query, capsys, *more):
+    """Returns the best passage and the lines on standard error."""
+    arguments = [f"--index={text}", f"--query={query}", "--k=1", "--json", *more]
+    assert call("export.search.search", *arguments) == 0
+    printed = capsys.readouterr()
+    return json.loads(printed.out), printed.err.splitlines()
+
+
+def test_folder_of_text_is_searched_by_an_index_in_the_cache(folder, tmp_path, capsys, monkeypatch):
+    """It is made once, its changes are read, and another encoder has its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    hit, lines = _ask_text(folder, "old wine", capsys)
+    (made,) = (tmp_path / "cache" / "official_cmlm" / "indices").glob("*/index.json")
+    assert hit["text"] == "old wine" and lines[0].startswith("taking mini-en, ")
+    built = f"{folder}: index built in {made.parent}, 5 passages of 4 files; 4 files new"
+    assert any(line.startswith(built) for line in lines)
+    before = made.stat().st_mtime_ns
+    hit, lines = _ask_text(folder, "bread and butter", capsys)
+    assert hit["metadata"]["file"] == f"{folder}/c.html" and not lines
+    assert made.stat().st_mtime_ns == before
+    (folder / "a.txt").write_text("the cup is on the table, and this is longer\n")
+    hit, lines = _ask_text(folder, "the cup is on the table", capsys)
+    assert hit["text"].startswith("the cup") and "1 files new or changed" in lines[-1]
+    assert not _ask_text(folder, "old wine", capsys)[1]
+    _, lines = _ask_text(folder, "old wine", capsys, "--model=static-en")
+    assert "4 files new" in lines[-1] and not any("taking" in line for line in lines)
+
+
+def test_damaged_index_in_the_cache_is_built_again(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/cache")
+    _ask_text(folder / "d.csv", "old wine", capsys)
+    (made,) = (tmp_path / "cache").rglob("index.json")
+    made.write_text("{")
+    hit, lines = _ask_text(folder / "d.csv", "old wine", capsys)
+    assert hit["text"] == "old wine" and "index built in" in lines[-1]
+
+
+def test_text_of_standard_input_is_searched(capsys, monkeypatch):
+    stdin = io.BytesIO(f"{200 * 'tea '}\n\nthe café is open\n".encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+    hit, _ = _ask_text("-", "the café is open", capsys)
+    assert (hit["text"], hit["metadata"]) == ("the café is open", {"file": "-", "line": 3})
 
 
 def test_file_that_is_not_utf8_is_indexed_with_a_warning(folder, capsys):
