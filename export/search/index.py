@@ -73,7 +73,7 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
       What was done, in words; empty if nothing was new.
 
     Raises:
-      UserError: if files or the index cannot be read or written, or there are no texts in the files.
+      UserError: if files or the index cannot be read or written, or the files hold no text.
     """
     from official_cmlm.common.files import check_writable
     from official_cmlm.encoding.encoders import load_model
