@@ -308,8 +308,9 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 
+    from official_cmlm.common.files import write_json
     from official_cmlm.common.progress import counter
-    from official_cmlm.encoding.classifier import Classifier
+    from official_cmlm.encoding.classifier import SCORES_NAME, Classifier
     from official_cmlm.encoding.fine_tuning import fine_tune
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
@@ -340,6 +341,8 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
             f"{len(texts)} held-out texts: {first:.1f} % labelled right by a classifier of the "
             f"vectors before, {second:.1f} % after"
         )
+        scores = {"right": f"{second:.1f} %", "before training": f"{first:.1f} %"}
+        write_json(output / SCORES_NAME, {"held-out texts": len(texts)} | scores)
 
 
 def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:

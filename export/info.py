@@ -1,8 +1,13 @@
-"""Says what an encoder is: `python -m export.info --model=work/encoder`.
+"""Says what an encoder, a classifier or an index is: `cmlm info work/encoder`.
 
 Prints a line each for its kind, shape, vocabulary, length, vector, prompts and digest, and for the
-backend that is the fastest here; of a folder of ONNX graphs its length and vector.
+backend that is the fastest here; of a classifier its classes and scores too. Of a folder of ONNX
+graphs it prints length and vector, of an index its encoder, passages, files, size and digest.
 """
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
 
 from absl import flags
 
@@ -21,7 +26,10 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
+    from official_cmlm.search import Index
 
+    if Index.is_at(index := Path(os.path.expanduser(FLAGS.model))):
+        return _print_facts(describe_index(index))
     folder = find_encoder(FLAGS.model)
     cli.quiet_tensorflow()
     from official_cmlm.encoding.backends.onnx import has_graphs
@@ -29,23 +37,32 @@ def main(argv: list[str]) -> None:
 
     if has_graphs(folder):
         encoder = SentenceEncoder.load(folder)
-        print(f"{'kind:':12} ONNX graphs, without weights that could be trained on")
-        print(f"{'length:':12} {encoder.max_seq_length} tokens")
-        print(f"{'vector:':12} {encoder.dimension} numbers")
-        return
+        return _print_facts(
+            {
+                "kind": "ONNX graphs, without weights that could be trained on",
+                "length": f"{encoder.max_seq_length} tokens",
+                "vector": f"{encoder.dimension} numbers",
+            }
+        )
     directory = encoder_directory_of(folder)
-    for name, value in describe(directory).items():
-        print(f"{name + ':':12} {value}", flush=True)
+    _print_facts(describe(directory))
     encoder = SentenceEncoder.load(directory.path, workload="bulk")
-    print(f"{'backend:':12} {encoder.backend.name}, the fastest for many texts here")
+    _print_facts({"backend": f"{encoder.backend.name}, the fastest for many texts here"})
+
+
+def _print_facts(facts: Mapping[str, str]) -> None:
+    for name, value in facts.items():
+        print(f"{name + ':':12} {value}", flush=True)
 
 
 def describe(directory: EncoderDirectory) -> dict[str, str]:
     """Returns what an encoder directory says about its encoder, without TensorFlow.
 
     Raises:
-      UserError: if its vocabulary or settings are damaged, or without weights.
+      UserError: if its vocabulary, settings or classifier are damaged, or without weights.
     """
+    from official_cmlm.encoding.classifier import Classifier
+
     config, vocabulary, settings = directory.config, directory.vocabulary, directory.settings
     default = settings.default_prompt_name
     prompts = [
@@ -55,7 +72,7 @@ def describe(directory: EncoderDirectory) -> dict[str, str]:
     ]
     trained = (directory.path / "params.yaml").exists()
     stored = ", ".join([vocabulary.kind, *(f"{k} {v}" for k, v in vocabulary.settings().items())])
-    return {
+    facts = {
         "kind": f"encoder directory, {'trained' if trained else 'imported'}",
         "shape": f"{config.num_layers} layers of {config.hidden_size}, "
         f"{config.num_attention_heads} heads",
@@ -67,6 +84,47 @@ def describe(directory: EncoderDirectory) -> dict[str, str]:
         "prompts": ", ".join(prompts) or "none",
         "8 bits": "not calibrated" if settings.ranges is None else "calibrated",
         "digest": directory.digest(),
+    }
+    if Classifier.is_at(directory.path):
+        facts |= _describe_classifier(directory.path, config.embedding_size)
+    return facts
+
+
+def _describe_classifier(folder: Path, dimension: int) -> dict[str, str]:
+    from official_cmlm.common.files import read_object
+    from official_cmlm.encoding.classifier import SCORES_NAME, read_label_names, read_layer
+
+    classes = len(read_layer(folder, dimension)[1])
+    names = read_label_names(folder, classes)
+    facts = {"classes": f"{classes}{': ' if names else ''}{', '.join(names)}"}
+    if (path := folder / SCORES_NAME).exists():
+        scores = read_object(path, "delete it").items()
+        facts["scores"] = ", ".join(f"{name} {value}" for name, value in scores)
+    return facts
+
+
+def describe_index(folder: Path) -> dict[str, str]:
+    """Returns what an index says about itself; raises `UserError` if it is damaged."""
+    from official_cmlm.common.files import digest
+    from official_cmlm.search.index import DESCRIPTION, read_description
+
+    index = read_description(folder)
+    # Another program may keep settings of its own under the same names.
+    settings = index.settings if "files" in index.settings else {}
+    encoder = dict(settings.get("encoder", {}))
+    model = encoder.pop("model", "not named")
+    chosen = [f", {name} {value}" for name, value in encoder.items() if value is not None]
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return {
+        "kind": "index",
+        "encoder": f"{model}{''.join(chosen)}",
+        "passages": f"{index.texts:,}",
+        "files": f"{len(settings['files']):,}" if settings else "not named",
+        "vector": f"{index.dimension} numbers of {index.precision}"
+        f"{', in a graph' if index.approximate else ''}",
+        "size": f"{size / 1e6:,.1f} MB",
+        # It has the checksums of the other files.
+        "digest": digest([folder / DESCRIPTION]),
     }
 
 

@@ -68,9 +68,7 @@ _USE = {
         "encoder",
         defaults=("--output_dir={encoder}_results",),
     ),
-    "info": Command(
-        "export.info", "what an encoder is, and the backend that is the fastest here", "model"
-    ),
+    "info": Command("export.info", "what an encoder, a classifier or an index is", "model"),
     "import": Command(
         "checkpoints.import_checkpoint", "a public checkpoint to an encoder directory", "source"
     ),

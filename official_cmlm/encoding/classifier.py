@@ -18,6 +18,8 @@ from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 CLASSIFIER_NAME = "classifier.npy"
 # A list of the labels' names, if they have any.
 LABELS_NAME = "classifier_labels.json"
+# An object of scores on held-out texts, which `cmlm adapt` writes.
+SCORES_NAME = "classifier_scores.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,7 +77,7 @@ class Classifier:
                 f"{folder}: sentence_vector {model.config.sentence_vector} cannot be stored with a "
                 "classifier; fine-tune with the vector pooled"
             )
-        own = "|".join([OWN_FILES, re.escape(CLASSIFIER_NAME), re.escape(LABELS_NAME)])
+        own = "|".join([OWN_FILES, *map(re.escape, (CLASSIFIER_NAME, LABELS_NAME, SCORES_NAME))])
         output = files.output_folder(folder, overwrite, self.is_at, own, "classifier", "")
         with files.stage_folder(output) as partial:
             describe(partial, model.config, self.encoder.vocabulary, self.encoder.max_seq_length)

@@ -36,7 +36,7 @@ from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
 from official_cmlm.vectors.nearest import unit
 
 PRECISIONS = tuple(FORMS)
-_DESCRIPTION, _PROBES = "index.json", "probes.npy"
+DESCRIPTION, _PROBES = "index.json", "probes.npy"
 _FORMAT, _VERSION = "official_cmlm.search.Index", 4
 # The largest number of candidates that a search asks for before it compares all texts, and the
 # share of texts up to which it compares all that a filter names.
@@ -424,7 +424,7 @@ class Index:
                 self._texts.save(folder)
                 with atomic_write(folder / _PROBES) as file:
                     write_array(file, self._encode_probes())
-                description = _Description(
+                description = Description(
                     precision=self.precision,
                     approximate=self.approximate,
                     texts=len(self),
@@ -433,12 +433,12 @@ class Index:
                     settings=self.settings,
                     sha256={file.name: sha256(file) for file in sorted(folder.iterdir())},
                 )
-                write_json(folder / _DESCRIPTION, dataclasses.asdict(description))
+                write_json(folder / DESCRIPTION, dataclasses.asdict(description))
 
     @staticmethod
     def is_at(path: str | os.PathLike) -> bool:
         """Returns whether a folder holds an index, perhaps a damaged one."""
-        return os.path.isfile(os.path.join(path, _DESCRIPTION))
+        return os.path.isfile(os.path.join(path, DESCRIPTION))
 
     @staticmethod
     def read_settings(path: str | os.PathLike) -> dict[str, Any]:
@@ -447,7 +447,7 @@ class Index:
         Raises:
           UserError: if the folder is not an index.
         """
-        return _read_description(Path(path).expanduser()).settings
+        return read_description(Path(path).expanduser()).settings
 
     @classmethod
     def load(
@@ -480,15 +480,15 @@ class Index:
             another encoder.
         """
         path = Path(path).expanduser()
-        values = _read_description(path)
+        values = read_description(path)
         for name, checksum in values.sha256.items() if verify else ():
-            _verify(join_inside(path, name, path / _DESCRIPTION), checksum)
+            _verify(join_inside(path, name, path / DESCRIPTION), checksum)
         codes = Codes(values.precision, values.dimension, values.scale)
         vectors = Vectors.load(path, codes, values.approximate, values.texts, mapped)
         index = cls(encoder, vectors, Texts.load(path, values.texts, mapped))
         index.settings = values.settings
         probes = read_array(path / _PROBES, ADVICE, mapped)
-        if _read_description(path) != values:
+        if read_description(path) != values:
             raise UserError(f"{path}: was saved meanwhile; load it again")
         index._check_encoder(path, probes, tolerance, getattr(encoder, "compatible_with", None))
         return index
@@ -593,7 +593,7 @@ def _report_write_errors(path: Path) -> Iterator[None]:
 def _is_replaceable(path: Path) -> bool:
     """Returns whether a folder holds an index, of any version."""
     try:
-        return read_object(path / _DESCRIPTION).get("format") == _FORMAT
+        return read_object(path / DESCRIPTION).get("format") == _FORMAT
     except UserError:
         return False
 
@@ -607,8 +607,18 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Description:
-    """The content of `index.json`; `sha256` has the checksum of each other file by name."""
+class Description:
+    """The content of `index.json`.
+
+    Attributes:
+      format, version: those of the folder.
+      precision, approximate: see `Index.build`.
+      texts: number of texts.
+      dimension: width of the vectors.
+      scale: the step of codes of 8 bits.
+      settings: see `Index`.
+      sha256: the checksum of each other file by name.
+    """
 
     format: str = _FORMAT
     version: int = _VERSION
@@ -621,10 +631,11 @@ class _Description:
     sha256: dict[str, str]
 
 
-def _read_description(path: Path) -> _Description:
-    file = path / _DESCRIPTION
+def read_description(path: Path) -> Description:
+    """Returns what a saved index says about itself; raises `UserError` if it is damaged or none."""
+    file = path / DESCRIPTION
     if not os.path.isfile(file):
-        raise UserError(f"{path!s:.200}: no index there (it has no {_DESCRIPTION}); check the path")
+        raise UserError(f"{path!s:.200}: no index there (it has no {DESCRIPTION}); check the path")
     values = read_object(file, ADVICE)
     if values.get("format") != _FORMAT or values.get("version") != _VERSION:
         raise UserError(
@@ -632,7 +643,7 @@ def _read_description(path: Path) -> _Description:
             f"this version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
     try:
-        return read_dataclass(_Description, values, str(file))
+        return read_dataclass(Description, values, str(file))
     except UserError as error:
         raise UserError(f"{error}; {ADVICE}") from None
 

@@ -245,7 +245,10 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
         "output_dir": tmp_path / "out",
     }
     assert _run(**values) == 0
-    assert "held-out texts: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    scores = json.loads((tmp_path / "out" / "classifier_scores.json").read_text())
+    assert f"{scores['held-out texts']} held-out texts: {scores['before training']}" in printed
+    assert f"{scores['right']} after" in printed
     classifier = Classifier.load(tmp_path / "out")
     right = [classifier.predict_names([text])[0] == label for text, label in rows[::20]]
     assert np.mean(right) > 0.8
