@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import atomic_write_text, read_object, read_text
 from official_cmlm.tokenization.vocabulary import (
     ROLES,
@@ -95,7 +94,6 @@ class BytePairVocabulary(Vocabulary):
         return _FastBytePair(self)
 
     def graph_tokenizer(self) -> GraphTokenizer:
-        check_extra("export", "keras_hub")
         from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
 
         return GraphBytePair(self.tokens, self.merges, self.add_prefix_space)

@@ -1,16 +1,17 @@
-"""Byte-level BPE in TensorFlow graphs: keras-hub splits texts into words, this module merges."""
+"""Byte-level BPE in TensorFlow graphs."""
 
+import itertools
 from collections.abc import Sequence
 
 import tensorflow as tf
-
-# keras-hub imports Keras 3, so this module is imported only if its tokenizer is used.
-from keras_hub.src.tokenizers.byte_pair_tokenizer import bytes_to_unicode, split_strings_for_bpe
+import tensorflow_text as tf_text
 
 _NO_SPACE_FIRST = r"\A([^ ])"
 _SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
-# keras-hub's mark for a place to split at.
-_SPLIT = "६"
+# Of several spaces the last belongs to the text that follows, if one does. re2 cannot look ahead,
+# so a text is split twice: into pieces of at most one space and what follows, then into words.
+_PIECE = rf"[{_SPACE}]?[^{_SPACE}]+"
+_WORD = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+| ?[^{_SPACE}\pL\pN]+|[{_SPACE}]+"
 # Longer words, in bytes, are cut, because the time of a word grows with the square of its length.
 LONGEST_WORD = 4096
 
@@ -19,14 +20,10 @@ class GraphBytePair(tf.Module):
     """Byte-level BPE under GPT-2's rules, as RoBERTa uses them.
 
     The vocabulary is in lookup tables, which are saved with the module that has this object as an
-    attribute. Nothing is remembered between calls. keras-hub's own merges keep every word that they
-    have seen, take one merge of a word at a time, and pad a batch's words to the longest of them,
-    so that one word of some thousand letters stops a server.
+    attribute. Nothing is remembered between calls.
 
-    The ids equal those of `BytePairVocabulary.tokenizer` with these exceptions: keras-hub uses the
-    Devanagari digit six (`६`) as its split mark, which is lost where it would be a token of its
-    own; U+0000 is lost; some rare spaces belong to another word; and a word of more than
-    `LONGEST_WORD` bytes is cut into parts of that length.
+    The ids equal those of `BytePairVocabulary.tokenizer` with these exceptions: U+0000 is lost, and
+    a word of more than `LONGEST_WORD` bytes is cut into parts of that length.
     """
 
     def __init__(
@@ -36,8 +33,7 @@ class GraphBytePair(tf.Module):
         super().__init__(name="byte_pair")
         ids = {token: i for i, token in enumerate(tokens)}
         pairs = [merge.split(" ") for merge in merges]
-        spelled = dict(zip(*bytes_to_unicode()))
-        self._byte_ids = [ids[spelled[bytes([byte])]] for byte in range(256)]
+        self._byte_ids = [ids[spelling] for spelling in _spell_bytes()]
         self._merged_ids = [ids[left + right] for left, right in pairs]
         self._size = len(tokens)
         # The table is an attribute, so that it is saved with the module.
@@ -53,16 +49,13 @@ class GraphBytePair(tf.Module):
 
         def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
             texts = tf.ensure_shape(texts, [None])
-            # tensorflow-text's split ends at a NUL.
+            # tensorflow-text's split would end at a NUL.
             texts = tf.strings.regex_replace(texts, r"\x00", "")
             if add_prefix_space:
                 # A text that begins with a space, or is empty, gets no space.
                 texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
-            # The last of several spaces belongs to the next word; re2 cannot look ahead, so a mark
-            # is put before that space.
-            pattern = rf"([{_SPACE}])([{_SPACE}])([^{_SPACE}])"
-            texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
-            words = split_strings_for_bpe(texts)
+            pieces = tf_text.regex_split(texts, _PIECE, _PIECE)
+            words = tf_text.regex_split(pieces, _WORD, _WORD).merge_dims(1, 2)
             different, numbers = tf.unique(words.flat_values)
             merged = tf.gather(self._merge(different), numbers)
             return tf.RaggedTensor.from_row_splits(
@@ -144,3 +137,10 @@ class GraphBytePair(tf.Module):
             nrows=tf.size(words, tf.int64),
             validate=False,
         )
+
+
+def _spell_bytes() -> list[str]:
+    """Returns GPT-2's spelling of each byte: visible Latin-1 as it is, the rest from U+0100 on."""
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = itertools.count(0x100)
+    return [chr(byte if byte in visible else next(others)) for byte in range(256)]

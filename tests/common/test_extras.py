@@ -14,7 +14,6 @@ from data_prep.sentences import split_paragraphs
 from data_prep.stages.language_id import identify
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.extras import check_extra
-from official_cmlm.tokenization import BytePairVocabulary
 from tests.binaries import ROOT
 from tests.source_files import files, imports_of, name_of, tree_of
 
@@ -55,7 +54,6 @@ def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):
         ("sentencex", "data", lambda: split_paragraphs(["A."], "en", Counter())),
         ("pycld2", "data", lambda: identify("A.")),
         ("tensorflow_datasets", "data", lambda: list(read_documents(["tfds:x"], *READING))),
-        ("keras_hub", "export", lambda: BytePairVocabulary(["a"], []).graph_tokenizer()),
     ],
 )
 def test_a_missing_package_is_named_where_it_is_needed(monkeypatch, package, extra, use):
@@ -93,7 +91,7 @@ def test_checked_packages_belong_to_the_extra_that_is_named():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_extra"
         for argument in node.args[1:]
     }
-    assert {"beam", "data", "demo", "evaluate", "export", "report", "serve", "train"} == {
+    assert {"beam", "data", "demo", "evaluate", "report", "serve", "train"} == {
         extra for extra, _ in named
     }
     for extra, package in named:
