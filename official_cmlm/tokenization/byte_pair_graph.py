@@ -8,8 +8,8 @@ import tensorflow_text as tf_text
 
 _NO_SPACE_FIRST = r"\A([^ ])"
 _SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
-# Of several spaces the last belongs to the text that follows, if one does. re2 cannot look ahead,
-# so a text is split twice: into pieces of at most one space and what follows, then into words.
+# The last of several spaces belongs to the text that follows, if there is one. re2 cannot look
+# ahead, so a text is split twice: into pieces that begin with at most one space, then into words.
 _PIECE = rf"[{_SPACE}]?[^{_SPACE}]+"
 _WORD = rf"'s|'t|'re|'ve|'m|'ll|'d| ?\pL+| ?\pN+| ?[^{_SPACE}\pL\pN]+|[{_SPACE}]+"
 # Longer words, in bytes, are cut, because the time of a word grows with the square of its length.
