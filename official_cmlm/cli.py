@@ -163,6 +163,7 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
         default = None if is_required else default
         if isinstance(limit, validation.OneOf) and hint is str:
             flags.DEFINE_enum(flag.name, default, limit.words, words)
+            words = f"{words} One of {', '.join(filter(None, limit.words))}."
         else:
             if flag.repeats:
                 flags.DEFINE_multi_string(flag.name, default, words)
@@ -171,6 +172,8 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             else:
                 _DEFINITIONS[hint](flag.name, default, words)
             flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
+        # What absl adds to the help is not prose: choices are one long word, broken at line ends.
+        flags.FLAGS[flag.name].help = words
         if flag.alias:
             flags.DEFINE_alias(flag.alias, flag.name)
         if is_required:

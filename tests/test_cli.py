@@ -29,6 +29,9 @@ def test_every_flag_is_described(module):
     flag_values = flags_of(module)
     assert list(flag_values)
     assert all(len(flag_values[name].help) > 10 for name in flag_values)
+    # The help has lines of 80 characters, four of them blank, and no word needs two lines.
+    words = " ".join(flag_values[name].help for name in flag_values).split()
+    assert module.startswith("benchmarks.") or max(map(len, words)) <= 76
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,8 @@ def _read_fields(
             near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
             others = f"valid: {', '.join(names)}"
             hint = f"did you mean {_below(path, near[0])}?" if near else others
+            # A class to which users add fields says how.
+            hint += getattr(kind, "unknown_key_hint", "")
             raise UserError(f"unknown key {_below(path, key)}; {hint}")
         fields[key] = _read_value(hints[key], value, _below(path, key), make)
     if "type" in fields and any(base.__name__ == "OneOfConfig" for base in kind.__mro__):

@@ -30,6 +30,7 @@ ObjectivesConfig = dataclasses.make_dataclass(
         for name, objective in objectives().items()
     ],
     bases=(base_config.Config,),
+    namespace={"unknown_key_hint": "; --import_module takes the module of one of your own"},
 )
 
 

@@ -39,6 +39,12 @@ def test_files_of_earlier_versions_are_read():
     refuses(lambda: override(config, values, "f"), "unknown key", "max_predictions_share")
 
 
+def test_unknown_objective_may_be_one_to_import():
+    values = {"objectives": {"my_own": {}}}
+    words = "f: unknown key objectives.my_own", "import_module takes the module of one of your own"
+    refuses(lambda: override(SentenceEncoderTaskConfig(), values, "f"), *words)
+
+
 @pytest.mark.parametrize(
     ("experiment", "stored", "changes"),
     [
