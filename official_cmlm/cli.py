@@ -172,7 +172,7 @@ def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:
             else:
                 _DEFINITIONS[hint](flag.name, default, words)
             flags.register_validator(flag.name, functools.partial(_check_limit, limit=limit))
-        # What absl adds to the help is not prose: choices are one long word, broken at line ends.
+        # Absl has added the choices to it, as one long word that it breaks at the end of a line.
         flags.FLAGS[flag.name].help = words
         if flag.alias:
             flags.DEFINE_alias(flag.alias, flag.name)
