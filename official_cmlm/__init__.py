@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
     from official_cmlm.search.index import Index
 
-__version__ = "0.1.0"
 __all__ = [
     "Classifier",
     "FineTuningConfig",
     "Index",
     "SentenceEncoder",
-    "__version__",
     "fine_tune",
     "open_encoder",
 ]

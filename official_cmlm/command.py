@@ -170,6 +170,10 @@ def main() -> None:
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "-help", "help"):
         return print(usage())
+    if name == "--version":
+        from importlib import metadata
+
+        return print("cmlm", metadata.version("official-cmlm"))
     if name == "export":
         name, rest = _choose_export(rest)
         if not name:
@@ -194,7 +198,8 @@ def usage() -> str:
     listed = "\n\n".join("\n".join([f"{group}:", *lines]) for group, lines in groups.items())
     return (
         f"usage: cmlm COMMAND [ARGUMENTS] [--flags]\n\n{listed}\n\n"
-        "`cmlm COMMAND --help` explains a command and lists its flags."
+        "`cmlm COMMAND --help` explains a command and lists its flags.\n"
+        "`cmlm --version` prints the version."
     )
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -57,6 +58,13 @@ def test_help_lists_the_commands_and_imports_nothing_heavy():
     exports = {name for name in command.COMMANDS if name.startswith("export-")}
     assert listed == {*command.COMMANDS, "export"} - exports
     assert {"absl", "numpy", "yaml", "tensorflow"}.isdisjoint(imported.split())
+
+
+def test_version_is_that_of_the_project(capsys, monkeypatch):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    monkeypatch.setattr(sys, "argv", ["cmlm", "--version"])
+    command.main()
+    assert capsys.readouterr().out == f"cmlm {project['version']}\n"
 
 
 def test_help_of_a_sub_command_is_that_of_its_binary():
