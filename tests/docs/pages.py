@@ -1,4 +1,4 @@
-"""The blocks of README and docs/, as the tests see them."""
+"""The blocks of the pages at the root and in docs/, as the tests see them."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [page.relative_to(ROOT).as_posix() for page in PAGES]
 
 _BLOCK = re.compile(
