@@ -88,6 +88,8 @@ class SentenceEncoder:
     """
 
     compatible_with: np.ndarray | None = None
+    # What `load` was told.
+    _name = "in memory"
 
     def __init__(
         self,
@@ -196,7 +198,9 @@ class SentenceEncoder:
             raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
         computation = Computation(max_seq_length, precision, override, device, workload)
-        return cls._open(backend, find_encoder(model, revision), computation)
+        encoder = cls._open(backend, find_encoder(model, revision), computation)
+        encoder._name = os.fspath(model)
+        return encoder
 
     @classmethod
     def _open(cls, backend: str, folder: Path, computation: Computation) -> "SentenceEncoder":
@@ -280,6 +284,12 @@ class SentenceEncoder:
         """
         cut = cut_rows(rows, self.max_seq_length - 2)
         return self._compute_all([cut], batch_size, len(rows.row_splits) - 1)
+
+    def __repr__(self) -> str:
+        return (
+            f"SentenceEncoder({self._name!r}, dimension={self.dimension}, "
+            f"max_seq_length={self.max_seq_length}, backend={self.backend.name!r})"
+        )
 
     @property
     def dimension(self) -> int:

@@ -191,6 +191,12 @@ class Index:
     def __len__(self) -> int:
         return len(self._texts)
 
+    def __repr__(self) -> str:
+        return (
+            f"Index(texts={len(self)}, dimension={self.dimension}, precision={self.precision!r}, "
+            f"approximate={self.approximate})"
+        )
+
     @property
     def texts(self) -> Sequence[str]:
         """All texts, in the order in which they were added."""

@@ -62,6 +62,14 @@ def test_vectors_follow_a_trained_model(encoder_dir, sentences):
     assert np.abs(encoder.encode(sentences) - before).max() > 0.01
 
 
+def test_an_encoder_is_shown_in_one_line(encoder_dir, encoder):
+    length = encoder.max_seq_length
+    facts = f"dimension=16, max_seq_length={length}, backend='tensorflow')"
+    assert repr(encoder) == f"SentenceEncoder('{encoder_dir}', {facts}"
+    in_memory = SentenceEncoder(encoder.model, encoder.vocabulary, length)
+    assert repr(in_memory) == f"SentenceEncoder('in memory', {facts}"
+
+
 def test_a_vector_does_not_depend_on_its_batch(encoder, sentences):
     """Alone, and in random batches with any padding: to rounding. Elements are about 1."""
     texts = [*sentences, "", *("the cat " * count for count in range(1, 16))]

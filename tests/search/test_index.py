@@ -203,6 +203,11 @@ def test_filter_of_ids_reads_few_vectors(approximate, named, most_read, monkeypa
     assert 0 < len(read_rows) <= most_read
 
 
+def test_an_index_is_shown_in_one_line():
+    index = Index.build(Words(), ["one cat", "two dogs"], "int8", approximate=True)
+    assert repr(index) == "Index(texts=2, dimension=24, precision='int8', approximate=True)"
+
+
 def test_each_id_occurs_once():
     index = Index.build(Words(), ["one", "two"], ids=["a", "b"])
     for ids, error in (
