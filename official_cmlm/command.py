@@ -111,7 +111,7 @@ _TRAIN = {
         "a small, fast encoder that follows a large one; with --static in a minute, without text",
         "teacher",
     ),
-    "demo": Command("experiments.demo.__main__", "from text to search, in minutes"),
+    "demo": Command("experiments.demo.__main__", "from text to search, in minutes", to="work_dir"),
     "demo-report": Command("experiments.demo.report", "the demo's number and figure"),
 }
 _DATA = {
@@ -129,7 +129,9 @@ _DATA = {
         "records",
     ),
     "hold-out": Command(
-        "data_prep.hold_out", "splits documents into a training and a held-out part"
+        "data_prep.hold_out",
+        "splits documents into a training and a held-out part",
+        to="train_output",
     ),
     "title-pairs": Command("data_prep.title_pairs", "pairs of titles and bodies from running text"),
     "mine-negatives": Command("data_prep.mine_negatives", "hard negatives of pairs"),

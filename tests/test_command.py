@@ -49,6 +49,13 @@ def test_rows_name_flags_of_their_binaries(name):
     assert set(named) <= set(flag_values)
 
 
+def test_every_command_that_writes_takes_to():
+    """Of exporters it is the format; the others answer on standard output or by HTTP."""
+    without = {name for name in command.COMMANDS if "to" not in get_flags(name)}
+    exports = {name for name in command.COMMANDS if name.startswith("export-")}
+    assert without == exports | {"info", "search", "serve", "show-view"}
+
+
 def test_help_lists_the_commands_and_imports_nothing_heavy():
     done = subprocess.run(
         [sys.executable, "-c", _HELP, "--help"], cwd=ROOT, capture_output=True, text=True
