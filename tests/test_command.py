@@ -50,7 +50,7 @@ def test_rows_name_flags_of_their_binaries(name):
 
 
 def test_every_command_that_writes_takes_to():
-    """Of exporters it is the format; the others answer on standard output or by HTTP."""
+    """Exporters take a format by it; the others answer on standard output or by HTTP."""
     without = {name for name in command.COMMANDS if "to" not in get_flags(name)}
     exports = {name for name in command.COMMANDS if name.startswith("export-")}
     assert without == exports | {"info", "search", "serve", "show-view"}

@@ -88,7 +88,7 @@ class SentenceEncoder:
     """
 
     compatible_with: np.ndarray | None = None
-    # What `load` was told.
+    # `load` replaces it by what it was told.
     _name = "in memory"
 
     def __init__(
