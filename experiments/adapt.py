@@ -150,10 +150,9 @@ def hold_out(
       score_range: ends of the scale of the last column, if it has scores.
 
     Raises:
-      UserError: as `text_files.read_columns` does; for a cell that is not a text; or for a score
-        outside of its scale.
+      UserError: as `text_files.read_cells` does; or for a score outside of its scale.
     """
-    from official_cmlm.common.text_files import open_file, read_columns
+    from official_cmlm.common.text_files import open_file, read_cells
 
     held_out: list[list[str]] = []
 
@@ -162,18 +161,8 @@ def hold_out(
 
     def read_rows(file: Any) -> Iterator[tuple[bytes, int, bytes]]:
         """Yields hash, place and line of each row that is not held out."""
-        for place, (where, row) in enumerate(read_columns(table, file, columns)):
-            # Labels and scores of JSON and Parquet may be numbers, labels whole ones only.
-            cells = [
-                str(row[name]) if isinstance(row[name], int) else row[name] for name in columns
-            ]
-            if score_range and isinstance(cells[-1], float):
-                cells[-1] = str(cells[-1])
-            for name, cell in zip(columns, cells):
-                if not isinstance(cell, str):
-                    raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
-            if not all(cell.strip() for cell in cells):
-                continue
+        score_column = columns[-1] if score_range else ""
+        for place, (where, cells) in enumerate(read_cells(table, file, columns, score_column)):
             if score_range:
                 scale_score(cells[-1], f'{where}: "{columns[-1]}"', *score_range)
             digest = hashlib.sha256(cells[0].encode("utf-8", "replace")).digest()
@@ -346,17 +335,26 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
 
 
 def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
-    """Prints how often both encoders find the second text of a held-out pair first.
+    """Prints how well both encoders find the second text of a held-out pair, and how often first.
 
     The texts have their prompts already, as have those of `report_scores`.
     """
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+    from official_cmlm.evaluation.data.beir import make_of_pairs
+    from official_cmlm.evaluation.embedding_cache import CachedEncoder
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
 
+    from .compare import compare
+
+    # Both measures embed the same texts.
+    encoders = {
+        name: CachedEncoder(functools.partial(SentenceEncoder.load(path).encode, prompt=""))
+        for name, path in (("before", start), ("after", trained))
+    }
+    print(*compare(encoders, make_of_pairs(held_out)), sep="\n")
     first, second = zip(*held_out)
     before, after = (
-        100 * next_sentence_recall(functools.partial(encoder.encode, prompt=""), first, second)
-        for encoder in map(SentenceEncoder.load, (start, trained))
+        100 * next_sentence_recall(encode, first, second) for encode in encoders.values()
     )
     print(
         f"the text that belongs to one, found first among {len(first)} held-out ones: "

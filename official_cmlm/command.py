@@ -68,6 +68,9 @@ _USE = {
         "encoder",
         defaults=("--output_dir={encoder}_results",),
     ),
+    "compare": Command(
+        "experiments.compare", "encoders and BM25 on queries of your own", "encoders*"
+    ),
     "info": Command("export.info", "what an encoder, a classifier or an index is", "model"),
     "import": Command(
         "checkpoints.import_checkpoint", "a public checkpoint to an encoder directory", "source"

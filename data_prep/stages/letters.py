@@ -13,15 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from official_cmlm.common.hashing import GOLDEN_GAMMA, mix, ngram_hashes
+from official_cmlm.common.languages import UNSPACED
 
 from . import batches
 
-# Scripts written without spaces between words, as ranges of code points: every character counts as
-# a word. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
-_UNSPACED = (
-    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)),
-    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)),
-)
 # Beyond the last assigned letter there are only private-use and special characters.
 _LAST_LETTER = 0x323AF
 _SEPARATOR, _SPACED, _ALONE = 0, 1, 2
@@ -169,6 +164,6 @@ def _kinds() -> np.ndarray:
         _SPACED if unicodedata.category(chr(code))[0] in "LMN" else _SEPARATOR
         for code in range(_LAST_LETTER + 1)
     ]
-    for first, last in _UNSPACED:
+    for first, last in UNSPACED:
         kinds[first : last + 1] *= _ALONE
     return kinds

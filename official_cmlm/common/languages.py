@@ -7,6 +7,12 @@ from official_cmlm.common.errors import UserError
 
 # No tag in use is this long; RFC 5646, section 4.4.1, wants room for 35 characters.
 _MOST_CHARACTERS = 64
+# Scripts written without spaces between words, as ranges of code points.
+# Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
+UNSPACED = (
+    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)),
+    *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)),
+)
 _LANGUAGE = r"(?:[a-z]{2,3}(?:-[a-z]{3}){0,3}|[a-z]{4,8})"
 _SCRIPT, _REGION = r"(?:-[a-z]{4})?", r"(?:-(?:[a-z]{2}|[0-9]{3}))?"
 _VARIANTS = r"(?:-(?:[a-z0-9]{5,8}|[0-9][a-z0-9]{3}))*"

@@ -252,6 +252,27 @@ def read_columns(
         yield where, row
 
 
+def read_cells(
+    path: str, file: io.BufferedReader, columns: Sequence[str], score_column: str = ""
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields the place and the texts of these columns, of each row where none of them is blank.
+
+    Whole numbers, which are labels, become texts, as do other numbers of the column of scores.
+
+    Raises:
+      UserError: as `read_columns`; or a cell is not a string.
+    """
+    for where, row in read_columns(path, file, columns):
+        cells = [row[name] for name in columns]
+        for i, name in enumerate(columns):
+            if isinstance(cells[i], int | float if name == score_column else int):
+                cells[i] = str(cells[i])
+            elif not isinstance(cells[i], str):
+                raise UserError(f'{where}: "{name}" is not of the right type; make it a string')
+        if all(cell.strip() for cell in cells):
+            yield where, cells
+
+
 def read_with_language(
     paths: Iterable[str], column: str = "text", language_column: str = "lang"
 ) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,8 @@ class Score:
       count: number of examples scored.
       deviation: standard deviation over seeds; None for a single run.
       by_seed: the score of each seed; empty for a single run.
-      interval: ends of the 95 % interval over resampled pairs; None if it was not computed.
+      interval: ends of the 95 % interval over resampled pairs or queries; None if it was not
+        computed.
     """
 
     task: str
@@ -111,7 +112,14 @@ class SuiteReport:
     traces: list[str] = dataclasses.field(default_factory=list)
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
-    def add(self, task: str, metric: str, values: float | list[float], count: int) -> None:
+    def add(
+        self,
+        task: str,
+        metric: str,
+        values: float | list[float],
+        count: int,
+        interval: tuple[float, float] | None = None,
+    ) -> None:
         """Adds a score; for several values, one per seed, their mean and standard deviation.
 
         Raises:
@@ -125,7 +133,8 @@ class SuiteReport:
         several = row.size > 1
         deviation = float(row.std(ddof=1)) if several else None
         by_seed = row.tolist() if several else []
-        self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation, by_seed))
+        mean = float(row.mean())
+        self.scores.append(Score(task, metric, mean, int(count), deviation, by_seed, interval))
 
     def add_all(self, task: str, metrics: Mapping[str, float], count: int) -> None:
         """Adds a task's scores by metric, all of the same examples; see `add`."""

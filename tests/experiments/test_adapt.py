@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import tf_keras
 
-from experiments.adapt import Adaptation, average, choose_roles, hold_out
+from experiments.adapt import Adaptation, average, choose_roles, hold_out, report
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.common.errors import UserError
@@ -100,6 +100,15 @@ def test_an_encoder_is_trained_further(kind, tmp_path, vocabulary, capsys):
     alone = SentenceEncoder.load(tmp_path / "out").encode(texts)
     np.testing.assert_allclose(alone, trained, atol=1e-6)
     assert np.abs(vectors - alone).max() > 1e-7
+
+
+def test_encoders_before_and_after_are_compared_on_held_out_pairs(tmp_path, vocabulary, capsys):
+    start = write_encoder(tmp_path / "start", vocabulary, normalize=True)
+    rng = np.random.default_rng(0)
+    report(start, start, [[_sentence(rng), _sentence(rng)] for _ in range(20)])
+    lines = capsys.readouterr().out.splitlines()
+    assert re.search(r"^after − before +\+0\.00 \[\+0\.00, \+0\.00\]", "\n".join(lines), re.M)
+    assert re.search(r"first among 20 held-out ones: (.*) before, \1 after", lines[-1])
 
 
 @pytest.mark.long

@@ -8,7 +8,7 @@ qrels/test.tsv   header query-id, corpus-id, score; also dev, train; or qrels/te
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,22 @@ def read(data: DataFolder, folder: Path, split: str) -> Collection:
     if empty := sum(not text for text in documents.values()):
         reader.notes.append(f"{empty} of {len(documents)} documents are empty; they stay in")
     return Collection(documents, {query: queries[query] for query in judged}, judged, reader.notes)
+
+
+def make_of_pairs(pairs: Iterable[tuple[str, str]]) -> Collection:
+    """Returns the data set whose queries and documents are the texts of pairs.
+
+    Equal texts are one query, of which all its documents are relevant, or one document.
+    """
+    queries: dict[str, str] = {}
+    documents: dict[str, str] = {}
+    judgements: dict[str, dict[str, int]] = {}
+    for query, document in pairs:
+        name = queries.setdefault(query, f"q{len(queries)}")
+        judged = judgements.setdefault(name, {})
+        judged[documents.setdefault(document, f"d{len(documents)}")] = 1
+    by_id = ({name: text for text, name in ids.items()} for ids in (documents, queries))
+    return Collection(*by_id, judgements, [])
 
 
 class _Reader:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from official_cmlm.common.errors import UserError
 
 # Confidence of the intervals.
 CONFIDENCE = 0.95
-# Number of times that examples are drawn.
-RESAMPLES = 1000
+# Number of times that examples are drawn; for means, which are computed many at a time, more often.
+RESAMPLES, MEAN_RESAMPLES = 1000, 10_000
+# Examples that are drawn at a time.
+_DRAWN = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Estimate:
 
 def estimate(values: dict[int, float]) -> Estimate | None:
     """Returns mean, deviation and interval of values by seed; None without values."""
+    from scipy import stats
+
     numbers = list(values.values())
     if len(numbers) < 2:
         return Estimate(values, numbers[0]) if numbers else None
@@ -59,6 +62,8 @@ def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[flo
       The ends of the interval; None if the statistic raises `ValueError` or `UserError` for a
       sample, as an area under the curve does where all examples have one label.
     """
+    from scipy import stats
+
     try:
         interval = stats.bootstrap(
             [np.asarray(column) for column in columns],
@@ -74,3 +79,27 @@ def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[flo
     except (UserError, ValueError):
         return None
     return float(interval.low), float(interval.high)
+
+
+def bootstrap_means(values: np.ndarray) -> np.ndarray:
+    """Returns the percentile intervals of the means of columns over resampled rows.
+
+    All columns have the same samples, so a column of differences gets the interval of a paired
+    bootstrap.
+
+    Args:
+      values: float `[n, m]`, m values of each of n examples.
+
+    Returns:
+      The ends of each interval with CONFIDENCE, float64 `[m, 2]`.
+    """
+    count, rng = len(values), np.random.default_rng(0)
+    means = np.empty([MEAN_RESAMPLES, values.shape[1]])
+    step = max(1, _DRAWN // count)
+    for start in range(0, MEAN_RESAMPLES, step):
+        samples = min(step, MEAN_RESAMPLES - start)
+        drawn = rng.integers(count, size=[samples, count]) + count * np.arange(samples)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        means[start : start + samples] = times @ values / count
+    tail = 50 * (1 - CONFIDENCE)
+    return np.percentile(means, [tail, 100 - tail], axis=0).T

@@ -20,6 +20,7 @@ from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoder import Encode, for_role, roles_of
 from official_cmlm.evaluation.metrics import ranking
+from official_cmlm.evaluation.metrics.intervals import MEAN_RESAMPLES, bootstrap_means
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Metric, SuiteResults, Summary, Task, TextsByRole
@@ -118,15 +119,43 @@ class _DataSet(Task):
         return {"query": collection.queries.values(), "document": collection.documents.values()}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        self.metrics = score(encode, self._collection, self.options)
-        report.add_all(self.name, self.metrics, len(self._collection.queries))
+        places = rank(encode, self._collection, self.options)
+        by_query = measure(places, self._collection, self.options)
+        intervals = bootstrap_means(np.stack([*by_query.values()], axis=1)).tolist()
+        self.metrics = {name: float(values.mean()) for name, values in by_query.items()}
+        for (name, value), (low, high) in zip(self.metrics.items(), intervals):
+            report.add(self.name, name, value, len(self._collection.queries), (low, high))
 
 
-def score(encode: Encode, collection: beir.Collection, options: Options) -> dict[str, float]:
-    """Returns metric -> mean over the queries, times 100."""
-    # Documents are searched in this order, since trec_eval ranks equal similarities by falling id.
-    ids = sorted(collection.documents, reverse=True)
-    place = {name: i for i, name in enumerate(ids)}
+def list_documents(collection: beir.Collection) -> dict[str, str]:
+    """Returns id -> text of the documents, in the order in which equal similarities are ranked.
+
+    It is that of trec_eval: by falling id.
+    """
+    return dict(sorted(collection.documents.items(), reverse=True))
+
+
+def rank(encode: Encode, collection: beir.Collection, options: Options) -> np.ndarray:
+    """Returns places in `list_documents` of each query's documents, best first, int64 `[n, k + 1]`.
+
+    One more than `k` is retrieved, since a query's own document may be left out.
+    """
+    texts = list(list_documents(collection).values())
+    vectors = for_role(encode, "query")(list(collection.queries.values()))
+    parts = _embed(for_role(encode, "document"), texts, options)
+    return ranking.search(_scale(vectors, options), parts, options.k + 1)
+
+
+def measure(
+    places: np.ndarray, collection: beir.Collection, options: Options
+) -> dict[str, np.ndarray]:
+    """Returns metric -> its value for each query, times 100, float64 `[n]`.
+
+    Args:
+      places: as `rank` returns them; -1 where there is no document.
+      collection, options: those of the ranking.
+    """
+    place = {name: i for i, name in enumerate(list_documents(collection))}
     judged = [
         {place[document]: gain for document, gain in gains.items() if document in place}
         for gains in collection.judgements.values()
@@ -134,11 +163,6 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     own = [place.get(query, -1) for query in collection.queries]
     if not options.ignore_identical_ids:
         own = [-1] * len(own)
-    texts = [collection.documents[name] for name in ids]
-    vectors = for_role(encode, "query")(list(collection.queries.values()))
-    parts = _embed(for_role(encode, "document"), texts, options)
-    # One more document is retrieved, since a query's own document may be left out.
-    places = ranking.search(_scale(vectors, options), parts, options.k + 1)
     gains = ranking.rank_gains(places, judged, options.k, own)
     scores = [list(gains.values()) for gains in collection.judgements.values()]
     relevant = np.array([sum(gain > 0 for gain in row) for row in scores])
@@ -149,7 +173,7 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
         "mrr": ranking.reciprocal_rank(gains),
         f"map_at_{_PRECISION_RANKS}": ranking.average_precision(gains, relevant, _PRECISION_RANKS),
     } | {f"recall_at_{k}": ranking.recall(gains, relevant, k) for k in _RECALL_RANKS}
-    return {name: 100.0 * float(value.mean()) for name, value in values.items()}
+    return {name: 100.0 * value for name, value in values.items()}
 
 
 def _embed(encode: Encode, texts: Sequence[str], options: Options) -> Iterator[np.ndarray]:
@@ -193,6 +217,10 @@ def _add_means(
     if len(whole) > 1:
         report.add_all(f"macro{suffix}", _mean(whole.values()), len(whole))
         report.notes.append(f"macro{suffix}: mean over {', '.join(whole)}")
+    if scored:
+        report.notes.append(
+            f"in brackets: 95 % interval over {MEAN_RESAMPLES:,} bootstrap samples of the queries"
+        )
 
 
 class Roles(Task):

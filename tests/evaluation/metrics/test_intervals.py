@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from official_cmlm.evaluation.metrics.intervals import bootstrap, compare_pairs, estimate
+from official_cmlm.evaluation.metrics.intervals import (
+    bootstrap,
+    bootstrap_means,
+    compare_pairs,
+    estimate,
+)
 from official_cmlm.evaluation.suites.qnli import area_under_curve
 
 
@@ -36,3 +42,17 @@ def test_a_paired_bootstrap_agrees_with_the_normal_approximation():
     assert bootstrap(np.mean, first) == bootstrap(np.mean, first)
     assert bootstrap(area_under_curve, np.arange(4.0), np.array([0, 0, 0, 1])) is None
     assert bootstrap(np.mean, [1.0]) is None
+
+
+def test_intervals_of_means_are_those_of_scipy():
+    """Within what 10,000 samples leave to chance; those of a difference are paired."""
+    rng = np.random.default_rng(1)
+    first = rng.normal(size=80)
+    columns = np.stack([first, first + 1, rng.normal(size=80) ** 2], axis=1)
+    ends = bootstrap_means(columns)
+    for column, own in zip(columns.T, ends):
+        sampled = stats.bootstrap([column], np.mean, method="percentile", rng=2)
+        np.testing.assert_allclose(own, sampled.confidence_interval, atol=0.02)
+    np.testing.assert_allclose(bootstrap_means(columns[:, :1] - columns[:, 1:2]), [[-1, -1]])
+    np.testing.assert_array_equal(ends, bootstrap_means(columns))
+    np.testing.assert_array_equal(bootstrap_means(np.full([1, 1], 5.0)), [[5, 5]])

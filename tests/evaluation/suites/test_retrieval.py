@@ -7,7 +7,7 @@ from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoder import Role, add_prompt
 from official_cmlm.evaluation.suites import retrieval
-from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, score
+from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options
 from tests.evaluation import toy
 
 # Similarity of each query (row) with the documents d1 to d6: ties, also at the first rank.
@@ -43,6 +43,13 @@ TREC_EVAL = {
 def _collection(judged=JUDGED):
     documents = {f"d{i + 1}": f"document {i}" for i in range(6)}
     return beir.Collection(documents, {q: f"query {q[1:]}" for q in judged}, judged, [])
+
+
+def score(encode, collection, options):
+    """Returns the means over the queries."""
+    places = retrieval.rank(encode, collection, options)
+    by_query = retrieval.measure(places, collection, options)
+    return {name: values.mean() for name, values in by_query.items()}
 
 
 def _by_table(texts):
@@ -111,6 +118,10 @@ def test_every_data_set_of_a_folder_is_scored(tmp_path):
     assert {s.task: s.count for s in report.scores} == {"nfcorpus": 2, "scifact": 2, "macro": 2}
     assert report.get("macro", "recall_at_1") == report.get("scifact", "recall_at_1") == 100
     assert "macro: mean over nfcorpus, scifact" in report.notes
+    # Both queries find their document, so that no sample has another mean.
+    intervals = {s.task: s.interval for s in report.scores if s.metric == "recall_at_1"}
+    assert intervals == {"nfcorpus": (100, 100), "scifact": (100, 100), "macro": None}
+    assert any("10,000 bootstrap samples of the queries" in note for note in report.notes)
     # The data folder may be one data set; there is nothing to average then.
     assert {s.task for s in _run(tmp_path / "beir/scifact").scores} == {"scifact"}
 
@@ -159,7 +170,7 @@ def test_a_mean_over_some_parts_is_named_as_one(tmp_path):
         "cqadupstack/android-dev": 2,
         "cqadupstack-dev (1 of 3 parts)": 1,
     }
-    assert report.notes == ["cqadupstack-dev (1 of 3 parts): mean over cqadupstack/android"]
+    assert report.notes[:-1] == ["cqadupstack-dev (1 of 3 parts): mean over cqadupstack/android"]
     (tmp_path / "beir/cqadupstack/gis/queries.jsonl").write_text("{")
     report = _run(tmp_path)
     assert len(report.failures) == 1
