@@ -56,7 +56,7 @@ def test_texts_without_words_are_not_found():
 
 
 def test_rankings_are_joined_by_reciprocal_ranks():
-    """Of equal scores, the first ranking's text is first."""
+    """Two rows of equal scores stay in the order of the rankings."""
     rows, scores = join_rankings([np.array([[7, 2, 5]]), np.array([[3, 5, -1]])], 5)
     assert rows.tolist() == [[5, 7, 3, 2, -1]]
     expected = [1 / 63 + 1 / 62, 1 / 61, 1 / 61, 1 / 62, -1]

@@ -152,7 +152,7 @@ def measure(
     """Returns metric -> its value for each query, times 100, float64 `[n]`.
 
     Args:
-      places: as `rank` returns them; -1 where there is no document.
+      places: as `rank` returns them; -1 where fewer documents were found.
       collection, options: those of the ranking.
     """
     place = {name: i for i, name in enumerate(list_documents(collection))}
