@@ -35,6 +35,7 @@ class Question:
       query: text of the question.
       k: number of passages to print.
       model: the encoder. Default: the one of the index; of text, mini-en.
+      hybrid: whether to rank by words too (BM25), and join both rankings.
       json: whether to print a JSON object a line, for programs.
     """
 
@@ -42,6 +43,7 @@ class Question:
     query: str
     k: Annotated[int, between(1, 100_000)] = 5
     model: str | None = None
+    hybrid: bool = False
     json: bool = False
 
 
@@ -57,14 +59,14 @@ def main(argv: list[str]) -> None:
     question = cli.read(Question)
     index = _index_standard_input() if question.index == "-" else _open_index(question)
     width = min(100, shutil.get_terminal_size().columns)
-    for hit in index.search(question.query, question.k):
+    for hit in index.search(question.query, question.k, hybrid=question.hybrid):
         if question.json:
             print(json.dumps(hit._asdict()))
             continue
         file, line = hit.metadata.get("file", hit.id), hit.metadata.get("line")
         if os.path.isabs(file) and not (near := os.path.relpath(file)).startswith(".."):
             file = near
-        print(f"{hit.score:.3f}  {file}{f':{line}' if line else ''}")
+        print(f"{hit.score:.{4 if question.hybrid else 3}f}  {file}{f':{line}' if line else ''}")
         for paragraph in hit.text.splitlines():
             print(textwrap.fill(paragraph, width, initial_indent="  ", subsequent_indent="  "))
         print()

@@ -30,6 +30,7 @@ from official_cmlm.common.files import (
 )
 from official_cmlm.common.validation import OneOf, Range, at_least, read_dataclass
 from official_cmlm.evaluation.encoder import PROBES, Encode, check_vectors
+from official_cmlm.search.bm25 import JOINED, Bm25, join_rankings
 from official_cmlm.search.shards import Embeddings, read_shards
 from official_cmlm.search.texts import Texts, encode_texts
 from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
@@ -57,7 +58,7 @@ class Hit(NamedTuple):
 
     Attributes:
       id: the text's id; by default its number among the texts that were given, from 0.
-      score: its cosine with the query, -1 to 1.
+      score: its cosine with the query, -1 to 1; of a hybrid search that of `bm25.join_rankings`.
       text: the text; empty where the index has vectors only.
       metadata: what was given with the text, e.g. its file and line.
     """
@@ -95,6 +96,7 @@ class Index:
         self._vectors, self._texts = vectors, texts
         self.settings: dict[str, Any] = {}
         self._row_of_id: dict[str, int] | None = None
+        self._words: Bm25 | None = None
 
     @property
     def precision(self) -> str:
@@ -254,6 +256,7 @@ class Index:
                 self._vectors.add(rows)
                 self._get_row_of_id().update(zip(ids[part], itertools.count(len(self))))
                 self._texts.add(lines[part])
+                self._words = None
                 bar.update(len(some))
 
     def _number(self, count: int) -> list[str]:
@@ -293,10 +296,14 @@ class Index:
         if rows:
             self._vectors.remove(np.array(rows))
             self._texts.remove(rows)
-            self._row_of_id = None
+            self._row_of_id = self._words = None
 
     def search(
-        self, queries: str | Sequence[str], k: int = 10, filter: Filter | None = None
+        self,
+        queries: str | Sequence[str],
+        k: int = 10,
+        filter: Filter | None = None,
+        hybrid: bool = False,
     ) -> list[Hit] | list[list[Hit]]:
         """Returns the k texts nearest to each query, best first.
 
@@ -305,6 +312,7 @@ class Index:
           k: texts per query, at least 1; fewer are found if the index has fewer.
           filter: which texts may be found: ids, or a function of a `Hit`, which is asked about the
             nearest texts first.
+          hybrid: join this ranking with one by words (`bm25`); the first such search counts them.
 
         Returns:
           The hits of a single query, or a list with the hits of each query.
@@ -313,16 +321,30 @@ class Index:
           TypeError: for queries that are not strings, a k that is not a whole number, or a filter
             that is a single string.
           ValueError: if k is below 1.
-          UserError: if the encoder fails.
+          UserError: if the encoder fails; or a hybrid search has only vectors.
         """
         is_single = isinstance(queries, str)
         texts = [queries] if is_single else list(queries)
         _check_texts(texts)
         if not texts:
             return []
-        rows, scores = self.search_vectors(self._encode_query(texts), k, filter)
+        search = functools.partial(self._search_both, texts) if hybrid else self.search_vectors
+        rows, scores = search(self._encode_query(texts), k, filter)
         hits = [self.read_hits(*pair) for pair in zip(rows, scores)]
         return hits[0] if is_single else hits
+
+    def _search_both(
+        self, texts: list[str], queries: np.ndarray, k: int, filter: Filter | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Searches like `search_vectors`, by the texts of the queries too."""
+        _check_search(k, filter)
+        by_vectors, _ = self.search_vectors(queries, max(k, JOINED), filter)
+        if self._words is None:
+            if not any(stored := self.texts):
+                raise UserError("the index has vectors only, no texts; search it without hybrid")
+            self._words = Bm25(stored)
+        by_words = self._words.search(texts, max(k, JOINED), self._choose_passing(filter)[0])
+        return join_rankings([by_vectors, by_words], min(k, len(self)))
 
     def read_hits(self, rows: np.ndarray, scores: np.ndarray) -> list[Hit]:
         """Returns the hits of one query from its rows and scores, int and float `[k]`.
@@ -355,31 +377,30 @@ class Index:
           TypeError, ValueError: see `search`.
           UserError: for vectors of another width, or with NaN or infinity.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise TypeError(f"k must be a whole number, got {k!r:.40}")
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        if isinstance(filter, str | bytes):
-            raise TypeError("filter is a function or a set of ids, got a single string")
+        _check_search(k, filter)
         queries = self._check_width(queries)
         if not np.isfinite(queries).all():
             raise UserError("queries hold NaN or infinity; encode them again")
         queries, k = unit(queries), min(k, len(self))
-        passes, chosen = None, None
-        if callable(filter):
-            passes = functools.cache(lambda row: bool(filter(self._read_hit(row))))
-        elif filter is not None:
-            row_of_id = self._get_row_of_id()
-            named = {row_of_id[name] for name in filter if name in row_of_id}
-            passes = named.__contains__
-            if len(named) <= _FEW * len(self):
-                chosen = np.array(sorted(named), np.int64)
+        passes, chosen = self._choose_passing(filter)
         rows = np.empty([len(queries), k], np.int64)
         scores = np.empty([len(queries), k], np.float32)
         for start in range(0, len(queries) if k else 0, _QUERIES):
             part = slice(start, start + _QUERIES)
             rows[part], scores[part] = self._find_nearest(queries[part], k, passes, chosen)
         return rows, np.clip(scores, -1, 1, out=scores)
+
+    def _choose_passing(
+        self, filter: Filter | None
+    ) -> tuple[Callable[[int], bool] | None, np.ndarray | None]:
+        """Returns a test of rows, None if all pass, and the rows that pass if they are few."""
+        if filter is None or callable(filter):
+            test = filter and functools.cache(lambda row: bool(filter(self._read_hit(row))))
+            return test, None
+        row_of_id = self._get_row_of_id()
+        named = {row_of_id[name] for name in filter if name in row_of_id}
+        is_few = len(named) <= _FEW * len(self)
+        return named.__contains__, np.array(sorted(named), np.int64) if is_few else None
 
     def _find_nearest(
         self,
@@ -602,6 +623,15 @@ def _is_replaceable(path: Path) -> bool:
         return read_object(path / DESCRIPTION).get("format") == _FORMAT
     except UserError:
         return False
+
+
+def _check_search(k: int, filter: Filter | None) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise TypeError(f"k must be a whole number, got {k!r:.40}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    if isinstance(filter, str | bytes):
+        raise TypeError("filter is a function or a set of ids, got a single string")
 
 
 def _check_texts(texts: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from unittest import mock
 
@@ -60,6 +61,10 @@ def test_folder_is_indexed_and_searched(folder, capsys):
     target = folder.parent / "my.index"
     assert call("export.search.search", f"--index={target}", "--query=old wine") == 0
     assert "d.csv:3\n  old wine\n" in capsys.readouterr().out
+    # A word of the query alone does not have the vector of its text, but its first rank by words.
+    question = [f"--index={target}", "--query=cheese x y z", "--k=1", "--hybrid"]
+    assert call("export.search.search", *question) == 0
+    assert re.match(r"0\.03\d\d  .*d\.csv:2\n  some cheese\n", capsys.readouterr().out)
 
 
 def test_second_run_reads_changed_files_only(folder, capsys):

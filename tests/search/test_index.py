@@ -1,6 +1,8 @@
 """`Index`: searches of every kind, saving, loading, changes, and refusal of other encoders."""
 
 import concurrent.futures
+import functools
+import re
 import resource
 import warnings
 from types import SimpleNamespace
@@ -553,3 +555,32 @@ def test_vectors_that_do_not_fit_on_the_disk_are_one_line(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "\n" not in str(caught.value) and list(tmp_path.iterdir()) == []
+
+
+def test_hybrid_search_finds_words_that_the_encoder_does_not_know(tmp_path):
+    """What was added, removed, saved and filtered is known to the ranking by words too."""
+
+    class Letters(Words):
+        def encode(self, texts):
+            return super().encode([re.sub(r"\S*\d\S*", "", text) for text in texts])
+
+    texts = [f"the pump stops with error e{i}" for i in range(80)]
+    index = Index.build(Letters(), [*texts, "why pumps stop"])
+    ask = functools.partial(index.search, "what is e50", 1, hybrid=True)
+    assert index.search("what is e50", 1)[0].id != "50"
+    (hit,) = ask()
+    assert hit.text == texts[50] and 1 / 61 < hit.score < 2 / 61
+    assert ask(filter=lambda hit: hit.id != "50")[0].id != "50"
+    assert [hit.id for hit in ask(filter={"3"})] == ["3"]
+    assert [len(hits) for hits in index.search(["e1 e2", "?"], 60, hybrid=True)] == [60, 60]
+    index.remove(["50"])
+    index.add(["again e50"], ids=["new"])
+    assert ask()[0].id == "new"
+    index.save(tmp_path / "index")
+    loaded = Index.load(tmp_path / "index", Letters())
+    assert loaded.search("e50", 1, hybrid=True)[0].id == "new"
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        index.search("e1", 0, hybrid=True)
+    vectors_only = Index.build(Letters(), ["", ""])
+    with pytest.raises(UserError, match="vectors only"):
+        vectors_only.search("e1", hybrid=True)
