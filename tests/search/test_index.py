@@ -558,7 +558,7 @@ def test_vectors_that_do_not_fit_on_the_disk_are_one_line(tmp_path):
 
 
 def test_hybrid_search_finds_words_that_the_encoder_does_not_know(tmp_path):
-    """What was added, removed, saved and filtered is known to the ranking by words too."""
+    """The ranking by words follows additions, removals, filters and a saved index too."""
 
     class Letters(Words):
         def encode(self, texts):
