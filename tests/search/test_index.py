@@ -576,6 +576,8 @@ def test_hybrid_search_finds_words_that_the_encoder_does_not_know(tmp_path):
     index.remove(["50"])
     index.add(["again e50"], ids=["new"])
     assert ask()[0].id == "new"
+    index.add(["another z99"], ids=["later"])
+    assert index.search("z99", 1, hybrid=True)[0].id == "later"
     index.save(tmp_path / "index")
     loaded = Index.load(tmp_path / "index", Letters())
     assert loaded.search("e50", 1, hybrid=True)[0].id == "new"
