@@ -1,4 +1,4 @@
-# Makes the multilingual encoders that ship, mini-multi and static-multi: from pairs of an English
+# Makes two multilingual encoders, mini-multi and static-multi: from pairs of an English
 # text and its translation, and sentences of Wikipedia in 14 languages (the passages in Turkish are
 # all in an evaluation set), with the vectors of a multilingual teacher.
 #
