@@ -53,7 +53,7 @@ def test_every_command_that_writes_takes_to():
     """Exporters take a format by it; the others answer on standard output or by HTTP."""
     without = {name for name in command.COMMANDS if "to" not in get_flags(name)}
     exports = {name for name in command.COMMANDS if name.startswith("export-")}
-    assert without == exports | {"info", "search", "serve", "show-view"}
+    assert without == exports | {"compare", "info", "search", "serve", "show-view"}
 
 
 def test_help_lists_the_commands_and_imports_nothing_heavy():
