@@ -99,7 +99,8 @@ def test_emptied_folder_and_dead_links_are_passed_over(folder, tmp_path, capsys)
 
 def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):
     assert _index(folder) == 0
-    assert "taking mini-en, an encoder for English; --model names another, such as" in capsys.readouterr().err
+    taken = "taking mini-en, an encoder for English; --model names another, such as"
+    assert taken in capsys.readouterr().err
     assert Index.read_settings(folder.parent / "my.index")["encoder"]["model"] == "mini-en"
     (folder / "a.txt").write_text("the next call takes the encoder of the index\n")
     assert _index(folder) == 0 and "taking" not in capsys.readouterr().err
