@@ -1,6 +1,7 @@
-# Makes two multilingual encoders, mini-multi and static-multi: from pairs of an English
-# text and its translation, and sentences of Wikipedia in 14 languages (the passages in Turkish are
-# all in an evaluation set), with the vectors of a multilingual teacher.
+# Makes what two multilingual encoders, mini-multi and static-multi, begin as and learn from: pairs of
+# an English text and its translation, and sentences of Wikipedia in 14 languages (the passages in
+# Turkish are all in an evaluation set), with the vectors of a multilingual teacher. Neither encoder
+# ships yet; work/shipped/trained/mini-multi is the target that trains it.
 #
 #   make -f experiments/shipped/Makefile multi DATA=folder/of/text
 #
@@ -18,7 +19,7 @@ MULTI_EVALUATION := $(EVALUATION),$(DATA)/tatoeba,$(DATA)/ntrex,$(DATA)/lareqa
 MULTI_RECORDS = --exclude='$(MULTI_EVALUATION)' --keep_text --to=$@
 
 .PHONY: multi
-multi: official_cmlm/weights/mini-multi official_cmlm/weights/static-multi
+multi: $(TAUGHT) $(WORK)/start/mini-multi $(WORK)/start/static-multi
 
 # Tables of pairs, English first: paragraphs with the same key, inferences and captions row by row.
 $(MULTI)/help.%.tsv: $(DATA)/help/help.en.tsv $(DATA)/help/help.%.tsv
@@ -48,7 +49,8 @@ $(MULTI)/sample.jsonl: $(MULTI)/sentences.jsonl
 $(MULTI)/teacher: $(MULTI)/sample.jsonl
 	cmlm shrink $(MULTI_TEACHER) --language_components=13 --input=$< --to=$@
 
-# The student begins with the last block, without which the same training takes many times as long.
+# After 120 steps on the English texts alone, the mean cosine to the teacher is 0.708 with blocks 0, 8
+# and 11, and 0.585 with 0, 4 and 8.
 # Both students have one vocabulary, the teacher's, cut to the most frequent entries of these texts.
 $(MULTI)/translations.txt: $(PAIRS)
 	cut -f2 $^ > $@
@@ -85,12 +87,15 @@ $(MULTI)/taught/%: $(MULTI)/records/%
 
 $(WORK)/trained/%-multi: $(WORK)/start/%-multi $(TAUGHT)
 	cmlm train shipped/$*_multi --init_checkpoint=$< --mode=train --to=$@
-official_cmlm/weights/%-multi: $(WORK)/trained/%-multi
+$(WORK)/small/%-multi: $(WORK)/trained/%-multi
 	cmlm shrink $< --weights=int8 --drop_head --to=$@
 
-# The scores of docs/shipped-encoders.md, beside the teacher's.
+# Their scores, beside the teacher's.
 .PHONY: multi_scores
-multi_scores: $(foreach name,$(MULTI_TEACHER) mini-multi static-multi,$(MULTI)/scores/$(name))
-$(MULTI)/scores/%:
-	cmlm evaluate $* --suites=sts,tatoeba,lareqa,xnli --data_dir=$(DATA) --to=$@ \
-		--set='sts.tasks=[STS-B, SICK-R]' --set=xnli.split=dev
+multi_scores: $(MULTI)/scores/mini-multi $(MULTI)/scores/static-multi $(MULTI)/scores/teacher
+SCORE = cmlm evaluate $< --suites=sts,tatoeba,lareqa,xnli --data_dir=$(DATA) --to=$@ \
+	--set='sts.tasks=[STS-B, SICK-R]' --set=xnli.split=dev
+$(MULTI)/scores/teacher: $(MULTI)/teacher
+	$(SCORE)
+$(MULTI)/scores/%-multi: $(WORK)/small/%-multi
+	$(SCORE)

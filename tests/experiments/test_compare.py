@@ -1,16 +1,20 @@
 """`cmlm compare`: encoders and BM25 on a table or a folder, with intervals."""
 
+import itertools
 import re
+import shutil
 
 import numpy as np
 import pytest
 
 from experiments.compare import compare
+from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, write_settings
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoder import add_prompt
 from tests.binaries import call
 from tests.evaluation import toy
+from tests.pairs_helpers import write_prompted_encoder
 
 ROWS = ("red apple,an apple is red", "red apple,apples are sweet", "blue sea,the sea is blue")
 TABLE = [
@@ -93,6 +97,20 @@ def test_queries_and_documents_get_their_prompts():
     roles = {"query": add_prompt(record, "ask "), "document": add_prompt(record, "tell ")}
     compare({"one": CachedEncoder(record, roles=roles)}, beir.make_of_pairs([("q", "d")]))
     assert sorted(asked) == ["ask q", "tell d"]
+
+
+def test_command_gives_texts_the_prompts_of_an_encoder(tmp_path, vocabulary, capsys):
+    """The same weights without prompts have other scores."""
+    prompted = write_prompted_encoder(tmp_path / "prompted", vocabulary)
+    plain = shutil.copytree(prompted, tmp_path / "plain")
+    write_settings(plain, NO_SETTINGS)
+    words = list(itertools.combinations(vocabulary.tokens[-12:], 2))
+    rows = [f"{first} {second},{second} {first} {first}" for first, second in words]
+    toy.write(tmp_path / "pairs.csv", ["question,answer", *rows])
+    columns = "--columns=question,answer"
+    assert _compare(tmp_path / "pairs.csv", columns, encoders=(str(prompted), str(plain))) == 0
+    scores = _read_scores(capsys.readouterr().out.splitlines())
+    assert scores[f"{plain} − {prompted}"][:, 0].any()
 
 
 def test_mistakes_are_one_line(tmp_path, capsys):
