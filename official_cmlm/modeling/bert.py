@@ -218,6 +218,14 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
                 initializer=self.get_config()["initializer"],
                 name="position_embedding",
             )
+        if self._embedding_projection is not None:
+            # Model Garden's layer multiplies by an einsum with an ellipsis, whose gradient takes a
+            # hundred times as long on CPUs.
+            self._embedding_projection = tf_keras.layers.Dense(
+                kwargs["hidden_size"],
+                kernel_initializer=self.get_config()["initializer"],
+                name="embedding_projection",
+            )
         if not type_vocab_size:
             # One row of zeros that is never trained has the effect of no token types.
             self._type_embedding_layer = layers.OnDeviceEmbedding(
