@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from official_cmlm import cli
+from official_cmlm.common import signals
 from official_cmlm.common.errors import UserError, within
 from official_cmlm.common.validation import Matching, OneOf, read_dataclass
-from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
 from . import registry

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.common import signals
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.job import Job
-from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
 from . import module_of

@@ -11,10 +11,16 @@ notices, which `TF_CPP_MIN_LOG_LEVEL=0` in the environment shows.
 
 import importlib
 import os
+import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 # TensorFlow reads this variable when it is imported. Errors still arrive as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+if os.path.basename(next(iter(sys.argv), "")) == "cmlm":
+    # Until `cli.run` handles it, Ctrl-C ends the command without the stack trace of an import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 if TYPE_CHECKING:
     from official_cmlm.encoding.classifier import Classifier

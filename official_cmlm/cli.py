@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import re
+import signal
 import sys
 import types
 import warnings
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 from absl import app, flags, logging
 
-from official_cmlm.common import progress, validation
+from official_cmlm.common import progress, signals, validation
 from official_cmlm.common.errors import Stopped, UserError, one_line
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import system_error
@@ -29,6 +30,8 @@ EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); this is the shell's own status for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
+# Jobs say what they keep instead.
+_INTERRUPTED = "interrupted; give the same command again"
 # The encoder of the commands that need not be told one.
 DEFAULT_MODEL = "mini-en"
 # The message of a required flag without a value begins with it, after absl's own words.
@@ -78,7 +81,8 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
     """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
 
     Invalid flags, a lack of memory and the system's errors, TensorFlow's included, are reported in
-    the same way. `Stopped` is reported as one line too, with exit status 0.
+    the same way. `Stopped` is reported as one line too, with exit status 0. Ctrl-C ends the program
+    within two seconds, see `signals.ending_soon`, with exit status 130.
 
     Args:
       main: takes the positional arguments (program name first), returns an exit status or None.
@@ -105,9 +109,6 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
         except BrokenPipeError:
             _drop_output()
             return EXIT_BROKEN_PIPE
-        except KeyboardInterrupt:
-            announce("interrupted")
-            return EXIT_INTERRUPTED
         except MemoryError as error:
             return _fail(f"not enough memory ({error or 'none is left'}); use less at a time")
         except Exception as error:
@@ -121,7 +122,14 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             where = f"{os.fsdecode(cause.filename)}: " if is_named else ""
             return _fail(f"{where}{cause.strerror or cause}")
 
-    app.run(run_main, flags_parser=_parse)
+    try:
+        with signals.ending_soon(_INTERRUPTED):
+            app.run(run_main, flags_parser=_parse)
+    except KeyboardInterrupt as stop:
+        # Python would answer another one with a stack trace of its own end.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        announce(f"interrupted; {stop}" if str(stop) else _INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
 
 
 def define(kind: type, *, skip: Collection[str] = (), **defaults: Any) -> None:

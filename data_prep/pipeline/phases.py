@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import atomic_write, sync
+from official_cmlm.common.worker_processes import Moves
 from official_cmlm.records.manifest import Shard
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
 
@@ -39,13 +40,12 @@ class Context:
     Attributes:
       folder: the unfinished output.
       plan: the plan of the run.
-      bar: the progress bar, if it is in this process; it moves while an element is read.
+      moves: moves the progress bar while an element is read.
     """
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder, plan
-        self.bar: Any = None
-        self._shown = 0
+        self.moves = Moves()
 
     @property
     def work(self) -> Path:
@@ -86,13 +86,7 @@ class Context:
             documents = read_file(path, options.reading, counts, options.reader, language)
             for document in run_stages(stages, documents, counts.counters):
                 yield document
-                self.show(min(counts.bytes, size))
-
-    def show(self, count: int) -> None:
-        """Moves the bar by what was read of an element so far."""
-        if self.bar is not None:
-            self.bar.update(count - self._shown)
-            self._shown = count
+                self.moves.show(min(counts.bytes, size))
 
 
 def run_phase(context: Context, work: tuple[str, int]) -> dict[str, Any]:
@@ -109,9 +103,8 @@ def run_phase(context: Context, work: tuple[str, int]) -> dict[str, Any]:
       UserError: a fault of the input that stops the run.
     """
     phase, number = work
-    counts, shards = PHASES[phase](context, number)
-    # The job itself moves the bar by the whole element.
-    context.show(0)
+    with Moves() as context.moves:
+        counts, shards = PHASES[phase](context, number)
     return {"counts": counts.to_json(), "shards": [dataclasses.asdict(shard) for shard in shards]}
 
 

@@ -159,24 +159,18 @@ def compute(
 ) -> list[dict[str, Any]]:
     """Computes the parts that are left, phase after phase; returns the results of all parts."""
     arguments = {"folder": job.folder, "plan": plan}
-    here = Context(**arguments)
     is_here = workers == 1 and beam is None
     results: list[dict[str, Any]] = []
-    with Processes(
-        0 if is_here else workers,
-        (lambda: here) if is_here else Context,
-        {} if is_here else arguments,
-        _ADVICE,
-    ) as processes:
+    with Processes(0 if is_here else workers, Context, arguments, _ADVICE) as processes:
         for phase, parts in plan.list_phases():
             in_bytes = phase in ("read", "write")
             unit, total = "B" if in_bytes else "part", sum(part.size for part in parts)
-            with progress.bar(total, unit, phase, unit_scale=in_bytes) as here.bar:
+            with progress.bar(total, unit, phase, unit_scale=in_bytes) as bar:
                 if beam is None:
-                    done = job.compute(run_phase, parts, processes, here.bar)
+                    done = job.compute(run_phase, parts, processes, bar)
                 else:
                     make = {"make": Context, "arguments": arguments}
-                    done = beam.compute(job, run_phase, parts, here.bar, **make)
+                    done = beam.compute(job, run_phase, parts, bar, **make)
             results += done.values()
     return results
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm import cli
+from official_cmlm.common import signals
 from official_cmlm.common.errors import UserError, within
 from official_cmlm.common.files import digest, read_object
 from official_cmlm.common.job import part_path
 from official_cmlm.evaluation.report.tables import duration
-from official_cmlm.training import signals
 from official_cmlm.training.progress import SUMMARY_NAME, read_evaluations, total_counts
 
 from .. import chains, registry

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from official_cmlm.checkpoints.encoder_directory import encoder_digest
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text, sha256, write_array
 from official_cmlm.common.validation import Flag, OneOf, between
+from official_cmlm.common.worker_processes import Moves
 from official_cmlm.vectors.embeddings import PRECISIONS, RANGES_NAME, Ranges, read_ranges
 
 from .rows import Texts
@@ -82,9 +84,15 @@ class Settings:
             workload="bulk",
         )
 
-    def encode(self, encoder: "SentenceEncoder", texts: list[str]) -> "np.ndarray":
-        """Returns the vectors of texts."""
+    def encode(
+        self,
+        encoder: "SentenceEncoder",
+        texts: list[str],
+        progress: Callable[[int], object] | None = None,
+    ) -> "np.ndarray":
+        """Returns the vectors of texts; `progress` gets the number of texts of each batch."""
         options: dict[str, Any] = {
+            "show_progress_bar": progress,
             "batch_size": self.batch_size,
             "normalize_embeddings": self.normalize,
             "prompt_name": self.prompt_name,
@@ -163,10 +171,13 @@ class Embedder:
         if settings.precision in EIGHT_BITS:
             # The ranges of the encoder directory may be of other vectors.
             self._encoder.ranges = read_ranges(folder)
-        with warnings.catch_warnings(record=True) as caught:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            Moves(len(texts.texts)) as moves,
+        ):
             warnings.simplefilter("always")
             try:
-                vectors = settings.encode(self._encoder, texts.texts)
+                vectors = settings.encode(self._encoder, texts.texts, moves.add)
             except ValueError as error:
                 where = f"rows {texts.first_row} to {texts.first_row + len(texts.texts) - 1}"
                 raise UserError(f"{where}: {error}") from None

@@ -67,7 +67,8 @@ def main(argv: list[str]) -> None:
     embedder = service.embedder
     what = f"{service.name} ({embedder.dimension} dimensions, {embedder.how}) at {address}/v1"
     # uvicorn ends in order, and then sends the signal once more, which is ignored.
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda number, frame: None)
     # Otherwise garbage collection of the objects made so far would delay requests by tens of ms.
     gc.freeze()
     make_server(service, what).run([listening])

@@ -137,6 +137,10 @@ class Job:
             with contextlib.suppress(UserError, OSError):
                 self.discard()
         self._stack.__exit__(kind, *exception)
+        if kind is KeyboardInterrupt and self.is_begun and not exception[0].args:
+            exception[0].args = (
+                f"{self.folder} keeps what is whole; give the same command again to go on",
+            )
 
     @property
     def is_begun(self) -> bool:
@@ -214,7 +218,7 @@ class Job:
             part's files. The tool is what each process has made.
           parts: they are read while others are computed, one more than there are processes.
           processes: where the function runs.
-          bar: a progress bar, moved by each part's size.
+          bar: a progress bar, moved by each part's size, and meanwhile by `Moves` of the function.
           is_whole: tells from a stored result whether the part's files are still there.
 
         Returns:
@@ -226,7 +230,7 @@ class Job:
         results: dict[str, dict[str, Any]] = {}
         left = self.find_left(parts, results, bar, is_whole)
         compute = functools.partial(compute_part, folder=self.folder, function=function)
-        for part, result in processes.as_completed(compute, left):
+        for part, result in processes.as_completed(compute, left, bar.update):
             results[part.name] = result
             bar.update(part.size)
         return results

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -323,7 +324,7 @@ class SentenceEncoder:
         self,
         sentences: str | Iterable[str],
         batch_size: int = 64,
-        show_progress_bar: bool | None = False,
+        show_progress_bar: bool | Callable[[int], object] | None = False,
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -349,7 +350,8 @@ class SentenceEncoder:
             allowed, and a lone surrogate, which has no UTF-8, counts as `?`. Sentences are batched
             by length, so that there is little padding.
           batch_size: maximum sentences a batch; long sentences come in smaller batches.
-          show_progress_bar: draw a progress bar with the time left on standard error.
+          show_progress_bar: draw a progress bar with the time left on standard error; or a function
+            that is called with the number of sentences of each finished batch.
           prompt_name: key of `prompts`; its text is put before each sentence. Default:
             `default_prompt_name`.
           prompt: another text in place of it; "" for no prompt.
@@ -472,7 +474,7 @@ class SentenceEncoder:
         self,
         texts: str | Sequence[str],
         batch_size: int = 64,
-        show_progress_bar: bool | None = False,
+        show_progress_bar: bool | Callable[[int], object] | None = False,
         *,
         overlap: int | None = None,
         prompt_name: str | None = None,
@@ -939,6 +941,10 @@ def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
         )
 
 
-def _progress_bar(show: bool | None, total: int) -> AbstractContextManager:
+def _progress_bar(
+    show: bool | Callable[[int], object] | None, total: int
+) -> AbstractContextManager:
     """Returns a bar of finished sentences, or a context of None."""
+    if callable(show):
+        return nullcontext(SimpleNamespace(update=show))
     return progress.bar(total, "sentence", "encode") if show else nullcontext()

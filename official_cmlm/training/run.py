@@ -29,6 +29,7 @@ from official_cmlm.checkpoints.integrity import (
 )
 from official_cmlm.common.errors import Stopped, UserError
 from official_cmlm.common.files import check_writable, hold_lock, report_write_errors
+from official_cmlm.common.signals import StopRequest, watching
 from official_cmlm.configs.schedule import resume_notes, schedule_notes
 from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.inputs.data_position import read_positions
@@ -53,7 +54,6 @@ from official_cmlm.training.runtime import (
     is_compiled,
     resolve_runtime,
 )
-from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import SentenceEncoderTask
 from official_cmlm.training.trainer import (
     BestCheckpoint,

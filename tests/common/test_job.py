@@ -48,6 +48,61 @@ def names_in(folder):
     return sorted(path.name for path in folder.rglob("*"))
 
 
+# Computes two parts in a process, which stays busy with the second one if an argument says so.
+_BUSY = """
+import sys, threading
+from pathlib import Path
+from official_cmlm import cli
+from official_cmlm.common.job import Job, Part
+from official_cmlm.common.progress import bar
+from official_cmlm.common.worker_processes import Processes
+
+print("starting", flush=True)
+
+def compute(tool, number):
+    print("computing", number, flush=True)
+    if number == 1 and tool:
+        threading.Event().wait()
+    return {"number": number}
+
+def main(argv):
+    tool = {"busy": 1} if len(argv) > 2 else {}
+    parts = [Part(str(number), number) for number in range(2)]
+    with Job(Path(argv[1]), {}) as job, Processes(1, dict, tool) as processes:
+        job.compute(compute, parts, processes, bar(2, "part", "x"))
+
+if __name__ == "__main__":
+    cli.run(main, arguments=True)
+"""
+
+
+@pytest.mark.parametrize("line", ["starting", "computing 1"])
+def test_ctrl_c_ends_busy_processes_and_keeps_parts_that_are_done(tmp_path, line):
+    """A terminal sends it to all processes; the second "starting" is that of the worker."""
+    (tmp_path / "busy.py").write_text(_BUSY)
+    command = [sys.executable, str(tmp_path / "busy.py"), str(tmp_path / "out")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    options = {"stdout": -1, "stderr": -1, "text": True, "env": environment}
+    with subprocess.Popen([*command, "busy"], start_new_session=True, **options) as program:
+        assert program.stdout.readline() == "starting\n"
+        while program.stdout.readline() != f"{line}\n":
+            pass
+        os.killpg(program.pid, signal.SIGINT)
+        # The end of the output is the end of all processes.
+        printed = program.communicate(timeout=60)[1]
+    assert program.returncode == 130
+    *bars, last = printed.splitlines()
+    assert all(drawn.startswith("x: ") for drawn in filter(None, bars)), printed
+    if line == "starting":
+        assert last == "interrupted; give the same command again"
+        return
+    kept = f"{tmp_path}/out keeps what is whole; give the same command again to go on"
+    assert last == f"interrupted; {kept}"
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, "computing 0" in done.stdout) == (0, False)
+    assert "computing 1" in done.stdout
+
+
 def test_a_job_that_fails_at_its_first_part_leaves_nothing(tmp_path):
     """Another plan may follow, also after a process that was killed before its first part."""
     with pytest.raises(UserError, match="0 is not a number to square"):

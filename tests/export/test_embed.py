@@ -1,14 +1,17 @@
 """`export.embedding.embed`: rows in order, parts, resuming after a kill, what is refused."""
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -223,10 +226,10 @@ def stopped_run(tmp_path, embed, monkeypatch):
     file, out = write_lines(tmp_path / "a.txt"), tmp_path / "out"
     encode = worker.Settings.encode
 
-    def stop(settings, encoder, texts):
+    def stop(settings, encoder, texts, *more):
         if texts == TEXTS[15:20]:
             raise UserError("stop")
-        return encode(settings, encoder, texts)
+        return encode(settings, encoder, texts, *more)
 
     with monkeypatch.context() as patch:
         patch.setattr(worker.Settings, "encode", stop)
@@ -272,9 +275,9 @@ def test_an_input_or_encoder_that_changes_during_a_run_is_an_error(
         worker.Embedder(worker.Settings(str(model_dir)), tmp_path, "0" * 16)
     encode = worker.Settings.encode
 
-    def change(settings, encoder, texts):
+    def change(settings, encoder, texts, *more):
         write_lines(file, [*TEXTS, "more"])
-        return encode(settings, encoder, texts)
+        return encode(settings, encoder, texts, *more)
 
     monkeypatch.setattr(worker.Settings, "encode", change)
     with pytest.raises(UserError, match=r"a.txt: has changed since the run began"):
@@ -527,6 +530,31 @@ def command(model_dir, file, out, *more):
     # ONNX Runtime's last bits may differ from run to run.
     flags += ("--shard_rows=40", "--backend=tensorflow")
     return [sys.executable, "-m", "export.embedding.embed", *flags, *more]
+
+
+def test_ctrl_c_ends_it_in_the_midst_of_a_shard(tmp_path):
+    """The bar has then moved by batches, and shows rate and time left."""
+    file = write_lines(tmp_path / "a.txt", [f"Sentence {i} of many." for i in range(20_000)])
+    terminal, end = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 100))
+    flags = [f"--input={file}", "--model=mini-en", "--backend=onnx", "--shard_rows=20000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "export.embedding.embed", *flags, f"--to={tmp_path}/v.npy"],
+        **{"cwd": ROOT, "stdout": subprocess.DEVNULL, "stderr": end, "start_new_session": True},
+    )
+    os.close(end)
+    printed = b""
+    while not re.search(rb"embedding:.* [1-9]\d*/20000 \[\d+:\d+<\d+:\d+, .*text/s", printed):
+        printed += os.read(terminal, 1000)
+    os.killpg(process.pid, signal.SIGINT)
+    with contextlib.suppress(OSError):
+        # The end of the input: no process writes there any more.
+        while more := os.read(terminal, 1000):
+            printed += more
+    os.close(terminal)
+    assert process.wait() == 130
+    assert b"interrupted; give the same command again" in printed and b"Traceback" not in printed
+    assert os.listdir(tmp_path) == ["a.txt"]
 
 
 @pytest.mark.long

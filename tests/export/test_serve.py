@@ -629,8 +629,9 @@ def encode(texts):
 
 
 @pytest.mark.long
-def test_the_binary_serves_and_ends_in_order(tmp_path):
-    """It serves on a free port; SIGTERM ends it with status 0, a body that never ends gets 503.
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_the_binary_serves_and_ends_in_order(tmp_path, ending):
+    """It serves on a free port; signals end it with status 0, a body that never ends gets 503.
 
     SIGHUP while the encoder is opened does nothing.
     """
@@ -644,7 +645,7 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
         assert ask(port, {"model": "m", "input": "a"})[0] == 401
         slow = connect(port)
         slow.sendall(request_bytes(["a"], "m", Authorization="Bearer key")[:-9])
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ending)
         words = process.stderr.read()
         assert read_rest(slow).startswith(b"HTTP/1.1 503")
         assert process.wait(60) == 0 and words.startswith("ending …\n") and "Traceback" not in words

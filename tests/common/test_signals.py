@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
+from official_cmlm.common import signals
 from official_cmlm.common.errors import Stopped
-from official_cmlm.training import signals
 
 
 @pytest.mark.parametrize("signum", signals.SIGNALS)
@@ -88,3 +88,61 @@ def test_a_stop_is_one_line():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "stopped at step 3\n")
+
+
+# A program that says "ready", is interrupted, and loses the exception if the argument says so.
+_INTERRUPTED = """
+import contextlib, sys, threading
+from official_cmlm import cli
+from official_cmlm.common import signals
+
+signals._SAME_SECONDS = 0.0
+
+def main(argv):
+    try:
+        print("ready", flush=True)
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        if argv[1] == "ends":
+            raise
+        with signals.keeping() if argv[1] == "keeps" else contextlib.nullcontext():
+            print("goes on", flush=True)
+            threading.Event().wait()
+
+cli.run(main, arguments=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "says"),
+    [
+        ("ends", "interrupted; give the same command again"),
+        ("loses", "interrupted; "),
+        ("keeps", ""),
+    ],
+)
+def test_every_program_ends_after_ctrl_c(way, says):
+    """The exception ends it, or the time that it may take, or a second Ctrl-C."""
+    command = [sys.executable, "-c", _INTERRUPTED, way]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as program:
+        assert program.stdout.readline() == "ready\n"
+        program.send_signal(signal.SIGINT)
+        if way != "ends":
+            assert program.stdout.readline() == "goes on\n"
+        if way == "keeps":
+            program.send_signal(signal.SIGINT)
+        assert program.wait(60) == 130
+        printed = program.stderr.read().strip()
+    assert printed.startswith(says) and "\n" not in printed
+
+
+@pytest.mark.parametrize("module", ["difflib", "absl.flags", "official_cmlm.cli", "numpy"])
+def test_ctrl_c_during_start_up_shows_no_stack_trace(tmp_path, module):
+    """The command reads standard input, so it ends only by the signal."""
+    (tmp_path / "cmlm").write_text("from official_cmlm.command import main; main()")
+    command = [sys.executable, "-X", "importtime", str(tmp_path / "cmlm"), "search", "-", "a"]
+    with subprocess.Popen(command, stdin=-1, stderr=-1, text=True) as program:
+        assert any(line.split("|")[-1].strip() == module for line in program.stderr)
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) in (-signal.SIGINT, 130)
+        assert "Traceback" not in program.stderr.read()

@@ -3,11 +3,11 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from official_cmlm.common.errors import Stopped
 
@@ -15,13 +15,23 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A terminal, `timeout` and systemd signal a whole group of processes, and `call` forwards signals:
 # a signal that was sent once can arrive twice. Signals within this many seconds count as one.
 _SAME_SECONDS = 1.0
+# Seconds after Ctrl-C at which a program that still runs is ended.
+_MOST_SECONDS = 1.8
+_keeping = threading.Event()
 
 
 class StopRequest:
-    """A flag that is true once a stop of this process was requested."""
+    """A flag that is true once a stop of this process was requested.
 
-    def __init__(self) -> None:
+    The message is printed then.
+    """
+
+    def __init__(
+        self,
+        message: str = "stopping after this step and a checkpoint; a second signal stops at once",
+    ) -> None:
         self._first: float | None = None
+        self._message = message
 
     def __bool__(self) -> bool:
         return self._first is not None
@@ -31,21 +41,27 @@ class StopRequest:
         now = time.monotonic()
         if self._first is None:
             self._first = now
-            print(
-                "\nstopping after this step and a checkpoint; a second signal stops at once",
-                file=sys.stderr,
-                flush=True,
-            )
+            if self._message:
+                print(f"\n{self._message}", file=sys.stderr, flush=True)
         elif now - self._first > _SAME_SECONDS:
             os._exit(128 + signum)
 
 
 @contextlib.contextmanager
-def watching(act: Callable[[int], None]) -> Iterator[None]:
-    """Calls `act(signal number)` for each SIGTERM and SIGINT during the block, in another thread.
+def watching(
+    act: Callable[[int], None],
+    numbers: Collection[int] = SIGNALS,
+    handler: Callable[..., None] = lambda *_: None,
+) -> Iterator[None]:
+    """Calls `act(signal number)` for each of these signals during the block, in another thread.
 
     The call comes at once, even while the main thread runs TensorFlow, where Python's own handlers
     would wait. Only the main thread can set this up; in other threads signals are not watched.
+
+    Args:
+      act: see above.
+      numbers: the signals.
+      handler: called by the main thread as soon as it runs Python code.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -55,12 +71,12 @@ def watching(act: Callable[[int], None]) -> Iterator[None]:
 
     def watch() -> None:
         while data := os.read(reading, 1):
-            if data[0] in SIGNALS:
+            if data[0] in numbers:
                 act(data[0])
 
     thread = threading.Thread(target=watch, daemon=True)
     old_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    old = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    old = {number: signal.signal(number, handler) for number in numbers}
     thread.start()
     try:
         yield
@@ -73,6 +89,52 @@ def watching(act: Callable[[int], None]) -> Iterator[None]:
         os.close(reading)
 
 
+@contextlib.contextmanager
+def ending_soon(message: str) -> Iterator[None]:
+    """Lets the first Ctrl-C raise `KeyboardInterrupt`, and a second one end the process at once.
+
+    A process that has not ended two seconds after the first one, as a library computes or has lost
+    the exception, is ended with a message; nothing that is written at that time is then half
+    there, as files appear when they are whole. Blocks that handle SIGINT themselves are left alone.
+    """
+    stop = StopRequest("")
+
+    def interrupt(*_: Any) -> None:
+        # A second exception would end the clean-up after the first.
+        nonlocal is_raised
+        if not is_raised:
+            is_raised = True
+            raise KeyboardInterrupt
+
+    def end() -> None:
+        if not _keeping.is_set():
+            with contextlib.suppress(OSError):
+                os.write(2, f"\n{message}\n".encode())
+            os._exit(128 + signal.SIGINT)
+
+    def act(signum: int) -> None:
+        if signal.getsignal(signum) is interrupt:
+            if not stop:
+                timer = threading.Timer(_MOST_SECONDS, end)
+                timer.daemon = True
+                timer.start()
+            stop(signum)
+
+    is_raised = False
+    with watching(act, (signal.SIGINT,), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def keeping() -> Iterator[None]:
+    """Lets a program that was interrupted take its time for what it keeps."""
+    _keeping.set()
+    try:
+        yield
+    finally:
+        _keeping.clear()
+
+
 def call(command: list[str]) -> int:
     """Runs a program to its end and returns its exit status; signals are forwarded to it.
 
@@ -80,6 +142,8 @@ def call(command: list[str]) -> int:
       Stopped: if a signal arrived and the program exited with status 0.
       KeyboardInterrupt: if a signal arrived and the program exited with another status.
     """
+    import subprocess
+
     received: list[int] = []
     started: list[subprocess.Popen] = []
 
