@@ -89,6 +89,9 @@ _TRAIN = {
         "model_dir",
         ("--mode=train",),
     ),
+    "lower": Command(
+        "experiments.lower", "a training for a machine with JAX but no TensorFlow", "experiment"
+    ),
     "train-stages": Command(
         "experiments.train_stages",
         "a chain of trainings; `cmlm train-stages ?` lists them",

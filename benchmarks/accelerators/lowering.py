@@ -13,6 +13,7 @@ from experiments import registry
 from official_cmlm.training.jax_loop import portable_step
 from official_cmlm.training.runtime import resolve_runtime
 from official_cmlm.training.step import optimizer_variables
+from official_cmlm.training.step_module import lower
 from official_cmlm.training.task import SentenceEncoderTask
 
 
@@ -53,7 +54,7 @@ def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]
         counted = (variable for metric in metrics for variable in metric.variables)
         return [*model.variables, *optimizer_variables(optimizer), *counted]
 
-    output.write_bytes(portable_step(step, features, variables))
+    output.write_bytes(portable_step(lower(step, features, variables), features, "tpu"))
     return {
         "weights": sum(v.shape.num_elements() for v in model.trainable_variables),
         "batch": {

@@ -223,12 +223,13 @@ class JaxLoop:
             self._push(missing)
         return executable
 
-    def _list_variables(self) -> list[tf.Variable]:
+    def lower(self, batch: Any) -> StepModule:
+        """Lowers the step for batches with the shapes of `batch`; compiles nothing."""
         # Under a half-precision policy graphs do not list wrapped variables, e.g. those of metrics.
-        return [*self._variables(), *self._host_variables]
+        return lower(self._step, batch, lambda: [*self._variables(), *self._host_variables])
 
     def _compile(self, batch: Any) -> _Executable:
-        jax, module = self._jax, lower(self._step, batch, self._list_variables)
+        jax, module = self._jax, self.lower(batch)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
         constants = {
             i: jax.device_put(value, self._device) for i, value in module.constants.items()
@@ -258,26 +259,21 @@ def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, 
     return jax.jit(run, donate_argnums=0)
 
 
-def portable_step(
-    step: Callable[[Any], None],
-    batch: Any,
-    variables: Callable[[], Iterable[tf.Variable]] = tuple,
-    platform: str = "tpu",
-) -> bytes:
+def portable_step(module: StepModule, batch: Any, platform: str) -> bytes:
     """Serialises a step for `jax.export.deserialize`, to be compiled for another kind of device.
 
     It is the function that `JaxLoop` calls: its three arguments are lists of arrays. Those of the
     first list, the variables that it updates, are to be donated.
 
     Args:
-      step, batch, variables: see `step_module.lower`.
+      module: the step.
+      batch: a batch for which it was lowered.
       platform: JAX's name of the kind of device, e.g. `tpu`.
 
     Raises:
       UserError: if JAX is missing.
     """
-    jax = _load()
-    module, features = lower(step, batch, variables), tf.nest.flatten(batch)
+    jax, features = _load(), tf.nest.flatten(batch)
     exported = _as_exported(jax, module, features, [platform])
     run = _donating(jax, module, exported, module.constants)
     arguments = (

@@ -188,7 +188,7 @@ class Run:
             replicas = self.strategy.num_replicas_in_sync
             for line in self.task.resume_notes(reached, replicas):
                 print(line, file=sys.stderr)
-        trainer = self._trainer(checkpoint, lambda: bool(stop), reached)
+        trainer = self.build_trainer(checkpoint, lambda: bool(stop), reached)
         step, total = int(trainer.global_step.numpy()), self.params.trainer.train_steps
         if self.chief:
             if checkpoint:
@@ -221,9 +221,9 @@ class Run:
         if not checkpoints:
             raise UserError(f"{self.model_dir}: no checkpoint to evaluate; run --mode=train first")
         refuse_damage(checkpoints[0])
-        self._runner(self._trainer(checkpoints[0])).run()
+        self._runner(self.build_trainer(checkpoints[0])).run()
 
-    def _trainer(
+    def build_trainer(
         self,
         checkpoint: str | None,
         stop: Callable[[], bool] = lambda: False,

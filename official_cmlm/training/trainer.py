@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import orbit
 import tensorflow as tf
+import tf_keras
 from official.core import base_trainer, train_utils
 from official.modeling.optimization import ema_optimizer
 
@@ -198,13 +199,17 @@ class Trainer(base_trainer.Trainer):
         # Workers must run the same number of steps, so they have to stop together.
         self._several_workers = self.strategy.extended._in_multi_worker_mode()
 
+    @property
+    def step_metrics(self) -> list[tf_keras.metrics.Metric]:
+        """The metrics that a step updates, the training's loss first."""
+        return [self._train_loss, *self.train_metrics]
+
     def _host_variables(self) -> list[tf.Variable]:
         """Returns the variables that the host reads or resets between two pieces of a loop."""
-        metrics = [self._train_loss, *self.train_metrics]
         return [
             self.global_step,
             self.optimizer.iterations,
-            *(variable for metric in metrics for variable in metric.variables),
+            *(variable for metric in self.step_metrics for variable in metric.variables),
             *self.model.guard.variables,
             *self.model.data_positions.all(),
         ]
@@ -290,7 +295,7 @@ class Trainer(base_trainer.Trainer):
 
     def _so_far(self) -> dict[str, float]:
         """Returns metrics of the current loop; rates only from the second piece of the run on."""
-        values = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
+        values = {m.name: float(m.result()) for m in self.step_metrics}
         loop = self._since_begin({name: values.pop(name) for name in NAMES})
         values["learning_rate"] = self._learning_rate(self.optimizer.iterations)
         if not self.totals.steps:

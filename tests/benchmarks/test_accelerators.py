@@ -138,6 +138,7 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
 
     from official_cmlm.training.jax_loop import portable_step
     from official_cmlm.training.step import optimizer_variables
+    from official_cmlm.training.step_module import lower
 
     config = SETTINGS[name]
     block = {"vocabulary_block_size": 50} if hasattr(config, "vocabulary_block_size") else {}
@@ -155,16 +156,16 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
     _ = optimizer.iterations
     metrics = task.build_metrics()
     step = tmp_path / "step"
-    step.write_bytes(
-        portable_step(
-            lambda features: task.train_step(features, model, optimizer, metrics) and None,
-            batch_of(task, name),
-            lambda: [
-                *(*model.variables, *optimizer_variables(optimizer)),
-                *(variable for metric in metrics for variable in metric.variables),
-            ],
-        )
+    batch = batch_of(task, name)
+    module = lower(
+        lambda features: task.train_step(features, model, optimizer, metrics) and None,
+        batch,
+        lambda: [
+            *(*model.variables, *optimizer_variables(optimizer)),
+            *(variable for metric in metrics for variable in metric.variables),
+        ],
     )
+    step.write_bytes(portable_step(module, batch, "tpu"))
     costs = compile_step(step, "v5e:2x2")
     # Weights and both slots; the gradients at least are temporary.
     weights = sum(4 * v.shape.num_elements() for v in model.trainable_variables)

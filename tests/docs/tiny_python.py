@@ -11,6 +11,7 @@ import sys
 # Sub-commands of `cmlm` that take an experiment's sizes -> their modules.
 _TRAININGS = {
     "train": "experiments.train",
+    "lower": "experiments.lower",
     "train-stages": "experiments.train_stages",
     "show-view": "experiments.show_view",
 }
