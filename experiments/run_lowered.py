@@ -52,7 +52,7 @@ def main() -> None:
     while training.step < last and not stop and spent < args.seconds:
         step = training.step
         end = min(last, *(step - step % interval + interval for interval in intervals))
-        # The first step compiles; it is reported by itself, and not measured.
+        # The first step compiles, so it is reported alone and not measured.
         end = first if step == started else end
         if args.profile and end == last:
             jax.profiler.start_trace(args.profile)
