@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,7 @@ def call(module: str, *arguments: str) -> int:
 
 def call_program(start: Callable[[], None], *command: str) -> int | str:
     """Runs a program that ends by `cli.run` or `sys.exit`; returns its exit status or message."""
+    handler = signal.getsignal(signal.SIGINT)
     with (
         # On the way out the flags that were defined inside are removed again.
         flagsaver.flagsaver(),
@@ -78,4 +80,6 @@ def call_program(start: Callable[[], None], *command: str) -> int | str:
             start()
         except SystemExit as ended:
             return ended.code or 0
+        finally:
+            signal.signal(signal.SIGINT, handler)
     raise AssertionError("programs always end by an exit status")

@@ -3,6 +3,7 @@
 Folders are walked; text, Markdown and HTML files are cut into passages, tables and JSON lines give
 one text a row. The same command again reads only what is new or has changed, and forgets what is
 gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs neither.
+Ctrl-C leaves an index of the files that are finished.
 """
 
 import contextlib
@@ -10,17 +11,23 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.common import progress
+from official_cmlm.common import progress, signals
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.validation import OneOf, at_least
 
+if TYPE_CHECKING:
+    from official_cmlm.search import Index
+
 FLAGS = flags.FLAGS
+# Passages that are encoded together, if a file does not have more.
+_GROUP = 64
 _FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
 _FORMS |= {".html": "html", ".htm": "html"}
 _SUFFIXES = (*_FORMS, ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -74,6 +81,7 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
 
     Raises:
       UserError: if files or the index cannot be read or written, or the files hold no text.
+      KeyboardInterrupt: after Ctrl-C; the index then holds the files that were finished.
     """
     from official_cmlm.common.files import check_writable
     from official_cmlm.encoding.encoders import load_model
@@ -97,20 +105,31 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
         return ""
     encoder = load_model("bulk", encoder_settings)
     words = before.get("words") or options.words or most_words(encoder.max_seq_length)
-    added = _read_files(changed, words, options.column, roots)
-    with _count_cut_texts(len(added["texts"]), encoder.max_seq_length):
-        if exists:
-            index = Index.load(path, encoder)
-            stale = removed | (set(changed) & set(earlier))
-            index.remove([name for name in index.ids if name.rsplit(":", 2)[0] in stale])
-            index.add(**added, show_progress=True)
-        elif added["texts"]:
-            form = {"precision": options.embedding_precision, "approximate": options.approximate}
-            index = Index.build(encoder, **added, **form, show_progress=True)
-        else:
-            raise UserError(f"{', '.join(roots)}: no text in {len(files)} files; check them")
-    index.settings = {"encoder": encoder_settings, "words": words, "files": states}
-    index.save(path, overwrite=exists)
+    passages = _read_files(changed, words, options.column, roots)
+    if exists:
+        index = Index.load(path, encoder)
+        stale = removed | (set(changed) & set(earlier))
+        index.remove([name for name in index.ids if name.rsplit(":", 2)[0] in stale])
+    elif any(passages.values()):
+        form = {"precision": options.embedding_precision, "approximate": options.approximate}
+        index = Index.make_empty(encoder, **form)
+    else:
+        raise UserError(f"{', '.join(roots)}: no text in {len(files)} files; check them")
+    done: set[str] = set()
+    try:
+        _add_files(index, encoder, passages, done)
+    except KeyboardInterrupt as stop:
+        if not len(index) or not done:
+            raise
+        states = {name: s for name, s in states.items() if name in done or name not in passages}
+        stop.args = (
+            f"{path} has {len(done)} of {len(changed)} files; give the same command again for the "
+            "others",
+        )
+        with signals.keeping():
+            _save(index, path, exists, encoder_settings, words, states)
+        raise
+    _save(index, path, exists, encoder_settings, words, states)
     return (
         f"{len(index)} passages of {len(states)} files; {len(changed)} files new or changed, "
         f"{len(removed)} gone"
@@ -139,25 +158,63 @@ def _choose_encoder(index: str) -> Mapping[str, Any]:
     return of_index
 
 
-def _read_files(files: list[str], words: int, column: str, roots: list[str]) -> dict[str, list]:
-    """Returns ids, texts and metadata of the files' passages, as `Index.add` takes them."""
-    added: dict[str, list] = {"ids": [], "texts": [], "metadata": []}
+def _save(
+    index: "Index", path: Path, exists: bool, encoder: Mapping[str, Any], words: int, states: dict
+) -> None:
+    index.settings = {"encoder": encoder, "words": words, "files": states}
+    index.save(path, overwrite=exists)
+
+
+def _read_files(
+    files: list[str], words: int, column: str, roots: list[str]
+) -> dict[str, list[tuple[int, str]]]:
+    """Returns file -> line and text of its passages."""
+    passages: dict[str, list[tuple[int, str]]] = {}
     with progress.bar(len(files), "file", "reading") as bar:
         for file in files:
             try:
-                passages = list(_read_passages(file, words, column))
+                passages[file] = list(_read_passages(file, words, column))
             except UserError as error:
                 if file in roots:
                     raise
                 # A folder may hold tables of other things.
                 cli.warn(f"left out: {error}")
-                passages = []
-            for number, (line, text) in enumerate(passages):
-                added["ids"].append(f"{file}:{line}:{number}")
-                added["texts"].append(text)
-                added["metadata"].append({"file": file, "line": line})
+                passages[file] = []
             bar.update(1)
-    return added
+    return passages
+
+
+def _add_files(
+    index: "Index", encoder: Any, passages: dict[str, list[tuple[int, str]]], done: set[str]
+) -> None:
+    """Encodes passages and adds them to an index; `done` gets the files all of whose are there."""
+
+    def add(files: list[str], vectors: Any) -> None:
+        rows = [
+            (f"{file}:{line}:{number}", text, {"file": file, "line": line})
+            for file in files
+            for number, (line, text) in enumerate(passages[file])
+        ]
+        if rows:
+            ids, texts, metadata = map(list, zip(*rows))
+            index.add(texts, ids, vectors, metadata)
+        done.update(files)
+
+    count = sum(map(len, passages.values()))
+    with (
+        _count_cut_texts(count, encoder.max_seq_length),
+        progress.bar(count, "passage", "encoding") as bar,
+        # An interrupt, which only the main thread gets, lets it add the group to the end.
+        ThreadPoolExecutor(1) as adding,
+    ):
+        files, texts = [], []
+        for number, (file, of_file) in enumerate(passages.items(), 1):
+            files.append(file)
+            texts += [text for _, text in of_file]
+            if len(texts) >= _GROUP or number == len(passages):
+                vectors = encoder.encode_document(texts, show_progress_bar=bar.update)
+                adding.submit(add, files, vectors).result()
+                files, texts = [], []
 
 
 @contextlib.contextmanager

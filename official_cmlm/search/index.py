@@ -143,15 +143,15 @@ class Index:
           UserError: if `texts` is empty, an id occurs twice, the vectors do not belong to the
             texts, or the encoder fails.
         """
-        index = cls._make_empty(encoder, precision, approximate)
+        index = cls.make_empty(encoder, precision, approximate)
         index.add(texts, ids, vectors, metadata, show_progress)
         if not len(texts):
             raise UserError("no texts to index; give at least one")
         return index
 
     @classmethod
-    def _make_empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
-        """Returns an index without texts, whose width the first vectors decide."""
+    def make_empty(cls, encoder: Any, precision: str, approximate: bool) -> "Index":
+        """Returns an index without texts, whose width the first vectors decide; see `build`."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
         return cls(encoder, Vectors(Codes(precision, 0), approximate), Texts())
@@ -181,7 +181,7 @@ class Index:
             encoder's, if an id occurs twice, or for embeddings of bits with another precision than
             `bits`.
         """
-        index = cls._make_empty(encoder, precision, approximate)
+        index = cls.make_empty(encoder, precision, approximate)
         source, width = Embeddings.open(Path(folder)), index._encode_probes().shape[2]
         with progress.bar(source.rows, "text", "indexing", disable=not show_progress) as bar:
             for shard in read_shards(Path(folder), source, precision, width):

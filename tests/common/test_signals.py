@@ -97,15 +97,17 @@ from official_cmlm import cli
 from official_cmlm.common import signals
 
 signals._SAME_SECONDS = 0.0
+keeps = sys.argv[1] == "keeps"
+signals._MOST_SECONDS = 0.0 if keeps else 1.0
 
 def main(argv):
-    try:
-        print("ready", flush=True)
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        if argv[1] == "ends":
-            raise
-        with signals.keeping() if argv[1] == "keeps" else contextlib.nullcontext():
+    with signals.keeping() if keeps else contextlib.nullcontext():
+        try:
+            print("ready", flush=True)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            if argv[1] == "ends":
+                raise
             print("goes on", flush=True)
             threading.Event().wait()
 

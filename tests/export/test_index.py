@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from export.search import index as indexing
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
 from tests.binaries import call
@@ -95,6 +96,40 @@ def test_emptied_folder_and_dead_links_are_passed_over(folder, tmp_path, capsys)
     assert call("export.search.index", *options) == 0
     assert "0 files new or changed, 1 gone" in capsys.readouterr().out
     assert "a text of the other folder" not in Index.load(target, Words()).texts
+
+
+def test_ctrl_c_leaves_an_index_of_finished_files(folder, capsys, monkeypatch):
+    """Before the first file nothing is left behind; the same call reads the others."""
+    target = folder.parent / "my.index"
+
+    def index(text=None):
+        """Indexes, with an interrupt at a text; returns the last line and the texts."""
+
+        def encode(words, texts):
+            if text in texts:
+                raise KeyboardInterrupt
+            return encode_all(words, texts)
+
+        monkeypatch.setattr(Words, "encode", encode)
+        assert _index(folder, "--model=toy") == (130 if text else 0)
+        texts = set(Index.load(target, Words()).texts) if target.exists() else set()
+        return "".join(capsys.readouterr()).splitlines()[-1], texts
+
+    encode_all = Words.encode
+    monkeypatch.setattr(indexing, "_GROUP", 1)
+    box, dogs = "the key is kept in the box", "Dogs\na dog ran over the river"
+    assert index(box) == ("interrupted; give the same command again", set())
+    again = "give the same command again for the others"
+    last, texts = index("some cheese")
+    assert last == f"interrupted; {target} has 2 of 4 files; {again}"
+    assert texts == {box, "bread and butter"}
+    assert index()[1] == {box, "bread and butter", "some cheese", "old wine", dogs}
+    (folder / "a.txt").write_text("the key is lost\n")
+    (folder / "d.csv").write_text("text\nnew cheese\n")
+    last, texts = index("new cheese")
+    assert last == f"interrupted; {target} has 1 of 2 files; {again}"
+    assert texts == {"the key is lost", "bread and butter", dogs}
+    assert index()[1] == {"the key is lost", "bread and butter", dogs, "new cheese"}
 
 
 def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):

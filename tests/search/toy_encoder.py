@@ -20,6 +20,13 @@ class Words:
         self.calls.append(len(texts))
         return np.stack([self._one(text) for text in texts]) if texts else np.zeros([0, self.width])
 
+    def encode_document(self, texts: list[str], show_progress_bar=None) -> np.ndarray:
+        """Embeds as `encode` does; calls the function with the number of texts."""
+        vectors = self.encode(texts)
+        if show_progress_bar:
+            show_progress_bar(len(texts))
+        return vectors
+
     def _one(self, text: str) -> np.ndarray:
         words = text.encode("utf-8", "replace").split() or [b""]
         return np.sum([_vector(self.seed, word, self.width) for word in words], axis=0)
