@@ -31,7 +31,7 @@ EXIT_SKIPPED = 3
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
 # Jobs say what they keep instead.
-_INTERRUPTED = "interrupted; give the same command again"
+_AGAIN = "give the same command again"
 # The encoder of the commands that need not be told one.
 DEFAULT_MODEL = "mini-en"
 # The message of a required flag without a value begins with it, after absl's own words.
@@ -123,12 +123,12 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             return _fail(f"{where}{cause.strerror or cause}")
 
     try:
-        with signals.ending_soon(_INTERRUPTED):
+        with signals.ending_soon(_AGAIN):
             app.run(run_main, flags_parser=_parse)
     except KeyboardInterrupt as stop:
         # Python would answer another one with a stack trace of its own end.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        announce(f"interrupted; {stop}" if str(stop) else _INTERRUPTED)
+        announce(f"interrupted; {str(stop) or _AGAIN}")
         sys.exit(EXIT_INTERRUPTED)
 
 

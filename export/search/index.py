@@ -118,17 +118,13 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
     done: set[str] = set()
     try:
         _add_files(index, encoder, passages, done)
-    except KeyboardInterrupt as stop:
+    except KeyboardInterrupt:
         if not len(index) or not done:
             raise
         states = {name: s for name, s in states.items() if name in done or name not in passages}
-        stop.args = (
-            f"{path} has {len(done)} of {len(changed)} files; give the same command again for the "
-            "others",
-        )
-        with signals.keeping():
+        kept = f"{path} has {len(done)} of {len(changed)} files; give the same command again for"
+        with signals.keeping(f"{kept} the others"):
             _save(index, path, exists, encoder_settings, words, states)
-        raise
     _save(index, path, exists, encoder_settings, words, states)
     return (
         f"{len(index)} passages of {len(states)} files; {len(changed)} files new or changed, "

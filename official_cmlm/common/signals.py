@@ -17,7 +17,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SAME_SECONDS = 1.0
 # Seconds after Ctrl-C at which a program that still runs is ended.
 _MOST_SECONDS = 1.8
-_keeping = threading.Event()
+# It is held while an interrupted program writes what it keeps, as the words say.
+_keeping, _kept = threading.Lock(), list[str]()
 
 
 class StopRequest:
@@ -90,14 +91,14 @@ def watching(
 
 
 @contextlib.contextmanager
-def ending_soon(message: str) -> Iterator[None]:
+def ending_soon(advice: str) -> Iterator[None]:
     """Lets the first Ctrl-C raise `KeyboardInterrupt`, and a second one end the process at once.
 
     A process that has not ended two seconds after the first one, as a library computes or has lost
-    the exception, is ended with a message; nothing that is written at that time is then half
+    the exception, is ended with the advice; nothing that is written at that time is then half
     there, as files appear when they are whole. Blocks that handle SIGINT themselves are left alone.
     """
-    stop = StopRequest("")
+    stop, is_raised, is_over = StopRequest(""), False, False
 
     def interrupt(*_: Any) -> None:
         # A second exception would end the clean-up after the first.
@@ -107,10 +108,10 @@ def ending_soon(message: str) -> Iterator[None]:
             raise KeyboardInterrupt
 
     def end() -> None:
-        if not _keeping.is_set():
-            with contextlib.suppress(OSError):
-                os.write(2, f"\n{message}\n".encode())
-            os._exit(128 + signal.SIGINT)
+        with _keeping, contextlib.suppress(OSError):
+            if not is_over:
+                os.write(2, f"\ninterrupted; {_kept[0] if _kept else advice}\n".encode())
+        os._exit(128 + signal.SIGINT)
 
     def act(signum: int) -> None:
         if signal.getsignal(signum) is interrupt:
@@ -120,19 +121,24 @@ def ending_soon(message: str) -> Iterator[None]:
                 timer.start()
             stop(signum)
 
-    is_raised = False
-    with watching(act, (signal.SIGINT,), interrupt):
-        yield
+    try:
+        with watching(act, (signal.SIGINT,), interrupt):
+            yield
+    finally:
+        is_over = True
 
 
 @contextlib.contextmanager
-def keeping() -> Iterator[None]:
-    """Lets a program that was interrupted take its time for what it keeps."""
-    _keeping.set()
-    try:
+def keeping(words: str) -> Iterator[None]:
+    """Lets a program that was interrupted take its time for what it keeps, as the words say.
+
+    Raises:
+      KeyboardInterrupt: at the end, with the words.
+    """
+    _kept[:] = [words]
+    with _keeping:
         yield
-    finally:
-        _keeping.clear()
+    raise KeyboardInterrupt(words)
 
 
 def call(command: list[str]) -> int:

@@ -164,6 +164,7 @@ def in_threads(function: Callable, items: Iterable[tuple], threads: int) -> Iter
         yield from itertools.starmap(function, first)
         return
     items, pool = itertools.chain(first, items), ThreadPoolExecutor(threads)
+    waits = True
     try:
         # Two items per thread are pending, so that each thread has its next item at hand.
         for item in items:
@@ -172,8 +173,12 @@ def in_threads(function: Callable, items: Iterable[tuple], threads: int) -> Iter
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+    except KeyboardInterrupt:
+        # The program ends, and may have much to keep before that.
+        waits = False
+        raise
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(waits, cancel_futures=True)
 
 
 def long_windows(

@@ -101,7 +101,7 @@ keeps = sys.argv[1] == "keeps"
 signals._MOST_SECONDS = 0.0 if keeps else 1.0
 
 def main(argv):
-    with signals.keeping() if keeps else contextlib.nullcontext():
+    with signals.keeping("all is kept") if keeps else contextlib.nullcontext():
         try:
             print("ready", flush=True)
             threading.Event().wait()
