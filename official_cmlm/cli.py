@@ -90,10 +90,6 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
     """
 
     def run_main(argv: list[str]) -> int | None:
-        # The name of a file may not be valid UTF-8.
-        for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="backslashreplace")
         if len(argv) > 1 and not arguments:
             return _fail(f"unexpected argument {argv[1]!r}; flags start with --")
         try:
@@ -106,9 +102,8 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
         except Stopped as stop:
             announce(str(stop))
             return None
-        except BrokenPipeError:
-            _drop_output()
-            return EXIT_BROKEN_PIPE
+        except BrokenPipeError as error:
+            return report_lost_output(error)
         except MemoryError as error:
             return _fail(f"not enough memory ({error or 'none is left'}); use less at a time")
         except Exception as error:
@@ -122,6 +117,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             where = f"{os.fsdecode(cause.filename)}: " if is_named else ""
             return _fail(f"{where}{cause.strerror or cause}")
 
+    prepare_output()
     try:
         with signals.ending_soon(_AGAIN):
             app.run(run_main, flags_parser=_parse)
@@ -320,6 +316,24 @@ def _fail(message: object) -> int:
     return EXIT_USER_ERROR
 
 
+def prepare_output() -> None:
+    """Lets standard output and error take any text; nothing is written where they are closed."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper):
+            # The locale may be ASCII, and the name of a file may not be valid UTF-8.
+            stream.reconfigure(errors="backslashreplace")
+
+
+def report_lost_output(error: OSError) -> int:
+    """Returns the exit status of an output that took no more, after a line unless it was a pipe."""
+    _drop_output()
+    is_pipe = isinstance(error, BrokenPipeError)
+    return EXIT_BROKEN_PIPE if is_pipe else _fail(error.strerror or error)
+
+
 def _drop_output() -> None:
     """Keeps Python from writing buffered output, when it ends, to an output that takes nothing."""
     try:
@@ -345,8 +359,7 @@ def _parse(argv: list[str]) -> list[str]:
         sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
     except OSError as error:
         # The flag --help was given, and its text cannot be written.
-        _drop_output()
-        sys.exit(_fail(error.strerror or error))
+        sys.exit(report_lost_output(error))
     return rest
 
 

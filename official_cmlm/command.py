@@ -13,6 +13,7 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import io
 import itertools
 import os
 import re
@@ -177,15 +178,15 @@ def main() -> None:
     """Runs the sub-command that the command line names."""
     name, *rest = sys.argv[1:] or ["--help"]
     if name in ("--help", "-h", "-help", "help"):
-        return print(usage())
+        return _print(usage())
     if name == "--version":
         from importlib import metadata
 
-        return print("cmlm", metadata.version("official-cmlm"))
+        return _print(f"cmlm {metadata.version('official-cmlm')}")
     if name == "export":
         name, rest = _choose_export(rest)
         if not name:
-            return print(_export_usage())
+            return _print(_export_usage())
     if name.startswith("export-") and "." in name:
         module = name.removeprefix("export-")
         return _run(name, _exporter(module), rest, _import_exporter(module))
@@ -209,6 +210,18 @@ def usage() -> str:
         "`cmlm COMMAND --help` explains a command and lists its flags.\n"
         "`cmlm --version` prints the version."
     )
+
+
+def _print(text: str) -> None:
+    """Prints a text, in a locale of ASCII too; an output that takes none of it is reported."""
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        print(text, flush=True)
+    except OSError as error:
+        from official_cmlm import cli
+
+        sys.exit(cli.report_lost_output(error))
 
 
 def _write_usage(name: str, command: Command) -> str:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from official_cmlm.command import COMMANDS
 from tests.binaries import BINARIES, ROOT, call, flags_of, modules_with
 
 
@@ -33,6 +34,37 @@ def test_every_flag_is_described(module):
     # The help has lines of 80 characters, four of them blank, and no word needs two lines.
     words = " ".join(flag_values[name].help for name in flag_values).split()
     assert module.startswith("benchmarks.") or max(map(len, words)) <= 76
+
+
+@pytest.mark.parametrize(
+    "name", ["", "embed", *(pytest.param(name, marks=pytest.mark.long) for name in COMMANDS)]
+)
+def test_help_is_shown_in_a_locale_of_ascii(name):
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    arguments = [name, "--help"] if name else ["--help"]
+    done = run("-m", "official_cmlm.command", *arguments, env=os.environ | ascii_only)
+    assert done.stderr == "" and "usage: cmlm" in done.stdout and done.stdout.isascii()
+
+
+@pytest.mark.parametrize("output", ["full", "pipe", "closed"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["embed", "--help"]])
+def test_output_that_takes_nothing_shows_no_stack_trace(arguments, output):
+    """A full disk is an error of one line; a pipe without a reader, as of `| head`, is silent."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "official_cmlm.command", *arguments],
+            cwd=ROOT,
+            stdout={"full": full, "pipe": writing, "closed": None}[output],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=(lambda: os.close(1)) if output == "closed" else None,
+        )
+    os.close(writing)
+    is_full = output == "full"
+    assert done.stderr == ("error: No space left on device\n" if is_full else "")
+    assert output == "closed" or done.returncode == (1 if is_full else 141)
 
 
 @pytest.mark.parametrize(
