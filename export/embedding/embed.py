@@ -2,6 +2,7 @@
 
     cmlm embed data.csv --column=body --to=v.parquet
     cmlm embed sentences.txt --model=work/model --output_dir=work/vectors
+    cat data.csv | cmlm embed - --format=csv --column=body --to=v.jsonl
 
 Row i of the output is text i of the input: a row of a table, an object of JSON, a line of text.
 The output is one file, or shards in a folder, which manifest.json lists when all of them are there.
@@ -10,6 +11,9 @@ The same command goes on with what is left after it was stopped, or killed.
 
 import dataclasses
 import os
+import shutil
+import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +41,8 @@ class Task:
     """The texts, the place of their embeddings, and the processes that compute them.
 
     Attributes:
-      input: files, folders or patterns of texts.
-      to: file to write, .parquet or .npy; it appears when it is complete.
+      input: files, folders or patterns of texts; -: standard input, by default lines of text.
+      to: file to write, .parquet, .npy or .jsonl; it appears when it is complete.
       output_dir: folder of shards to write instead; manifest.json appears at the end.
       overwrite: whether to replace what another command wrote there.
       workers: processes that embed; each has its own copy of the encoder and its share of the
@@ -66,12 +70,31 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    task = cli.read(Task)
+    with tempfile.TemporaryDirectory() as folder:
+        if "-" in task.input:
+            task = dataclasses.replace(task, input=_keep_standard_input(task.input, Path(folder)))
+        embed(task)
+
+
+def _keep_standard_input(names: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+    """Writes standard input to a file, as it is read twice; returns the names with this file's."""
+    if sys.stdin.isatty():
+        cli.announce("reading the terminal; Ctrl-D ends the text …")
+    # Its name tells the format, unless --format does.
+    file = folder / "standard_input.txt"
+    with file.open("wb") as output:
+        shutil.copyfileobj(sys.stdin.buffer, output)
+    return tuple(str(file) if name == "-" else name for name in names)
+
+
+def embed(task: Task) -> None:
+    """Embeds the texts of a task, with the settings of the flags."""
     from official_cmlm.checkpoints.encoder_directory import encoder_digest
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.encoding.backends import BACKENDS
     from official_cmlm.encoding.backends.onnx import has_graphs
 
-    task = cli.read(Task)
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
     cli.take_default_model()
@@ -86,9 +109,10 @@ def main(argv: list[str]) -> None:
     output, target = _find_output(task, paths)
     output_format = target.suffix[1:] if target else FLAGS.output_format
     if output_format == "parquet":
-        check_extra("data", "pyarrow")
-    elif FLAGS.keep_columns:
-        raise UserError("--keep_columns: .npy files have no columns; write Parquet")
+        check_extra("parquet", "pyarrow")
+    elif FLAGS.keep_columns and output_format == "npy":
+        raise UserError("--keep_columns: .npy files have no columns; write .parquet or .jsonl")
+    text_name = (FLAGS.column or "text") if FLAGS.keep_columns else ""
     # This is for the processes too, which inherit the environment.
     cli.quiet_tensorflow()
     request = cli.read(
@@ -98,7 +122,7 @@ def main(argv: list[str]) -> None:
         encoder_digest=encoder_digest(model_dir, with_ranges=True),
         arithmetic=FLAGS.precision,
         output_format=output_format,
-        text_name=(FLAGS.column or "text") if FLAGS.keep_columns else "",
+        text_name="text" if output_format == "jsonl" else text_name,
     )
     where = f"{task.workers} processes" if task.beam is None else "a pipeline of Beam"
     cli.announce(f"embedding {len(paths)} files in {where} …")
@@ -109,6 +133,9 @@ def main(argv: list[str]) -> None:
 def _report(task: Task, outcome: run.Outcome) -> None:
     """Prints the size of the output, and warns of texts that were changed."""
     manifest, shards = outcome.manifest, outcome.manifest["shards"]
+    if count := manifest["missing_texts"]:
+        end = "were left out" if FLAGS.on_missing == "skip" else "have the vector of an empty one"
+        cli.warn(f"{count} rows without a text {end}")
     for name, words in (
         ("cut_texts", "texts were cut to the encoder's length; --on_long=windows reads them all"),
         ("mended_texts", "texts or ids had half surrogate pairs, which became U+FFFD"),
@@ -134,14 +161,23 @@ def _find_output(task: Task, paths: list[str]) -> tuple[Path, Path | None]:
         check_writable(output, is_folder=True)
         return output, None
     target = Path(os.path.expanduser(task.to)).absolute()
-    if target.suffix not in (".npy", ".parquet"):
-        raise UserError(f"--to={task.to}: name a .parquet or .npy file, or a folder --output_dir")
-    check_output(target, task.overwrite, [path for path in paths if not is_remote(path)])
-    in_bytes = FLAGS.embedding_precision in EIGHT_BITS
-    for flag, is_refused in (("id_column", FLAGS.id_column), ("embedding_precision", in_bytes)):
-        if is_refused and target.suffix == ".npy":
-            raise UserError(f"--{flag}: one .npy file has no place for it; write a .parquet")
-    return target.with_name(f"{target.name}.unfinished"), target
+    if target.suffix not in (".npy", ".parquet", ".jsonl"):
+        raise UserError(
+            f"--to={task.to}: name a .parquet, .npy or .jsonl file, or a folder --output_dir"
+        )
+    folder = target.with_name(f"{target.name}.unfinished")
+    inputs = [path for path in paths if not is_remote(path)]
+    check_output(target, task.overwrite, inputs)
+    with_ids = FLAGS.id_column or FLAGS.on_missing == "skip"
+    # A run that was killed at its end has written the ids.
+    if with_ids and target.suffix == ".npy" and not folder.exists():
+        check_output(run.name_ids(target), task.overwrite, inputs)
+    if FLAGS.embedding_precision in EIGHT_BITS and target.suffix != ".parquet":
+        raise UserError(
+            f"--embedding_precision: one {target.suffix} file has no place for its ranges; write a "
+            ".parquet"
+        )
+    return folder, target
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -26,18 +27,19 @@ class Texts:
     Attributes:
       number: number of the part.
       first_row: number of its first text in the whole input.
-      place: number of the file with that text, and of the row in it, from 0.
+      place: number of the file with that text, of the row in it, and of the row in the whole
+        input, from 0; the last one is larger than `first_row` by the rows that are left out.
       texts: the texts.
-      ids: of each; None where the input has none.
+      ids: of each; numbers of rows in the input, if rows are left out and it has none; else None.
       mended: texts or ids with half surrogate pairs, which became U+FFFD.
       columns: the other columns that are kept: name -> (kind, as in `Extent`, and values).
     """
 
     number: int
     first_row: int
-    place: tuple[int, int] = (0, 0)
+    place: tuple[int, int, int] = (0, 0, 0)
     texts: list[str] = dataclasses.field(default_factory=list)
-    ids: list[str] | None = None
+    ids: list[str] | list[int] | None = None
     mended: int = 0
     columns: dict[str, tuple[str, list[Any]]] = dataclasses.field(default_factory=dict)
 
@@ -48,27 +50,37 @@ class Extent:
 
     Attributes:
       rows: number of texts.
+      missing: rows that have no text, whether they are left out or not.
       kinds: of the columns that are kept: `bool`, `int64`, `double`, `string`, or `json`, which
         are strings of JSON, for all else and for columns of several kinds.
     """
 
     rows: int
     kinds: dict[str, str]
+    missing: int = 0
 
 
-def measure(paths: Sequence[str], reading: Reading) -> Extent:
+def measure(paths: Sequence[str], reading: Reading, own: Sequence[str] = ("embedding",)) -> Extent:
     """Reads all rows once, so that a fault is met before any of them is embedded.
+
+    Args:
+      paths: the files.
+      reading: how they are read.
+      own: columns that the output has besides ids, and those of the input that are kept.
 
     Raises:
       UserError: a file has a fault, all are empty, two rows have the same id, or a kept column has
         the name of another one.
     """
-    rows, kinds, hashes = 0, {}, array("q")
+    rows, missing, kinds, hashes = 0, 0, {}, array("q")
     with progress.bar(None, " texts", "reading") as bar:
         for path in paths:
             for row in read_rows(path, reading):
-                rows += 1
                 bar.update()
+                missing += row.missing
+                if reading.leaves_out(row):
+                    continue
+                rows += 1
                 if row.id is not None:
                     hashes.append(hash(row.id))
                 for name, value in row.others.items():
@@ -79,15 +91,14 @@ def measure(paths: Sequence[str], reading: Reading) -> Extent:
         raise UserError(f"{', '.join(paths)}: no text; check --input")
     _check_ids(paths, reading, hashes)
     if reading.keep:
-        text = reading.column or "text"
-        taken = {"embedding", *(["id"] if reading.id_column else [])}
-        for name in (text, *kinds):
-            if name in taken or (name == "id" and name == text):
+        with_ids = ["id"] if reading.id_column or "id" in own else []
+        for name, count in Counter([*own, *kinds, *with_ids]).items():
+            if count > 1:
                 raise UserError(
                     f"the output has a column {name!r} of its own; rename that of the input, or"
                     " leave out --keep_columns"
                 )
-    return Extent(rows, {name: kind or "string" for name, kind in kinds.items()})
+    return Extent(rows, {name: kind or "string" for name, kind in kinds.items()}, missing)
 
 
 def _check_ids(paths: Sequence[str], reading: Reading, hashes: array) -> None:
@@ -102,7 +113,7 @@ def _check_ids(paths: Sequence[str], reading: Reading, hashes: array) -> None:
     places: dict[str, str] = {}
     for path in paths if repeated else ():
         for row in read_rows(path, reading):
-            if hash(row.id) not in repeated:
+            if reading.leaves_out(row) or hash(row.id) not in repeated:
                 continue
             if row.id in places:
                 raise UserError(
@@ -148,24 +159,26 @@ def read_texts(
       UserError: a file cannot be read, or one of its records has no text.
     """
 
-    def empty(number: int, first_row: int, place: tuple[int, int]) -> Texts:
+    def empty(number: int, first_row: int, place: tuple[int, int, int]) -> Texts:
         columns = {name: (kind, []) for name, kind in (kinds or {}).items()}
-        return Texts(
-            number, first_row, place, ids=[] if reading.id_column else None, columns=columns
-        )
+        ids = [] if reading.id_column or reading.on_missing == "skip" else None
+        return Texts(number, first_row, place, ids=ids, columns=columns)
 
-    part, characters = empty(0, 0, (0, 0)), 0
+    part, characters = empty(0, 0, (0, 0, 0)), 0
     if start is not None:
         part = empty(start.number, start.first_row, start.place)
-    first, skipped = part.place
+    first, skipped, number = part.place
     for file in range(first, len(paths)):
         rows_of_file = islice(read_rows(paths[file], reading), skipped, None)
         for at, row in enumerate(rows_of_file, skipped):
             if not part.texts:
-                part.place = (file, at)
+                part.place = (file, at, number)
+            number += 1
+            if reading.leaves_out(row):
+                continue
             part.texts.append(row.text)
             if part.ids is not None:
-                part.ids.append(row.id)
+                part.ids.append(number - 1 if row.id is None else row.id)
             part.mended += row.mended
             characters += len(row.text)
             for name, (kind, values) in part.columns.items():
@@ -174,7 +187,9 @@ def read_texts(
                 values.append(value)
             if len(part.texts) == rows or characters >= MOST_CHARACTERS:
                 yield part
-                part = empty(part.number + 1, part.first_row + len(part.texts), (file, at + 1))
+                part = empty(
+                    part.number + 1, part.first_row + len(part.texts), (file, at + 1, number)
+                )
                 characters = 0
         skipped = 0
     if part.texts:

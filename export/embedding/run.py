@@ -33,7 +33,7 @@ from .worker import EIGHT_BITS, Embedder, Settings, shard_name
 FORMAT = "official_cmlm/embeddings"
 # File with the extent of the input, until the output is complete.
 _EXTENT = "extent.json"
-_OWN = rf"{_EXTENT}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet)|ids-\d{{5,}}\.jsonl"
+_OWN = rf"{_EXTENT}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet|jsonl)|ids-\d{{5,}}\.jsonl"
 _REMEDY = "make room, then give the same command again"
 
 
@@ -74,6 +74,11 @@ class Request:
     ) -> Iterator[Texts]:
         """Yields the input in parts, with the columns of these kinds; see `rows.read_texts`."""
         return read_texts(self.paths, self.reading, self.shard_rows, kinds, start)
+
+    def measure(self) -> Extent:
+        """Reads the input once; see `rows.measure`."""
+        own = (self.settings.text_name, self.settings.vector_name)
+        return measure(self.paths, self.reading, [name for name in own if name])
 
     def start_processes(self, workers: int, folder: Path) -> Processes:
         """Returns processes that have an `Embedder`."""
@@ -128,7 +133,7 @@ def run(
             raise UserError(f"{path}: an input inside of {folder}, the output; name another output")
     request = _choose_backend(request, folder, workers)
     # A fault of the input is met before anything is removed.
-    extent = measure(request.paths, request.reading) if overwrite else None
+    extent = request.measure() if overwrite else None
     began = time.time()
     results: list[dict[str, Any]] = []
     with Job(folder, request.make_plan(), own=_OWN, overwrite=overwrite) as job:
@@ -224,7 +229,7 @@ def _compute(
     """Embeds the parts that are left; returns the results of all, see `Embedder.embed`."""
     path = job.folder / _EXTENT
     if not path.exists():
-        write_json(path, dataclasses.asdict(extent or measure(request.paths, request.reading)))
+        write_json(path, dataclasses.asdict(extent or request.measure()))
     size = read_object(path, "delete it, and it is written again")
     kinds = size["kinds"]
     is_whole = functools.partial(_is_whole, job.folder, hashed=True)
@@ -281,6 +286,7 @@ def _finish(request: Request, job: Job, results: list[dict[str, Any]]) -> dict[s
     manifest = {
         "format": FORMAT,
         "rows": sum(shard["rows"] for shard in shards),
+        "missing_texts": read_object(job.folder / _EXTENT)["missing"],
         "columns": results[0]["columns"],
         "dtype": results[0]["dtype"],
         "precision": request.settings.precision,
@@ -303,7 +309,8 @@ def _is_unchanged(path: str, state: list[Any]) -> bool:
 def _gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: bool) -> None:
     """Writes the rows of all shards as one file, complete or absent.
 
-    A Parquet file has the manifest, and the ranges of 8-bit embeddings, in its metadata.
+    A Parquet file has the manifest, and the ranges of 8-bit embeddings, in its metadata. The ids of
+    an array are a file beside it.
 
     Raises:
       UserError: the file has appeared since the run began, or a shard is damaged.
@@ -313,8 +320,13 @@ def _gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: boo
     form, paths = target.suffix.removeprefix("."), []
     for number, shard in enumerate(manifest["shards"]):
         paths.append(folder / shard_name(number, form))
-        if sha256(paths[-1]) != shard["sha256"]:
+        if not _is_whole(folder, {"shard": shard}, hashed=True):
             raise UserError(f"{paths[-1]}: damaged; delete {folder} to start again")
+    if form == "npy" and "ids" in manifest["shards"][0]:
+        # `embed` has checked that this file is not another's.
+        _join([folder / shard["ids"] for shard in manifest["shards"]], name_ids(target), True)
+    if form == "jsonl":
+        return _join(paths, target, overwrite)
     with (
         report_write_errors(target, _REMEDY),
         atomic_write(target, replace=overwrite) as file,
@@ -327,6 +339,20 @@ def _gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: boo
                 file.write(np.load(path, allow_pickle=False).tobytes())
         else:
             _gather_parquet(folder, manifest, paths, file)
+
+
+def name_ids(target: Path) -> Path:
+    """Returns the file of the ids of an array that is one file: `v.ids.jsonl` for `v.npy`."""
+    return target.with_suffix(".ids.jsonl")
+
+
+def _join(paths: list[Path], target: Path, overwrite: bool) -> None:
+    with (
+        report_write_errors(target, _REMEDY),
+        atomic_write(target, replace=overwrite) as file,
+    ):
+        for path in paths:
+            file.write(path.read_bytes())
 
 
 def _gather_parquet(

@@ -4,7 +4,8 @@ import dataclasses
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,8 +49,8 @@ class Settings:
         vector is the mean over windows.
       batch_size: most texts of a batch.
       output_format: format of the shards of --output_dir. npy: arrays [rows, dim]; parquet: columns
-        id and embedding.
-      text_name: column of the texts in Parquet files; empty: they are not written.
+        id and embedding; jsonl: objects of id, text and vector.
+      text_name: column of the texts in the files; empty: they are not written.
     """
 
     model_dir: str
@@ -66,8 +67,13 @@ class Settings:
     normalize: bool = False
     on_long: Annotated[str, OneOf(("cut", "error", "windows"))] = "cut"
     batch_size: Annotated[int, between(1, 1_000_000)] = 64
-    output_format: Annotated[str, OneOf(("npy", "parquet"))] = "npy"
+    output_format: Annotated[str, OneOf(("npy", "parquet", "jsonl"))] = "npy"
     text_name: str = ""
+
+    @property
+    def vector_name(self) -> str:
+        """The column of the vectors in the files."""
+        return "vector" if self.output_format == "jsonl" else "embedding"
 
     def load_encoder(self) -> "SentenceEncoder":
         """Loads the encoder."""
@@ -188,6 +194,8 @@ class Embedder:
         path = folder / shard_name(texts.number, settings.output_format)
         if settings.output_format == "parquet":
             _write_parquet(path, vectors, texts, settings.text_name)
+        elif settings.output_format == "jsonl":
+            _write_json_lines(path, vectors, texts, settings.text_name)
         else:
             _write_npy(path, vectors, texts)
         shard = {
@@ -200,7 +208,7 @@ class Embedder:
             "cut_tokens": sum(cut.tokens for cut in cuts),
             "mended_texts": texts.mended,
         }
-        if settings.output_format == "parquet" and settings.text_name:
+        if settings.text_name:
             shard["text"] = settings.text_name
         if texts.ids is not None and settings.output_format == "npy":
             ids = folder / ids_name(texts.number)
@@ -217,7 +225,7 @@ def shard_name(number: int, output_format: str) -> str:
 
 
 def ids_name(number: int) -> str:
-    """Returns the name of a part's file of ids, a JSON string a line, beside a `.npy` file."""
+    """Returns the name of a part's file of ids, as JSON a line each, beside a `.npy` file."""
     return f"ids-{number:05d}.jsonl"
 
 
@@ -229,15 +237,29 @@ def _write_npy(path: Path, vectors: "np.ndarray", texts: Texts) -> None:
         atomic_write_text(path.with_name(ids_name(texts.number)), lines)
 
 
+def _list_ids(texts: Texts) -> Sequence[str] | Sequence[int]:
+    first = texts.first_row
+    return range(first, first + len(texts.texts)) if texts.ids is None else texts.ids
+
+
+def _write_json_lines(path: Path, vectors: "np.ndarray", texts: Texts, text_name: str) -> None:
+    # NumPy writes the fewest digits that give the same float32; those of JSON are of float64.
+    written = (f"[{', '.join(row)}]" for row in vectors.astype(str).tolist())
+    others = zip(*(values for _, values in texts.columns.values())) if texts.columns else repeat(())
+    with atomic_write(path) as file:
+        for name, text, cells, vector in zip(_list_ids(texts), texts.texts, others, written):
+            row = {"id": name, text_name: text} | dict(zip(texts.columns, cells))
+            head = json.dumps(row, ensure_ascii=False)[:-1]
+            file.write(f'{head}, "vector": {vector}}}\n'.encode())
+
+
 def _write_parquet(path: Path, vectors: "np.ndarray", texts: Texts, text_name: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if texts.ids is not None:
-        columns = {"id": pa.array(texts.ids, pa.string())}
-    else:
-        last = texts.first_row + len(texts.texts)
-        columns = {"id": pa.array(range(texts.first_row, last), pa.int64())}
+    ids = _list_ids(texts)
+    kind = pa.string() if isinstance(ids[0], str) else pa.int64()
+    columns = {"id": pa.array(ids, kind)}
     if text_name:
         columns[text_name] = pa.array(texts.texts, pa.string())
     for name, (kind, values) in texts.columns.items():

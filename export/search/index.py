@@ -294,7 +294,7 @@ def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, st
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
         yield from split_passages(text, _FORMS[suffix], words)
         return
-    for row in read_rows(file, Reading(column=column)):
+    for row in read_rows(file, Reading(column=column, on_missing="empty")):
         for passage in split_passages(row.text, "text", words):
             yield row.number, passage.text
 

@@ -57,6 +57,7 @@ _BATCH_BYTES = 1 << 26
 # values.
 _DICTIONARY_ENCODINGS = {"RLE", "BIT_PACKED", "PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 _SHOWN_COLUMNS = 20
+_OR_MISSING = ", or leave rows without a text out by --on_missing=skip"
 # (number of the line, row or item, its place for messages, the columns or the text)
 Record = tuple[int, str, dict[str, Any] | str]
 # (columns, place for messages, whether they are a table's) -> the columns that are needed
@@ -74,6 +75,8 @@ class Row:
       number: number of its first line in a file of lines or a table, with the header as line 1;
         otherwise number of the row or item, from 1.
       mended: whether text or id had half surrogate pairs (legal in JSON), which became U+FFFD.
+      missing: whether the text is missing: the cell is null or blank, the JSON object has no such
+        field, or the line is blank.
       others: the other columns where they are kept, else empty.
     """
 
@@ -82,6 +85,7 @@ class Row:
     path: str
     number: int
     mended: bool = False
+    missing: bool = False
     others: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -97,13 +101,16 @@ class Reading:
       id_column: column or field with an id of each text. Default: none, ids are the numbers of the
         rows.
       keep: whether the text and the other columns, but not binary and nested ones of a Parquet
-        file, are written beside the vectors; needs Parquet output.
+        file, are written beside the vectors; needs Parquet or JSON lines as output.
+      on_missing: what becomes of rows without a text, which are counted at the end: an error, they
+        are left out, or their text is empty. Blank lines of a text file are never an error.
     """
 
     form: Annotated[str, OneOf(FORMATS), Flag("format")] = "auto"
     column: str = ""
     id_column: str = ""
     keep: Annotated[bool, Flag("keep_columns")] = False
+    on_missing: Annotated[str, OneOf(("error", "skip", "empty"))] = "error"
 
     def form_of(self, path: str) -> str:
         """Returns the format of a file.
@@ -125,8 +132,14 @@ class Reading:
                 )
         return form
 
+    def leaves_out(self, row: Row) -> bool:
+        """Returns whether a row is left out, as it has no text."""
+        return row.missing and self.on_missing == "skip"
+
     def select_columns(self, columns: list[str], where: str, table: bool) -> tuple[str, str]:
         """Returns the columns of text and of ids among those of a table or an object.
+
+        An object may lack the text, unless that is an error.
 
         Raises:
           UserError: a column is missing or occurs twice; the message lists the columns.
@@ -140,11 +153,12 @@ class Reading:
                     " by tabs in a .tsv"
                 )
         for flag, name in (("column", column), ("id_column", self.id_column)):
-            if name and columns.count(name) != 1:
+            may_lack = not table and flag == "column" and self.on_missing != "error"
+            if name and columns.count(name) != 1 and not may_lack:
                 fault = "two columns" if name in columns else "no column"
                 raise UserError(
                     f"{where}: {fault} {name!r}, it has {list_columns(columns)}; name one by"
-                    f" --{flag}"
+                    f" --{flag}{'' if table or flag == 'id_column' else _OR_MISSING}"
                 )
         return column, self.id_column
 
@@ -182,26 +196,37 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
 
     Raises:
       UserError: the file cannot be read; it is not of its format or not UTF-8; it has no such
-        column; a text or id is missing or of another type; a line or cell is too long.
+        column; an id is missing, or a text and `reading` makes that an error; one of them is of
+        another type; a line or cell is too long.
     """
     form = reading.form_of(path)
-    chosen = ("", "")
+    chosen, is_there = ("", ""), False
 
     def choose(columns: list[str], where: str, table: bool) -> list[str]:
-        nonlocal chosen
+        nonlocal chosen, is_there
         chosen = reading.select_columns(columns, where, table)
+        is_there = is_there or chosen[0] in columns
         return [name for name in chosen if name]
 
     with open_file(path) as file:
         for number, where, values in read_records(path, form, file, choose, reading.keep):
             if isinstance(values, dict):
-                yield _row(values, *chosen, path, number, where, reading.keep)
-                continue
-            if reading.column or reading.id_column:
+                row = _row(values, *chosen, path, number, where, reading.keep)
+            elif reading.column or reading.id_column:
                 flag = "column" if reading.column else "id_column"
                 raise UserError(f"{where}: a string, which has no columns; leave out --{flag}")
-            text = replace_surrogates(values)
-            yield Row(text, None, path, number, text is not values)
+            else:
+                text = replace_surrogates(values)
+                row = Row(text, None, path, number, text is not values, not text.strip())
+            if row.missing and reading.on_missing == "error" and form != "text":
+                place = f" in {chosen[0]!r}" if isinstance(values, dict) else ""
+                raise UserError(
+                    f"{where}: no text{place}; leave such rows out by --on_missing=skip, or give "
+                    "them an empty text by --on_missing=empty"
+                )
+            yield row
+    if chosen[0] and not is_there:
+        raise UserError(f"{path}: no object has {chosen[0]!r}; name a field by --column")
 
 
 def read_records(
@@ -626,11 +651,12 @@ def _row(
     where: str,
     keep: bool,
 ) -> Row:
-    text, identity = values[column], values[id_column] if id_column else None
+    text, identity = values.get(column), values[id_column] if id_column else None
+    text = "" if text is None else text
     if not isinstance(text, str):
-        fault = "empty" if text is None else f"not a string but {text!r:.60}"
         raise UserError(
-            f"{where}: {column!r} is {fault}; it has {list_columns(values)}; name one by --column"
+            f"{where}: {column!r} is not a string but {text!r:.60}; it has {list_columns(values)};"
+            " name one by --column"
         )
     if len(text) > MOST_CELL_BYTES:
         raise UserError(
@@ -646,7 +672,7 @@ def _row(
     whole_name = None if name is None else replace_surrogates(name)
     others = {k: v for k, v in values.items() if k not in (column, id_column)} if keep else {}
     mended = whole is not text or whole_name is not name
-    return Row(whole, whole_name, path, number, mended, others)
+    return Row(whole, whole_name, path, number, mended, not whole.strip(), others)
 
 
 def replace_surrogates(text: str) -> str:
@@ -661,7 +687,7 @@ def replace_surrogates(text: str) -> str:
 def _parquet_rows(
     path: str, form: str, file: io.BufferedReader, choose: Choose, keep: bool
 ) -> Iterator[Record]:
-    check_extra("data", "pyarrow")
+    check_extra("parquet", "pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
 

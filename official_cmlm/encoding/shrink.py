@@ -515,9 +515,8 @@ def count_entries(vocabulary: Vocabulary, patterns: list[str], column: str = "")
 
 def read_texts(patterns: list[str], column: str = "") -> Iterator[list[str]]:
     """Yields the texts of files, 10,000 at a time."""
-    paths = expand_inputs(patterns)
-    texts = (row.text for path in paths for row in read_rows(path, Reading(column=column)))
-    return _chunks(texts)
+    paths, reading = expand_inputs(patterns), Reading(column=column, on_missing="empty")
+    return _chunks(row.text for path in paths for row in read_rows(path, reading))
 
 
 def _chunks(items: Iterator[Any]) -> Iterator[list[Any]]:

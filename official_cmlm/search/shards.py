@@ -104,7 +104,7 @@ def read_shards(
         path = join_inside(folder, entry.get("file", ""), folder / _MANIFEST)
         shape = (entry["rows"], columns)
         try:
-            shard = (_read_parquet if path.suffix == ".parquet" else _read_npy)(path, entry)
+            shard = _READERS.get(path.suffix, _read_npy)(path, entry)
             if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
                 raise ValueError(f"it is not of {shape[0]} rows of {shape[1]}")
             vectors = dequantize(shard.vectors, embeddings.precision, ranges, width)
@@ -129,7 +129,7 @@ def _read_npy(path: Path, entry: dict[str, Any]) -> Shard:
 def _read_parquet(path: Path, entry: dict[str, Any]) -> Shard:
     text_name = entry.get("text", "text")
     refuse_special(path)
-    check_extra("data", "pyarrow")
+    check_extra("parquet", "pyarrow")
     import pyarrow.parquet as pq
 
     table = pq.read_table(path).combine_chunks()
@@ -144,3 +144,15 @@ def _read_parquet(path: Path, entry: dict[str, Any]) -> Shard:
         # Values such as dates become strings.
         metadata = json.loads(json.dumps(table.select(others).to_pylist(), default=str))
     return Shard(vectors, ids, texts, metadata)
+
+
+def _read_json_lines(path: Path, entry: dict[str, Any]) -> Shard:
+    own = ("id", entry.get("text", "text"), "vector")
+    refuse_special(path)
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    ids, texts, vectors = ([row[name] for row in rows] for name in own)
+    metadata = [{name: row[name] for name in row if name not in own} for row in rows]
+    return Shard(np.array(vectors), [*map(str, ids)], texts, metadata if any(metadata) else None)
+
+
+_READERS = {".parquet": _read_parquet, ".jsonl": _read_json_lines}

@@ -51,7 +51,8 @@ def test_all_formats_give_the_same_rows(tmp_path, form, packed):
     path, data = tmp_path / f"a.{form}{packed}", contents(form)
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[packed]
     path.write_bytes(pack(data))
-    rows = rows_of(path, column="body", id_column="id", keep=True)
+    rows = rows_of(path, column="body", id_column="id", keep=True, on_missing="empty")
+    assert [row.missing for row in rows] == [False, False, True]
     assert [(row.id, row.text) for row in rows] == [(r["id"], r["body"]) for r in RECORDS]
     others = [row.others for row in rows]
     tables = form in ("csv", "tsv")
@@ -61,7 +62,7 @@ def test_all_formats_give_the_same_rows(tmp_path, form, packed):
     if packed and form != "parquet":
         path.write_bytes(pack(data)[:-5])
         with pytest.raises(UserError, match="stream ends early after row"):
-            rows_of(path, column="body")
+            rows_of(path, column="body", on_missing="skip")
 
 
 def test_addresses(tmp_path):
@@ -72,7 +73,8 @@ def test_addresses(tmp_path):
         file.write(b"one\r\n\ntwo")
     (tmp_path / "c.txt").write_text("three")
     paths = ["memory://rows/a.csv.gz", "memory://rows/b.txt", str(tmp_path / "c.txt")]
-    ids = [row.id for row in rows_of(paths[0], column="body", id_column="id")]
+    reading = {"column": "body", "id_column": "id", "on_missing": "empty"}
+    ids = [row.id for row in rows_of(paths[0], **reading)]
     assert ids == ["a1", "b,2", "c"]
     rows = [(row.text, row.number) for row in rows_of(paths[1])]
     assert rows == [("one", 1), ("", 2), ("two", 3)]
@@ -123,7 +125,12 @@ def test_the_text_is_found_without_a_name(tmp_path):
         ("a.jsonl", b"[1]", {}, "a.jsonl:1: not a JSON object"),
         ("a.jsonl", b'{"body": "a"}', {}, "no column 'text', it has body"),
         ("a.jsonl", b'{"text": ["a"]}', {}, r"'text' is not a string but \['a'\]"),
-        ("a.jsonl", b'{"text": null}', {}, "'text' is empty"),
+        ("a.jsonl", b'{"text": null}', {}, "a.jsonl:1: no text in 'text'; .*--on_missing=skip"),
+        ("a.csv", b"id,text\n1,a\n2,\n", {}, "a.csv:3: no text in 'text'; .*--on_missing=empty"),
+        ("a.json", b'["a", ""]', {}, "a.json: item 2: no text; leave such rows out"),
+        ("a.jsonl", b'{"text": "a"}\n{"b": "a"}', {}, "a.jsonl:2: no column.*--on_missing=skip"),
+        ("a.jsonl", b'{"b": "a"}\n', {"on_missing": "skip"}, "a.jsonl: no object has 'text'"),
+        ("a.csv", b"b,c\n1,a\n", {"on_missing": "skip"}, "no column 'text', it has b, c"),
         ("a.jsonl", b'{"text": "a", "id": true}', {"id_column": "id"}, "'id' must be a string"),
         ("a.jsonl", b'"a"', {"column": "text"}, "a string, which has no columns"),
         ("a.json", b'{"rows": []}', {}, "holds an object of rows; write a list"),
@@ -135,6 +142,28 @@ def test_a_fault_is_one_line(tmp_path, name, content, reading, says):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
         rows_of(tmp_path / name, **reading)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "json", "parquet"])
+def test_a_missing_text_is_the_same_in_all_formats(tmp_path, form):
+    """A null or blank one; JSON objects may also lack it. A word such as NA is a text."""
+    texts, path = ["NA", None, " ", "", "b"], tmp_path / f"a.{form}"
+    if form == "csv":
+        path.write_text("id,text\n" + "".join(f"{i},{t or ''}\n" for i, t in enumerate(texts)))
+    elif form == "parquet":
+        pq.write_table(pa.table({"id": range(5), "text": texts}), path)
+    else:
+        rows = [{"id": i, "text": text} for i, text in enumerate(texts)]
+        del rows[1]["text"]
+        lines = map(json.dumps, rows)
+        path.write_text("\n".join(lines) if form == "jsonl" else f"[{','.join(lines)}]")
+    rows = rows_of(path, id_column="id", on_missing="empty")
+    assert [row.text.strip() for row in rows] == ["NA", "", "", "", "b"]
+    assert [row.missing for row in rows] == [False, True, True, True, False]
+    reading = Reading(on_missing="skip")
+    assert [reading.leaves_out(row) for row in rows] == [row.missing for row in rows]
+    with pytest.raises(UserError, match="on_missing=skip"):
+        rows_of(path, id_column="id")
 
 
 def test_parquet_of_other_types(tmp_path):
@@ -172,7 +201,7 @@ def test_parquet_of_other_encodings(tmp_path, encoding, kind):
     pq.write_table(table, path, use_dictionary=False, column_encoding={"text": encoding})
     rows = read_rows(str(path), Reading(id_column="id"))
     assert [(next(rows).text, next(rows).id)] == [("a", "2")]
-    with pytest.raises(UserError, match="row 3: 'text' is empty"):
+    with pytest.raises(UserError, match="row 3: no text in 'text'"):
         next(rows)
 
 

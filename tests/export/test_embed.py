@@ -4,6 +4,7 @@ import contextlib
 import csv
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
@@ -22,6 +23,7 @@ import pytest
 import tensorflow as tf
 
 from export.embedding import rows, run, worker
+from export.embedding.rows import read_texts
 from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
     encoder_digest,
@@ -30,6 +32,7 @@ from official_cmlm.checkpoints.encoder_directory import (
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.text_files import Reading
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.search import Index
 from official_cmlm.vectors.embeddings import Ranges, read_ranges
 from tests import binaries
 from tests.conftest import write_encoder
@@ -359,6 +362,11 @@ def test_parts_of_long_texts_have_fewer(tmp_path, monkeypatch):
     ]
 
 
+def start_here(request, workers, folder):
+    """Returns what embeds in this process, whatever the number of workers."""
+    return run.Processes(0, worker.Embedder, request.embedder_arguments(folder), "")
+
+
 def write_table(path, records):
     """Writes a CSV file with a column of texts."""
     with path.open("w", newline="") as file:
@@ -419,6 +427,102 @@ def test_shards_become_one_array(tmp_path, encoder, embed):
     assert not out.exists()
 
 
+@pytest.mark.parametrize("on_missing", ["skip", "empty"])
+@pytest.mark.parametrize("suffix", ["npy", "jsonl", "parquet"])
+def test_rows_without_a_text_are_left_out_or_empty(tmp_path, encoder, embed, suffix, on_missing):
+    """They are counted; without a column of ids, ids are the numbers of rows in the input."""
+    texts = [None, *TEXTS[:3], None, None, *TEXTS[3:7], None]
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.txt"
+    first.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    write_lines(second, ["", TEXTS[7], "", TEXTS[8]])
+    texts += [None, TEXTS[7], None, TEXTS[8]]
+    target, reading = tmp_path / f"v.{suffix}", Reading(on_missing=on_missing)
+    settings = {"text_name": "text"} if suffix == "jsonl" else {}
+    done = embed(
+        [first, second],
+        tmp_path / "out",
+        target=target,
+        reading=reading,
+        output_format=suffix,
+        shard_rows=3,
+        **settings,
+    )
+    kept = [(i, t or "") for i, t in enumerate(texts) if t or on_missing == "empty"]
+    assert done.manifest["missing_texts"] == 6 and done.manifest["rows"] == len(kept)
+    if suffix == "npy":
+        vectors, ids_file = np.load(target), tmp_path / "v.ids.jsonl"
+        assert ids_file.exists() == (on_missing == "skip")
+        if on_missing == "skip":
+            assert [*map(json.loads, ids_file.open())] == [number for number, _ in kept]
+    elif suffix == "parquet":
+        table = pq.read_table(target)
+        vectors = np.array(table["embedding"].to_pylist())
+        assert table["id"].to_pylist() == [number for number, _ in kept]
+    else:
+        rows = [json.loads(line) for line in target.open()]
+        assert [(row["id"], row["text"]) for row in rows] == kept
+        vectors = np.array([row["vector"] for row in rows])
+    expected = encoder.encode([text for _, text in kept], on_long="ignore")
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    # A worker that begins anywhere counts the rows that were left out before.
+    parts = list(read_texts([str(first), str(second)], reading, 3))
+    for part in parts:
+        again = read_texts([str(first), str(second)], reading, 3, start=part)
+        assert next(again) == part
+
+
+def test_json_lines_hold_id_text_columns_and_vector(tmp_path, encoder, embed):
+    """`Index.from_embeddings` reads shards of them."""
+    file, target, out = tmp_path / "a.csv", tmp_path / "v.jsonl", tmp_path / "out"
+    write_table(file, [{"key": f"ä{i}", "body": text, "n": i} for i, text in enumerate(TEXTS)])
+    settings = {"output_format": "jsonl", "text_name": "text"}
+    settings["reading"] = Reading(column="body", id_column="key", keep=True)
+    embed([file], out, **settings)
+    index = Index.from_embeddings(out, encoder)
+    embed([file], out, target=target, **settings)
+    rows = [json.loads(line) for line in target.open(encoding="utf-8")]
+    assert [list(row) for row in rows] == [["id", "text", "n", "vector"]] * 23
+    assert [(row["id"], row["text"], row["n"]) for row in rows] == [
+        (f"ä{i}", text, str(i)) for i, text in enumerate(TEXTS)
+    ]
+    vectors = np.array([row["vector"] for row in rows], np.float32)
+    np.testing.assert_allclose(vectors, encoder.encode(TEXTS, on_long="ignore"), atol=1e-6)
+    (hit,) = index.read_hits([3], [1.0])
+    assert (hit.id, hit.text, hit.metadata) == ("ä3", TEXTS[3], {"n": "3"})
+    write_table(file, [{"body": "a", "vector": "b"}])
+    reading = Reading(column="body", keep=True)
+    with pytest.raises(UserError, match="a column 'vector' of its own"):
+        embed([file], tmp_path / "more", **settings | {"reading": reading})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8])
+def test_json_lines_hold_exactly_the_numbers(tmp_path, dtype):
+    numbers = np.random.default_rng(0).normal(size=[50, 8]) * 10.0 ** np.arange(-36, 36, 9)
+    vectors = numbers.astype(np.float32) if dtype == np.float32 else np.sign(numbers).astype(dtype)
+    texts = rows.Texts(0, 7, texts=["\u2028"] * 50)
+    worker._write_json_lines(tmp_path / "a.jsonl", vectors, texts, "text")
+    read = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().split(b"\n")[:-1]]
+    assert [row["id"] for row in read] == [*range(7, 57)] and read[0]["text"] == "\u2028"
+    assert np.array_equal(np.array([row["vector"] for row in read], dtype), vectors)
+
+
+def test_standard_input_is_read(tmp_path, monkeypatch, model_dir, loaded_encoder, capsys):
+    """A table by its --format; the file that keeps it is gone at the end."""
+    monkeypatch.setattr(worker.Embedder, "get_backend", lambda embedder: "tensorflow")
+    monkeypatch.setattr(run.Request, "start_processes", start_here)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    stream = io.TextIOWrapper(io.BytesIO(b"id,text\n1,a cat\n2,\n"))
+    monkeypatch.setattr(sys, "stdin", stream)
+    flags = ("--input=-", "--format=csv", "--on_missing=empty", f"--to={tmp_path}/v.npy")
+    status = binaries.call("export.embedding.embed", f"--model={model_dir}", *flags)
+    shown = capsys.readouterr()
+    assert status == 0 and "v.npy: 2 rows of 16 float32" in shown.out, shown.err
+    assert "warning: 1 rows without a text have the vector of an empty one" in shown.err
+    assert np.load(tmp_path / "v.npy").shape == (2, 16)
+    assert not list((tmp_path / "temporary").iterdir())
+
+
 @pytest.mark.parametrize("name", ["precious.txt", "embeddings-1.npy"])
 def test_files_of_others_are_not_removed(finished_run, embed, name):
     file, out = finished_run
@@ -468,17 +572,19 @@ def test_columns_with_the_names_of_the_output_are_refused(tmp_path, embed):
 @pytest.mark.parametrize(
     "flags, says",
     [
-        (["--to=v.csv"], "--to=v.csv: name a .parquet or .npy file"),
+        (["--to=v.csv"], "--to=v.csv: name a .parquet, .npy or .jsonl file"),
         ([], "either by --to or by --output_dir"),
         (["--to=v.npy", "--keep_columns"], "--keep_columns: .npy files have no columns"),
-        (["--to=v.npy", "--id_column=id"], "--id_column: one .npy file has no place"),
+        (["--to=v.jsonl", "--embedding_precision=int8"], "one .jsonl file has no place for its"),
+        (["--to=taken.npy", "--id_column=id"], "taken.ids.jsonl: exists already"),
         (["--to=data.csv.parquet"], "data.csv.parquet: exists already; pass --overwrite"),
         (["--to=data.csv.parquet", "--overwrite"], "is also an input"),
     ],
 )
 def test_impossible_outputs_are_refused(tmp_path, monkeypatch, model_dir, capsys, flags, says):
     write_table(tmp_path / "data.csv", [{"text": "a", "id": "1"}])
-    (tmp_path / "data.csv.parquet").write_bytes(b"mine")
+    for name in ("data.csv.parquet", "taken.ids.jsonl"):
+        (tmp_path / name).write_bytes(b"mine")
     monkeypatch.chdir(tmp_path)
     file = "data.csv.parquet" if says == "is also an input" else "data.csv"
     status = binaries.call(
