@@ -1,1 +1,1 @@
-"""Training steps of published experiments, compiled by the TPU's own compiler."""
+"""Training steps of published experiments, compiled by the compilers of a TPU and of a GPU."""

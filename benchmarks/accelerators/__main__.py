@@ -1,12 +1,16 @@
-"""Memory of published trainings on a TPU, without one: `python -m benchmarks.accelerators`.
+"""Training steps of published experiments on a TPU and a GPU, without one.
 
 For each experiment, the whole training step (forward and backward pass, clipping, optimizer,
-metrics) at one accelerator's share of the published batch is compiled by the TPU's own compiler,
-which is a part of libtpu; nothing is run. The step computes in bfloat16 and with the settings of
-`cases.CASES` that save memory. The compiler's account of memory, operations and bytes is printed.
-Lowering and compiling run in processes of their own. Results that --work_dir holds for the same
-flags are not computed again: use a new folder after a change of the code or of an experiment.
---table prints a model of a step's memory instead: the batches that fit other accelerators.
+metrics) at one accelerator's share of the published batch is compiled for the device by its own
+compiler: libtpu, or JAX's plugin for CUDA, which takes the description of an H100. Nothing is run.
+The step computes in bfloat16; on a TPU of 16 GiB with the settings of `cases.CASES` that save
+memory, on an H100 without any. The compiler's account of memory, operations and bytes is printed;
+of a GPU also the number of kernels, the least time that their bytes and products take, and the
+share of the chip's peak that this is. Lowering and compiling run in processes of their own. Results
+that --work_dir holds for the same flags are not computed again: use a new folder after a change of
+the code or of an experiment.
+
+    python -m benchmarks.accelerators --device=h100 --experiments=cmlm/english_base --examples=128
 """
 
 import hashlib
@@ -18,9 +22,15 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.accelerators.cases import CASES, Case, case_of
-from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, topology_device
-from benchmarks.accelerators.memory import table, training_of
+from benchmarks.accelerators.cases import CASES, case_of
+from benchmarks.accelerators.compiling import (
+    ENVIRONMENT,
+    H100_PEAK,
+    compile_step,
+    find_device,
+    lower_step,
+    platform_of,
+)
 from benchmarks.shared import in_new_process
 from official_cmlm import cli
 from official_cmlm.common.files import atomic_write_text
@@ -30,36 +40,37 @@ _GIB = 2**30
 
 
 def define_flags() -> None:
-    """Defines which steps are compiled, and for which TPU."""
+    """Defines which steps are compiled, and for which device."""
     flags.DEFINE_list("experiments", list(CASES), "Experiments to compile, in this order.")
-    flags.DEFINE_string("topology", "v5e:2x2", "TPU, as libtpu calls it; its first core counts.")
+    flags.DEFINE_string(
+        "device", "v5e:2x2", "h100, or a TPU as libtpu calls it, of which the first core counts."
+    )
+    flags.DEFINE_integer(
+        "examples", 0, "Examples of a step. Default: the share of the published batch."
+    )
     flags.DEFINE_string(
         "params_override",
         "",
         "Further fields, e.g. task.encoder.remat=none; see experiments.train.",
     )
     flags.DEFINE_string("work_dir", "", "Folder that keeps results. Default: nothing is kept.")
-    flags.DEFINE_bool("table", False, "Print the batches that fit accelerators, by the model.")
 
 
 def main(argv: list[str]) -> None:
-    """Prints the model's table, or compiles each experiment."""
+    """Compiles each experiment."""
     del argv
-    if FLAGS.table:
-        print(table())
-        return
     # Processes that this one starts inherit these variables.
     os.environ.update(ENVIRONMENT)
     cases = [case_of(experiment) for experiment in FLAGS.experiments]
     # A missing package is reported before the long work.
-    topology_device(FLAGS.topology)
+    find_device(FLAGS.device)
     settings = [
         FLAGS[name].serialize()
-        for name in ("params_override", "topology")
+        for name in ("params_override", "device", "examples")
         if FLAGS[name].value != FLAGS[name].default
     ]
     digest = hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
-    lines, chip = [], FLAGS.topology.partition(":")[0]
+    lines, chip = [], FLAGS.device.partition(":")[0]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(FLAGS.work_dir or temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,28 +79,18 @@ def main(argv: list[str]) -> None:
             if not output.exists():
                 # Lowering runs in a process of its own, so that its weights are freed before the
                 # compiler needs the memory.
-                figures = in_new_process(_lower, case, step, FLAGS.params_override)
-                figures |= in_new_process(compile_step, step, FLAGS.topology)
+                changes = (FLAGS.params_override, platform_of(FLAGS.device), FLAGS.examples)
+                figures = in_new_process(lower_step, case, step, *changes)
+                figures |= in_new_process(compile_step, step, FLAGS.device)
                 figures = {"settings": " ".join([case.experiment, *settings]), **figures}
                 atomic_write_text(output, json.dumps(figures, indent=1) + "\n")
             result = json.loads(output.read_text(encoding="utf-8"))
             print(f"{result['settings']}\n  {_describe(result)}", flush=True)
             needed = result["total"] if "total" in result else result["wanted"]
             lines.append(f"figure {chip}_gib_{case.name} {needed / _GIB:.2f}")
-            if case.experiment in CASES:
-                # All objectives have the same number of pairs.
-                examples, _ = next(iter(result["batch"].values()))
-                block = result["vocabulary_block_size"]
-                modelled = training_of(case.experiment).bytes_of(examples, result["remat"], block)
-                lines.append(f"figure modelled_gib_{case.name} {modelled / _GIB:.2f}")
+            if "floor" in result:
+                lines.append(f"figure {chip}_floor_ms_{case.name} {1e3 * result['floor']:.1f}")
     print("\n".join(lines))
-
-
-def _lower(case: Case, step: Path, params_override: str) -> dict[str, Any]:
-    cli.quiet_tensorflow()
-    from benchmarks.accelerators.lowering import write_step
-
-    return write_step(case, step, params_override)
 
 
 def _describe(result: dict[str, Any]) -> str:
@@ -100,11 +101,18 @@ def _describe(result: dict[str, Any]) -> str:
             f"DOES NOT FIT: wants {result['wanted'] / _GIB:.2f} of "
             f"{result['available'] / _GIB:.2f} GiB"
         )
-    return text + (
+    text += (
         f"arguments {result['arguments'] / _GIB:.2f} GiB, temporaries "
         f"{result['temporaries'] / _GIB:.2f} GiB, total {result['total'] / _GIB:.2f} GiB, "
         f"{result['flops'] / 1e12:.2f} TFLOP, {result['bytes_accessed'] / 1e9:.1f} GB accessed"
     )
+    if "floor" in result:
+        share = result["flops"] / result["floor"] / H100_PEAK
+        text += (
+            f", {result['kernels']} kernels, floor {1e3 * result['floor']:.1f} ms, at most "
+            f"{share:.0%} of the peak"
+        )
+    return text
 
 
 if __name__ == "__main__":

@@ -23,19 +23,13 @@ class Case:
     Attributes:
       experiment: name of the experiment.
       cores: number of accelerators that the published batch is divided by.
-      remedies: settings that save memory: `remat` and `vocabulary_block_size`.
-      sequences: (number of sequences an example, their length in tokens) of all that is encoded.
-      predictions: positions of an example that logits are computed for.
-      beside: (number of blocks with weights of their own besides the encoder's, length of the one
-        sequence an example that these blocks read).
+      remedies: settings that save memory where there are 16 GiB: `remat` and
+        `vocabulary_block_size`.
     """
 
     experiment: str
     cores: int = 1
     remedies: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    sequences: tuple[tuple[int, int], ...] = ()
-    predictions: float = 0.0
-    beside: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
@@ -45,20 +39,19 @@ class Case:
 
 _BLOCKS = {"remat": "blocks"}
 _BOTH = {**_BLOCKS, "vocabulary_block_size": 8192}
-# The sequences are s1, and the masked s2 with its 15 projected vectors.
-_CMLM = ((1, 256), (1, 271))
+_NO_REMEDY = {"remat": "none", "vocabulary_block_size": 0}
 CASES = {
     case.experiment: case
     for case in (
-        Case("cmlm/english_base", _CORES, _BLOCKS, _CMLM, 80),
-        Case("cmlm/english_large", _CORES, _BLOCKS, _CMLM, 80),
-        Case("cmlm/multilingual_base", _CORES, _BOTH, _CMLM, 80),
-        Case("bitext/s3", _CORES, _BOTH, (*_CMLM, (2, 128)), 80),
-        # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs"; anchors and positives.
-        Case("declutr/base", 4, {}, ((6, 512),), 2 * 0.15 * 512),
-        # These batches are for one GPU; an example has both copies of a sentence.
-        Case("cmlm_cse/bert_base", 1, {}, ((2, 32),), 0.15 * 32, (11, 32)),
-        Case("mirror_bert/sentence_bert", 1, {}, ((2, 50),)),
+        Case("cmlm/english_base", _CORES, _BLOCKS),
+        Case("cmlm/english_large", _CORES, _BLOCKS),
+        Case("cmlm/multilingual_base", _CORES, _BOTH),
+        Case("bitext/s3", _CORES, _BOTH),
+        # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs".
+        Case("declutr/base", 4),
+        # These batches are for one GPU.
+        Case("cmlm_cse/bert_base"),
+        Case("mirror_bert/sentence_bert"),
     )
 }
 
@@ -78,20 +71,25 @@ def case_of(experiment: str) -> Case:
     return CASES.get(experiment, Case(experiment))
 
 
-def overrides(params: Any, case: Case, folder: Path) -> dict[str, Any]:
+def overrides(
+    params: Any, case: Case, folder: Path, examples: int = 0, small: bool = True
+) -> dict[str, Any]:
     """Returns fields that differ from the experiment: records, one length, one device's batch.
 
     Args:
       params: the experiment.
       case: says how many accelerators share the batch, and which settings save memory.
       folder: where records are written, one folder for each field of data.
+      examples: examples of a step; 0: the device's share of the published batch.
+      small: whether the case's remedies are applied; if not, none is, not even the experiment's.
     """
+    remedies = case.remedies if small else _NO_REMEDY
     task: dict[str, Any] = {"init_checkpoint": "", "sts_file": "", "objectives": {}}
-    if "remat" in case.remedies:
-        task["encoder"] = {"remat": case.remedies["remat"]}
+    if "remat" in remedies:
+        task["encoder"] = {"remat": remedies["remat"]}
     for name, where, data in _training_data(params):
         objective = getattr(params.task.objectives, name).as_dict()
-        size, own = data.global_batch_size // case.cores, {}
+        size, own = examples or data.global_batch_size // case.cores, {}
         values = {
             "input_path": str(folder / where),
             "global_batch_size": size,
@@ -102,8 +100,8 @@ def overrides(params: Any, case: Case, folder: Path) -> dict[str, Any]:
             task["train_data"] = values
         else:
             own["train_data"] = values
-        if "vocabulary_block_size" in case.remedies and "vocabulary_block_size" in objective:
-            own["vocabulary_block_size"] = case.remedies["vocabulary_block_size"]
+        if "vocabulary_block_size" in remedies and "vocabulary_block_size" in objective:
+            own["vocabulary_block_size"] = remedies["vocabulary_block_size"]
         task["objectives"][name] = own
     runtime = {"distribution_strategy": "pjrt", "mixed_precision_dtype": "bfloat16"}
     return {"task": task, "runtime": runtime}

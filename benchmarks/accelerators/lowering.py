@@ -17,13 +17,17 @@ from official_cmlm.training.step_module import lower
 from official_cmlm.training.task import SentenceEncoderTask
 
 
-def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]:
-    """Builds an experiment with random weights and writes its whole training step for a TPU.
+def write_step(
+    case: Case, output: Path, params_override: str, platform: str = "tpu", examples: int = 0
+) -> dict[str, Any]:
+    """Builds an experiment with random weights and writes its whole training step.
 
     Args:
       case: the training to build.
       output: the file, see `jax_loop.portable_step`.
       params_override: further fields, as in `experiments.train`.
+      platform: `tpu` or `cuda`; the case's remedies are for the memory of a TPU.
+      examples: examples of a step; 0: the device's share of the published batch.
 
     Returns:
       `weights`, the number of trained weights; `batch`, name of a sequence -> shape of its tokens;
@@ -31,7 +35,7 @@ def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory() as folder:
         published = registry.load(case.experiment)
-        own = overrides(published, case, Path(folder))
+        own = overrides(published, case, Path(folder), examples, platform == "tpu")
         file = Path(folder) / "own.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(own), encoding="utf-8")
@@ -54,7 +58,7 @@ def write_step(case: Case, output: Path, params_override: str) -> dict[str, Any]
         counted = (variable for metric in metrics for variable in metric.variables)
         return [*model.variables, *optimizer_variables(optimizer), *counted]
 
-    output.write_bytes(portable_step(lower(step, features, variables), features, "tpu"))
+    output.write_bytes(portable_step(lower(step, features, variables), features, platform))
     return {
         "weights": sum(v.shape.num_elements() for v in model.trainable_variables),
         "batch": {

@@ -1,7 +1,6 @@
-"""Training steps for TPUs: cases, every objective compiled, and the model of a step's memory."""
+"""Training steps for a TPU and a GPU: cases, kernels, every objective compiled."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from benchmarks.accelerators.cases import CASES, case_of, overrides
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step
-from benchmarks.accelerators.memory import REMEDIES, largest_batch, table, training_of
+from benchmarks.accelerators.kernels import count_kernels
 from official_cmlm.common.errors import UserError
 from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
 
@@ -77,57 +76,77 @@ def test_names_of_figures():
         case_of("cmlm/english")
 
 
-def test_without_libtpu(monkeypatch):
+def test_without_a_compiler(monkeypatch):
     """One line that says what to install."""
     monkeypatch.setitem(sys.modules, "libtpu", None)
     with pytest.raises(UserError, match=r"needs JAX and libtpu .*requirements-bench"):
         compile_step(Path("step"), "v5e:2x2")
+    monkeypatch.setitem(sys.modules, "jax_plugins.xla_cuda13", None)
+    with pytest.raises(UserError, match="device=h100: compiling for it needs JAX and jax_plugins"):
+        compile_step(Path("step"), "h100")
 
 
-def test_remedies_are_where_the_published_batch_needs_them():
-    """It fits its accelerators, and a YAML has remedies where it needs them, and only there."""
+def test_an_h100_needs_no_remedies():
+    """Neither the case's nor the experiment's; the number of examples can be chosen."""
     from experiments import registry
 
-    for case in CASES.values():
-        params, training = registry.load(case.experiment), training_of(case.experiment)
-        remedies = {
-            "remat": case.remedies.get("remat", "none"),
-            "vocabulary_block": case.remedies.get("vocabulary_block_size", 0),
-        }
-        share = training.published // case.cores
-        assert params.task.train_data.seq_length in {length for _, length in case.sequences}
-        assert largest_batch(training, 16, **remedies) >= share, case
-        block = getattr(getattr(params.task.objectives, "cmlm", None), "vocabulary_block_size", 0)
-        fits = largest_batch(training, 16) >= share
-        assert (params.task.encoder.remat, block) == (
-            ("none", 0) if fits else (remedies["remat"], remedies["vocabulary_block"])
-        )
+    params, case = registry.load("cmlm/multilingual_base"), case_of("cmlm/multilingual_base")
+    task = overrides(params, case, Path("records"), examples=96, small=False)["task"]
+    assert task["encoder"]["remat"] == "none" and case.remedies["remat"] == "blocks"
+    assert task["objectives"]["cmlm"]["vocabulary_block_size"] == 0
+    assert task["train_data"]["max_bucket_batch_size"] == 96
 
 
-def test_memory_of_a_step_is_linear_in_its_examples():
-    training = training_of("cmlm/english_base")
-    fixed = training.bytes_of(0)
-    # Weights, two slots and gradients, the head's too; then 12 blocks' kernels in bfloat16, and a
-    # second gradient of the table.
-    state = 4 * 4 * (training.encoder.num_weights() + 768**2 + 3 * 768 + 30522)
-    assert fixed == state + 2 * 12 * (4 + 8) * 768**2 + 4 * 30522 * 768
-    assert training.bytes_of(6) - fixed == pytest.approx(2 * (training.bytes_of(3) - fixed))
-    least = min(training.bytes_of(32, **remedies) for remedies in REMEDIES.values())
-    assert least == training.bytes_of(32, **REMEDIES["both"])
-    # One byte less than 64 pairs need is not enough for them.
-    gib = training.bytes_of(64) * 16 / 15.75 / 2**30
-    assert (
-        largest_batch(training, gib * 1.0001) == 64 and largest_batch(training, gib * 0.9999) == 32
-    )
-    assert largest_batch(training, 0.1) == 0
+_PROGRAM = """HloModule step, is_scheduled=true
+
+%fused (p0: bf16[8,4], p1: bf16[4,16]) -> f32[8,16] {
+  %p0 = bf16[8,4]{1,0} parameter(0)
+  %p1 = bf16[4,16]{1,0} parameter(1)
+  ROOT %d = f32[8,16]{1,0} dot(%p0, %p1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+%body (t: (s32[], f32[100])) -> (s32[], f32[100]) {
+  %t = (s32[], f32[100]{0}) parameter(0)
+  %n = s32[] get-tuple-element(%t), index=0
+  %x = f32[100]{0} get-tuple-element(%t), index=1
+  %double = f32[100]{0} multiply(%x, %x)
+  ROOT %r = (s32[], f32[100]{0}) tuple(%n, %double)
+}
+
+%idle (u: f32[10]) -> f32[10] {
+  ROOT %u = f32[10]{0} parameter(0)
+}
+
+%busy (v: f32[10]) -> f32[10] {
+  %v = f32[10]{0} parameter(0)
+  ROOT %w = f32[10]{0} negate(%v)
+}
+
+ENTRY %main (a: bf16[8,4], b: bf16[4,16], c: f32[100], e: f32[10]) -> f32[8,16] {
+  %a = bf16[8,4]{1,0} parameter(0)
+  %b = bf16[4,16]{1,0} parameter(1)
+  %c = f32[100]{0} parameter(2)
+  %e = f32[10]{0} parameter(3)
+  %f = f32[8,16]{1,0} fusion(%a, %b), kind=kOutput, calls=%fused
+  %g = (bf16[8,16]{1,0}, s8[4096]{0}) custom-call(%a, %b), custom_call_target="__cublas$lt$matmul", backend_config={"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"]}}
+  %s = (s32[], f32[100]{0}) tuple(%n, %c)
+  %l = (s32[], f32[100]{0}) while(%s), condition=%idle, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  ROOT %k = f32[10]{0} conditional(%p, %e, %e), true_computation=%idle, false_computation=%busy
+}
+"""  # noqa: E501 - the compiler's lines
 
 
-def test_table():
-    lines = table().splitlines()
-    assert len(lines) == 2 + len(CASES)
-    assert lines[2].startswith(
-        "| `cmlm/english_base` | 2048 on 64 | 32; 256 with `remat: blocks` |"
-    )
+def test_kernels_of_a_program():
+    """A product in a fusion and one by a library, a loop's body three times, the larger branch."""
+    kernels = count_kernels(_PROGRAM, bandwidth=1e3, peak=1e4)
+    fused, library = 2 * (8 * 4 + 4 * 16) + 4 * 8 * 16, 2 * (8 * 4 + 4 * 16 + 8 * 16)
+    loop, branch = 3 * 4 * 2 * 100, 4 * 2 * 10
+    assert kernels.count == 2 + 3 + 1
+    assert kernels.bytes == fused + library + loop + branch
+    assert kernels.flops == 2 * 2 * 8 * 16 * 4
+    assert kernels.floor == pytest.approx((fused + library + loop + branch) / 1e3)
+    product_bound = count_kernels(_PROGRAM, bandwidth=1e6, peak=1e3)
+    assert product_bound.floor == pytest.approx(kernels.flops / 1e3 + (loop + branch) / 1e6)
 
 
 @pytest.mark.long
@@ -176,20 +195,23 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
 
 
 @pytest.mark.long
-def test_the_command(tmp_path, libtpu):
+@pytest.mark.parametrize(
+    ("device", "compiler"), [("v5e:2x2", "libtpu"), ("h100", "jax_plugins.xla_cuda13")]
+)
+def test_the_command(tmp_path, device, compiler):
     """A tiny step of an experiment; what was compiled once is kept."""
+    pytest.importorskip(compiler, reason=f"needs {compiler}: requirements-bench.txt")
     override = f"--params_override={json.dumps(TINY)}"
     command = [
-        *(sys.executable, "-m", "benchmarks.accelerators", override),
+        *(sys.executable, "-m", "benchmarks.accelerators", override, f"--device={device}"),
         *("--experiments=bitext/s3", f"--work_dir={tmp_path}"),
     ]
     for _ in range(2):
-        printed = subprocess.run(
-            command, env=os.environ, check=True, capture_output=True, text=True
-        ).stdout
-        assert "figure v5e_gib_bitext_s3 0.0" in printed
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        assert f"figure {device.partition(':')[0]}_gib_bitext_s3 0.0" in printed
     (output,) = tmp_path.glob("bitext_s3-????????.json")
     results = json.loads(output.read_text())
-    assert results["settings"] == f"bitext/s3 {override}"
+    assert results["settings"].startswith(f"bitext/s3 {override}")
     assert (results["remat"], results["dtype"]) == ("attention", "bfloat16")
     assert results["batch"]["cmlm/first"] == results["batch"]["bitext_retrieval/first"] == [4, 16]
+    assert ("kernels" in results) == (device == "h100")
