@@ -8,9 +8,11 @@ Ctrl-C leaves an index of the files that are finished.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +21,12 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.common import progress, signals
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.validation import OneOf, at_least
 
 if TYPE_CHECKING:
     from official_cmlm.search import Index
+    from official_cmlm.search.passages import Passage
 
 FLAGS = flags.FLAGS
 # Passages that are encoded together, if a file does not have more.
@@ -41,7 +44,7 @@ class IndexOptions:
       input: files and folders.
       index: folder of the index, made or added to.
       column: column of tables, or field of objects, with the text.
-      words: most words of a passage. Default: 0.6 a token that the encoder reads, at most 200.
+      words: most words of a passage, which never has more tokens than the encoder reads.
       embedding_precision: bits that a new index keeps of each vector.
       approximate: whether a new index searches a graph; for millions.
     """
@@ -49,7 +52,7 @@ class IndexOptions:
     input: tuple[str, ...]
     index: str
     column: str = ""
-    words: Annotated[int, at_least(10)] | None = None
+    words: Annotated[int, at_least(10)] = 200
     embedding_precision: Annotated[str, OneOf(("float32", "float16", "int8", "bits"))] = "float32"
     approximate: bool = False
 
@@ -65,11 +68,14 @@ def main(argv: list[str]) -> None:
     del argv
     options = cli.read(IndexOptions)
     cli.announce(f"reading {', '.join(options.input)} …")
-    change = update_index(options, _choose_encoder(options.index))
+    change, left_out = update_index(options, _choose_encoder(options.index))
+    announce_left_out(left_out)
     print(f"{options.index}: {change or 'nothing is new'}")
 
 
-def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> str:
+def update_index(
+    options: IndexOptions, encoder_settings: Mapping[str, Any]
+) -> tuple[str, Counter[str]]:
     """Makes an index of files, or reads into it what is new or has changed since.
 
     Args:
@@ -77,7 +83,8 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
       encoder_settings: arguments of `SentenceEncoder.load`, which the index stores.
 
     Returns:
-      What was done, in words; empty if nothing was new.
+      What was done, in words, empty if nothing was new; and suffix -> number of the files of
+      folders that were left out.
 
     Raises:
       UserError: if files or the index cannot be read or written, or the files hold no text.
@@ -93,7 +100,7 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
     if exists and "files" not in before:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
     roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
-    files = _list_files(roots, str(path))
+    files, left_out = _list_files(roots, str(path))
     check_writable(path, is_folder=True)
     earlier = before.get("files", {})
     # Files that are not below this call's inputs stay.
@@ -102,10 +109,10 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
     changed = [name for name in files if states[name][2:] != earlier.get(name, [])[2:]]
     removed = set(earlier) - set(states)
     if not changed and not removed:
-        return ""
+        return "", left_out
     encoder = load_model("bulk", encoder_settings)
-    words = before.get("words") or options.words or most_words(encoder.max_seq_length)
-    passages = _read_files(changed, words, options.column, roots)
+    words = before.get("words") or options.words
+    passages = _read_files(changed, make_cutter(encoder, words), options.column, roots)
     if exists:
         index = Index.load(path, encoder)
         stale = removed | (set(changed) & set(earlier))
@@ -126,15 +133,32 @@ def update_index(options: IndexOptions, encoder_settings: Mapping[str, Any]) -> 
         with signals.keeping(f"{kept} the others"):
             _save(index, path, exists, encoder_settings, words, states)
     _save(index, path, exists, encoder_settings, words, states)
-    return (
-        f"{len(index)} passages of {len(states)} files; {len(changed)} files new or changed, "
-        f"{len(removed)} gone"
-    )
+    change = f"{len(changed)} files new or changed, {len(removed)} gone"
+    return f"{len(index)} passages of {len(states)} files; {change}", left_out
 
 
-def most_words(max_seq_length: int) -> int:
-    """Returns the most words of a passage, so that an encoder of that length cuts few."""
-    return min(200, int(0.6 * max_seq_length))
+def make_cutter(encoder: Any, words: int = 200) -> Callable[..., "list[Passage]"]:
+    """Returns `split_passages` for passages that an encoder reads to the end."""
+    from official_cmlm.search.passages import split_passages
+
+    prompt = encoder.find_prompt("document")
+    around = encoder.count_tokens([""], prompt="")[0]
+
+    def count(words: list[str]) -> Any:
+        # Some vocabularies have tokens that begin with a space.
+        return encoder.count_tokens([f" {word}" for word in words], prompt="") - around
+
+    tokens = encoder.max_seq_length - int(encoder.count_tokens([""], prompt=prompt)[0])
+    return functools.partial(split_passages, words=words, tokens=tokens, count=count)
+
+
+def announce_left_out(left_out: Counter[str]) -> None:
+    """Says how many files of each suffix were left out, if any were."""
+    counts = [
+        f"{number} {suffix or 'without a suffix'}" for suffix, number in left_out.most_common()
+    ]
+    if counts:
+        cli.announce(f"left out: {list_names(counts, 9)}")
 
 
 def _choose_encoder(index: str) -> Mapping[str, Any]:
@@ -162,14 +186,14 @@ def _save(
 
 
 def _read_files(
-    files: list[str], words: int, column: str, roots: list[str]
+    files: list[str], cut: Callable[..., "list[Passage]"], column: str, roots: list[str]
 ) -> dict[str, list[tuple[int, str]]]:
     """Returns file -> line and text of its passages."""
     passages: dict[str, list[tuple[int, str]]] = {}
     with progress.bar(len(files), "file", "reading") as bar:
         for file in files:
             try:
-                passages[file] = list(_read_passages(file, words, column))
+                passages[file] = list(_read_passages(file, cut, column))
             except UserError as error:
                 if file in roots:
                     raise
@@ -234,8 +258,11 @@ def _count_cut_texts(count: int, most_tokens: int) -> Iterator[None]:
         )
 
 
-def _list_files(roots: list[str], index: str) -> list[str]:
-    """Returns the input files and, of input folders, all files below with a readable suffix."""
+def _list_files(roots: list[str], index: str) -> tuple[list[str], Counter[str]]:
+    """Returns the input files and, of input folders, all files below with a readable suffix.
+
+    The second result counts the other files below by suffix.
+    """
     from official_cmlm.common.files import refuse_special
     from official_cmlm.common.input_files import walk_files
 
@@ -251,14 +278,13 @@ def _list_files(roots: list[str], index: str) -> list[str]:
             raise UserError(f"{root}: not of {', '.join(_SUFFIXES)}")
         else:
             paths.append(root)
-    files = [
-        path
-        for path in dict.fromkeys(paths)
-        if path.lower().endswith(_SUFFIXES) and not _is_below(path, index)
-    ]
+    paths = [path for path in dict.fromkeys(paths) if not _is_below(path, index)]
+    files = [path for path in paths if path.lower().endswith(_SUFFIXES)]
+    left_out = Counter(os.path.splitext(path)[1].lower() for path in set(paths) - set(files))
     if not files:
+        announce_left_out(left_out)
         raise UserError(f"{', '.join(roots)}: no files of {', '.join(_SUFFIXES)}; check the path")
-    return files
+    return files, left_out
 
 
 def _is_below(file: str, root: str) -> bool:
@@ -278,10 +304,11 @@ def _read_state(file: str, earlier: list | None) -> list:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, str]]:
+def _read_passages(
+    file: str, cut: Callable[..., "list[Passage]"], column: str
+) -> Iterator[tuple[int, str]]:
     """Yields line and text of the passages of a file."""
     from official_cmlm.common.text_files import Reading, read_rows
-    from official_cmlm.search.passages import split_passages
 
     suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
@@ -292,10 +319,10 @@ def _read_passages(file: str, words: int, column: str) -> Iterator[tuple[int, st
         except UnicodeDecodeError as error:
             text = content.decode("utf-8-sig", "replace")
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
-        yield from split_passages(text, _FORMS[suffix], words)
+        yield from cut(text, _FORMS[suffix])
         return
     for row in read_rows(file, Reading(column=column, on_missing="empty")):
-        for passage in split_passages(row.text, "text", words):
+        for passage in cut(row.text, "text"):
             yield row.number, passage.text
 
 

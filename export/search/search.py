@@ -75,12 +75,11 @@ def main(argv: list[str]) -> None:
 def _index_standard_input() -> "Index":
     from official_cmlm.encoding.encoders import load_model
     from official_cmlm.search import Index
-    from official_cmlm.search.passages import split_passages
 
     cli.take_default_model()
     text = sys.stdin.buffer.read().decode("utf-8-sig", "replace")
     encoder = load_model("queries", {"model": flags.FLAGS.model})
-    passages = split_passages(text, words=indexing.most_words(encoder.max_seq_length))
+    passages = indexing.make_cutter(encoder)(text)
     lines = [{"file": "-", "line": passage.line} for passage in passages]
     return Index.build(encoder, [passage.text for passage in passages], metadata=lines)
 
@@ -121,7 +120,9 @@ def _index_in_cache(text: str, model: str) -> str:
         cli.announce(f"reading {text} …")
         files.remove_cached(folder)
     options = indexing.IndexOptions((text,), str(folder))
-    if change := indexing.update_index(options, {"model": model}):
+    change, left_out = indexing.update_index(options, {"model": model})
+    if change:
+        indexing.announce_left_out(left_out)
         files.note_cached(folder, folder)
         cli.announce(f"{text}: index built in {folder}, {change}")
     return str(folder)

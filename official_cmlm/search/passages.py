@@ -1,8 +1,9 @@
 """Documents cut into passages: paragraphs with their heading, of a length that an encoder reads."""
 
 import html.parser
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
@@ -16,7 +17,7 @@ _BLOCKS = frozenset(
     "main nav ol p pre section table td th title tr ul h1 h2 h3 h4 h5 h6".split()
 )
 _HEADINGS = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
-_UNSEEN = frozenset(("script", "style", "template", "noscript", "svg"))
+_UNSEEN = frozenset(("script", "style", "template", "noscript", "svg", "nav", "footer"))
 
 
 class Passage(NamedTuple):
@@ -37,17 +38,56 @@ class _Block(NamedTuple):
     is_heading: bool = False
 
 
-def split_passages(text: str, form: str = "text", words: int = 200) -> list[Passage]:
+class _Limits:
+    """The largest size of a passage in words and in tokens."""
+
+    def __init__(
+        self, words: int, tokens: float, count: Callable[[list[str]], Iterable[int]]
+    ) -> None:
+        self.words, self.tokens = words, tokens
+        self._count, self._tokens_of = count, dict[str, int]()
+
+    def count(self, words: Sequence[str]) -> int:
+        """Returns the number of tokens of words."""
+        new = [word for word in dict.fromkeys(words) if word not in self._tokens_of]
+        if new:
+            self._tokens_of.update(zip(new, map(int, self._count(new))))
+        return sum(self._tokens_of[word] for word in words)
+
+    def split(self, text: str, tokens: float) -> Iterator[str]:
+        """Yields the words of a text; longer ones than so many tokens, as of Chinese, in parts."""
+        words = text.split()
+        self.count(words)
+        for word in words:
+            size = self.count([word])
+            if size <= tokens or len(word) == 1:
+                yield word
+                continue
+            # Few parts of this length have more tokens, and none has room for another one.
+            length = max(1, int(len(word) * tokens / size * 0.8))
+            parts = [word[start : start + length] for start in range(0, len(word), length)]
+            yield from self.split(" ".join(parts), tokens)
+
+
+def split_passages(
+    text: str,
+    form: str = "text",
+    words: int = 200,
+    tokens: float = math.inf,
+    count: Callable[[list[str]], Iterable[int]] = lambda words: [0] * len(words),
+) -> list[Passage]:
     """Cuts a document into passages.
 
     Paragraphs are put together up to `words` words. Wrapped lines are joined; longer paragraphs are
     cut, if possible after a sentence. A heading begins a passage, and is repeated before the later
-    passages of its section.
+    passages of its section. Navigation and footers of pages are left out.
 
     Args:
       text: the document.
       form: `text`, `markdown` or `html`.
       words: largest number of words of a passage, without its heading.
+      tokens: largest number of tokens of a passage, with its heading.
+      count: returns the number of tokens of each word.
 
     >>> split_passages("# Keys\\n\\nThe key is\\nin the box.", "markdown")
     [Passage(line=1, text='Keys\\nThe key is in the box.')]
@@ -60,7 +100,10 @@ def split_passages(text: str, form: str = "text", words: int = 200) -> list[Pass
         blocks: Iterable[_Block] = parser.blocks
     else:
         blocks = _split_paragraphs(text, form == "markdown")
-    return list(_pack(blocks, words))
+    if len(text.encode("utf-8", "replace")) <= tokens:
+        # A token has a byte at least, so none need be counted.
+        tokens = math.inf
+    return list(_pack(blocks, _Limits(words, tokens, count)))
 
 
 def _split_paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
@@ -116,36 +159,48 @@ class _Html(html.parser.HTMLParser):
         self._text, self._heading = "", False
 
 
-def _pack(blocks: Iterable[_Block], words: int) -> Iterator[Passage]:
-    heading, heading_line, held, count = "", 0, [], 0
+def _pack(blocks: Iterable[_Block], limits: _Limits) -> Iterator[Passage]:
+    heading, heading_line, held, count, left = "", 0, [], 0, limits.tokens
+    room = left
 
     def passage() -> Passage:
         texts = [heading, *(block.text for block in held)] if heading else [b.text for b in held]
         return Passage(heading_line or held[0].line, "\n".join(texts))
 
     for block in blocks:
+        parts = _split_paragraph(block.text, limits, room)
         if block.is_heading:
             if held or heading_line:
                 yield passage()
-            heading, heading_line, held, count = block.text, block.line, [], 0
-            continue
-        for part in _split_paragraph(block.text, words):
-            length = len(part.split())
-            if held and count + length > words:
+            # The later passages repeat the beginning of a long heading.
+            parts = _split_paragraph(block.text, limits, limits.tokens / 2)
+            heading, heading_line, held, count = next(parts, ""), block.line, [], 0
+            # Between paragraphs there is a line break, which may be a token.
+            left = room = limits.tokens - limits.count(heading.split()) - 1
+        for part in parts:
+            length, size = len(part.split()), limits.count(part.split()) + 1
+            if held and (count + length > limits.words or size > left):
                 yield passage()
-                held, count, heading_line = [], 0, 0
+                held, count, heading_line, left = [], 0, 0, room
             held.append(_Block(block.line, part))
-            count += length
+            count, left = count + length, left - size
     if held or heading_line:
         yield passage()
 
 
-def _split_paragraph(text: str, words: int) -> Iterator[str]:
-    """Yields a paragraph in parts of at most `words` words."""
-    all_words, begin = text.split(), 0
-    while len(all_words) - begin > words:
-        ends = range(begin + words, begin + max(1, int(words * _LAST_PART)), -1)
-        end = next((n for n in ends if _SENTENCE_END.search(all_words[n - 1])), begin + words)
-        yield " ".join(all_words[begin:end])
+def _split_paragraph(text: str, limits: _Limits, tokens: float) -> Iterator[str]:
+    """Yields a paragraph in parts within the limit of words, and of so many tokens."""
+    words, begin = list(limits.split(text, tokens - 1)), 0
+    while begin < len(words):
+        most, size = begin, 0
+        while most < len(words) and most - begin < limits.words:
+            size += limits.count([words[most]])
+            if size >= tokens and most > begin:
+                break
+            most += 1
+        end = most
+        if most < len(words):
+            ends = range(most, begin + max(1, int((most - begin) * _LAST_PART)), -1)
+            end = next((n for n in ends if _SENTENCE_END.search(words[n - 1])), most)
+        yield " ".join(words[begin:end])
         begin = end
-    yield " ".join(all_words[begin:])

@@ -132,6 +132,32 @@ def test_ctrl_c_leaves_an_index_of_finished_files(folder, capsys, monkeypatch):
     assert index()[1] == {"the key is lost", "bread and butter", dogs, "new cheese"}
 
 
+def test_passages_end_before_the_encoder_would_cut_them(folder, capsys, monkeypatch):
+    """Here ten tokens: the text's, those of a prompt of one word, and two more."""
+    monkeypatch.setattr(Words, "max_seq_length", 10)
+    (folder / "long.txt").write_text("one two three four five six seven eight nine ten\n" * 3)
+    assert _index(folder, "--model=toy") == 0
+    texts = Index.load(folder.parent / "my.index", Words()).texts
+    numbers = [text for text in texts if set(text.split()) & {"one", "five", "ten"}]
+    assert len(numbers) == 5 and max(len(text.split()) for text in texts) <= 7
+    assert " ".join(numbers).split().count("ten") == 3
+
+
+def test_files_that_are_left_out_are_counted_by_suffix(folder, capsys):
+    (folder / "sub" / "f.PDF").write_bytes(b"%PDF")
+    (folder / "g.pdf").write_bytes(b"%PDF")
+    (folder / "README").write_text("no suffix")
+    for _ in range(2):
+        assert _index(folder, "--model=toy") == 0
+        said = capsys.readouterr().err.splitlines()
+        (line,) = [line for line in said if line.startswith("left out: ")]
+        assert set(line.removeprefix("left out: ").split(", ")) == {
+            "2 .pdf",
+            "1 .bin",
+            "1 without a suffix",
+        }
+
+
 def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):
     assert _index(folder) == 0
     taken = "taking mini-en, an encoder for English; --model names another, such as"

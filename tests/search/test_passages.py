@@ -42,6 +42,30 @@ def test_pages_lose_scripts_and_styles():
     ]
 
 
+def _count(words):
+    """Counts a token for three letters."""
+    return [-(-len(word) // 3) for word in words]
+
+
+def test_passages_fit_into_the_tokens_of_an_encoder():
+    """Nothing is lost, and parts of a word, as of Chinese, are not put together again."""
+    paragraphs = ["a bb ccc dddd. " * n + "e" * n for n in range(1, 40)]
+    text = "\n\n".join(["# " + "long heading " * 20, *paragraphs, "# Short", *paragraphs])
+    cut = split_passages(text, "markdown", 50, 30, _count)
+    sizes = [sum(_count(passage.text.split())) + passage.text.count("\n") for passage in cut]
+    assert max(sizes) <= 30 and sum(size > 20 for size in sizes) > len(sizes) / 2
+    letters = "".join(passage.text.removeprefix("Short\n") for passage in cut)
+    for letter in "bcde":
+        assert letters.count(letter) >= text.count(letter)
+    parts = [passage.text for passage in split_passages("x" * 200, tokens=30, count=_count)]
+    assert "".join(parts) == "x" * 200 and max(_count(parts)) <= 30
+
+
+def test_navigation_and_footers_of_pages_are_left_out():
+    page = "<nav><a>Home</a> | <a>Login</a></nav><p>The key.</p><footer><p>Copyright</p></footer>"
+    assert split_passages(page, "html") == [Passage(1, "The key.")]
+
+
 def test_empty_text_has_no_passage():
     assert [split_passages(text, form) for text in ("", "\n \n") for form in ("text", "html")] == [
         []

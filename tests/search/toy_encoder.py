@@ -27,6 +27,14 @@ class Words:
             show_progress_bar(len(texts))
         return vectors
 
+    def count_tokens(self, texts: list[str], prompt: str) -> np.ndarray:
+        """Counts words, those of the prompt and two more, as of encoders with special tokens."""
+        return np.array([len(f"{prompt} {text}".split()) + 2 for text in texts])
+
+    def find_prompt(self, role: str) -> str:
+        """Returns a prompt of one word for documents."""
+        return "passage:" if role == "document" else ""
+
     def _one(self, text: str) -> np.ndarray:
         words = text.encode("utf-8", "replace").split() or [b""]
         return np.sum([_vector(self.seed, word, self.width) for word in words], axis=0)
