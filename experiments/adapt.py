@@ -29,7 +29,9 @@ import heapq
 import json
 import operator
 import os
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +39,8 @@ import yaml
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.common.errors import UserError
+from official_cmlm.common import progress
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.files import atomic_write, atomic_write_text, check_writable
 from official_cmlm.common.job import PLAN
 from official_cmlm.common.validation import OneOf, between
@@ -54,6 +57,8 @@ _MOST_EPOCHS = 4
 # Ranks of the texts near an anchor, one of which is its hard negative. The nearest ones are passed
 # over, as they may be right answers too.
 _NEGATIVES = {"range_min": 5, "range_max": 30, "sampling": "random"}
+# Most labels that are listed before a training.
+_MOST_LABELS = 20
 _RECIPE, _SCORED_RECIPE = "recipes/pairs", "recipes/scores"
 
 
@@ -298,7 +303,6 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
     from sklearn.linear_model import LogisticRegression
 
     from official_cmlm.common.files import write_json
-    from official_cmlm.common.progress import counter
     from official_cmlm.encoding.classifier import SCORES_NAME, Classifier
     from official_cmlm.encoding.fine_tuning import fine_tune
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
@@ -310,6 +314,7 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
     names = tuple(classes.tolist())
     if len(names) < 2:
         raise UserError(f"{options.input}: all texts have the label {names[0]!r}; give two or more")
+    cli.announce(describe_labels(labels, len(held_out)))
     encoder = SentenceEncoder.load(start)
     layer = LogisticRegression(C=10.0, max_iter=1000).fit(encoder.encode(list(texts)), numbers)
     kernel, bias = layer.coef_.T, layer.intercept_
@@ -317,8 +322,9 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
         # Scikit-learn has one column for two classes.
         kernel, bias = np.hstack([0 * kernel, kernel]), np.array([0.0, bias[0]])
     before = Classifier(encoder, kernel, bias, names)
-    bar = functools.partial(counter, unit="step", description="training")
-    after = fine_tune(start, list(texts), numbers, len(names), seed=0, progress=bar, before=before)
+    after = fine_tune(
+        start, list(texts), numbers, len(names), seed=0, progress=count_steps, before=before
+    )
     after.save(output)
     if held_out:
         texts, labels = zip(*held_out)
@@ -332,6 +338,40 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
         )
         scores = {"right": f"{second:.1f} %", "before training": f"{first:.1f} %"}
         write_json(output / SCORES_NAME, {"held-out texts": len(texts)} | scores)
+
+
+def describe_labels(labels: Sequence[str], held_out: int) -> str:
+    """Returns the line about a table that is printed before a training.
+
+    >>> describe_labels(["b", "a", "b"], 0)
+    '3 rows with a text and a label: 3 to train on, 0 held out; 2 labels: b 2, a 1'
+    """
+    counts = Counter(labels)
+    listed = [f"{label} {count}" for label, count in counts.most_common()]
+    return (
+        f"{len(labels) + held_out} rows with a text and a label: {len(labels)} to train on, "
+        f"{held_out} held out; {len(counts)} labels: {list_names(listed, _MOST_LABELS)}"
+    )
+
+
+def count_steps(total: int, first: int = 2, timed: int = 10) -> Callable[[int], None]:
+    """Returns a function that takes the steps done, and moves a bar.
+
+    After some steps it says how long all of them take. The first ones, which compile, do not count.
+    """
+    move, done, began = progress.counter(total, "step", "training"), 0, 0.0
+
+    def count(steps: int) -> None:
+        nonlocal done, began
+        done += steps
+        if done == first:
+            began = time.monotonic()
+        elif done == first + timed:
+            seconds = (time.monotonic() - began) / timed * total
+            cli.announce(f"{total} steps, which take about {progress.in_words(seconds)}")
+        move(steps)
+
+    return count
 
 
 def report(start: Path, trained: Path, held_out: list[list[str]]) -> None:
@@ -441,6 +481,10 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     is_counted = config.trainer.train_epochs is None
     most = config.trainer.train_steps * data.global_batch_size if is_counted else None
     pairs, held_out = hold_out(str(table), columns, folder, most, options.score_range)
+    with pairs.open("rb") as file:
+        number = sum(1 for _ in file)
+    print(f"{number} pairs to train on, {len(held_out)} held out", flush=True)
+    stages.scale(min(1.0, number / (most or number)))
     form = {"format": "table", "columns": columns[:2]}
     if options.score_column:
         names = ("score_column", "score_min", "score_max")

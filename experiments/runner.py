@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from official_cmlm import cli
 from official_cmlm.common import signals
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.job import Job
@@ -55,12 +56,14 @@ class Runner(Job):
         """
         is_file = isinstance(program, Path)
         module = ["-P", str(program)] if is_file else ["-m", module_of(program)]
-        status = self._call([sys.executable, *module, *format_flags(flags)])
-        if status not in statuses:
-            raise UserError(
-                f"{program} ended with status {status}; see above, and give the same command again"
-                " to go on"
-            )
+        with cli.keep_reason() as reason:
+            status = self._call([sys.executable, *module, *format_flags(flags)])
+            if status not in statuses:
+                why = reason.read_text(encoding="utf-8") if reason.exists() else "see above"
+                raise UserError(
+                    f"{program} ended with status {status}; {why}; give the same command again to "
+                    "go on"
+                )
 
     def run_part(
         self,
@@ -133,6 +136,10 @@ class Stages:
     def __init__(self, runner: Runner, seconds: Sequence[int]) -> None:
         self.seconds, self.durations = seconds, list[float]()
         self._runner, self._upstream = runner, hashlib.sha256()
+
+    def scale(self, share: float, start: int = 15) -> None:
+        """Changes the typical seconds to those of a share of the work, but for a stage's start."""
+        self.seconds = [round(min(s, start) + share * max(0, s - start)) for s in self.seconds]
 
     def run(self, title: str, output: Path | None, program: str | Path, /, **flags: Any) -> None:
         """Runs a program unless its output is there and was made the same way.

@@ -9,9 +9,11 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import types
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from absl import app, flags, logging
@@ -34,6 +36,8 @@ EXIT_INTERRUPTED = 130
 _AGAIN = "give the same command again"
 # The encoder of the commands that need not be told one.
 DEFAULT_MODEL = "mini-en"
+# Environment variable with the file that gets the reason if this program fails.
+_REASON_FILE = "CMLM_REASON_FILE"
 # The message of a required flag without a value begins with it, after absl's own words.
 _NEEDS = "needs "
 
@@ -110,6 +114,7 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             cause = system_error(error) or (error if isinstance(error, OSError) else None)
             if cause is None:
                 progress.close_bars()
+                _note_reason(f"{type(error).__name__}: {error}")
                 raise
             _drop_output()
             # The name is a number where a file was opened by its descriptor.
@@ -313,7 +318,28 @@ def define_computation() -> None:
 
 def _fail(message: object) -> int:
     announce(f"error: {message}")
+    _note_reason(message)
     return EXIT_USER_ERROR
+
+
+def _note_reason(reason: object) -> None:
+    if path := os.environ.get(_REASON_FILE):
+        with contextlib.suppress(OSError):
+            Path(path).write_text(one_line(str(reason)), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def keep_reason() -> Iterator[Path]:
+    """Yields a file that gets the reason if a program that is run meanwhile fails."""
+    before = os.environ.get(_REASON_FILE)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[_REASON_FILE] = path = os.path.join(folder, "reason.txt")
+        try:
+            yield Path(path)
+        finally:
+            del os.environ[_REASON_FILE]
+            if before is not None:
+                os.environ[_REASON_FILE] = before
 
 
 def prepare_output() -> None:

@@ -69,6 +69,9 @@ _USE = {
         "encoder",
         defaults=("--output_dir={encoder}_results",),
     ),
+    "classify": Command(
+        "export.classify", "labels of the texts in a table, by a classifier of `adapt`", "input*"
+    ),
     "compare": Command(
         "experiments.compare", "encoders and BM25 on queries of your own", "encoders*"
     ),

@@ -143,6 +143,12 @@ class Label(TypedDict):
     num_classes: int
 
 
+class Classification(Answer[Label]):
+    """The labels of texts, and the name or number of each probability."""
+
+    labels: list[str] | list[int]
+
+
 class Passage(TypedDict):
     """A passage of the index, with its cosine with the query."""
 

@@ -66,20 +66,22 @@ def list_vectors(call: Call, body: models.EmbeddingsBody, vectors: np.ndarray) -
     return [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
 
 
-async def classify(call: Call, body: models.ClassifyBody) -> models.Answer[models.Label]:
+async def classify(call: Call, body: models.ClassifyBody) -> models.Classification:
     """Returns the label of each text, for which the classifier was trained on default prompts."""
     check_model(call, body.model)
     vectors = await call.embed(body.input, body.truncate)
-    probabilities = call.service.classifier.probabilities(vectors)
+    classifier = call.service.classifier
+    probabilities = classifier.probabilities(vectors)
     call.size += probabilities.size * _NUMBER_BYTES
-    return make_answer(call, await call.run(list_labels, call, probabilities))
+    answer = make_answer(call, await call.run(list_labels, call, probabilities))
+    return answer | {"labels": classifier.labels}
 
 
 def list_labels(call: Call, probabilities: np.ndarray) -> list[Any]:
     """Returns the best label of each text with the probabilities of all."""
-    best, names = probabilities.argmax(axis=1).tolist(), call.service.classifier.label_names
+    best, labels = probabilities.argmax(axis=1).tolist(), call.service.classifier.labels
     return [
-        {"index": i, "label": names[k] if names else k, "probs": row, "num_classes": len(row)}
+        {"index": i, "label": labels[k], "probs": row, "num_classes": len(row)}
         for i, (k, row) in enumerate(zip(best, probabilities.tolist()))
     ]
 
@@ -167,6 +169,7 @@ async def get_info(call: Call) -> dict[str, Any]:
         "max_batch_tokens": settings.limits.max_batch_tokens,
         "max_client_batch_size": settings.limits.max_inputs,
         "auto_truncate": settings.on_long == "cut",
+        **({"labels": classifier.labels} if (classifier := call.service.classifier) else {}),
     }
 
 

@@ -41,6 +41,11 @@ class Classifier:
     bias: np.ndarray
     label_names: tuple[str, ...] = ()
 
+    @property
+    def labels(self) -> list[str] | list[int]:
+        """The names of the labels, or their numbers if they have none."""
+        return list(self.label_names or range(len(self.bias)))
+
     def predict(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the label of each text: int64 `[n]`; a number for a single string."""
         return np.argmax(self.predict_proba(texts), axis=-1)

@@ -1,8 +1,10 @@
 """`cmlm adapt`: from an encoder and text or a table to an encoder directory."""
 
 import csv
+import itertools
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tf_keras
 
-from experiments.adapt import Adaptation, average, choose_roles, hold_out, report
+from experiments.adapt import Adaptation, average, choose_roles, count_steps, hold_out, report
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.common.errors import UserError
@@ -236,6 +238,16 @@ def _hold_out(table, most=None):
     return [list(json.loads(line).values()) for line in path.read_text().splitlines()], held_out
 
 
+def test_the_expected_time_is_that_of_ten_steps(monkeypatch, capsys):
+    """The first two steps compile."""
+    clock = SimpleNamespace(monotonic=itertools.count(step=30).__next__)
+    monkeypatch.setattr("experiments.adapt.time", clock)
+    count = count_steps(100)
+    for done in range(1, 101):
+        count(1)
+        assert ("100 steps, which take about 5 minutes" in capsys.readouterr().err) == (done == 12)
+
+
 @pytest.mark.long
 def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsys):
     """The folder is a classifier with the labels' names; it is not overwritten."""
@@ -254,8 +266,10 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
         "output_dir": tmp_path / "out",
     }
     assert _run(**values) == 0
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
     scores = json.loads((tmp_path / "out" / "classifier_scores.json").read_text())
+    assert "800 rows with a text and a label: 7" in said and "; 2 labels: " in said
+    assert f"{scores['held-out texts']} held out" in said and " steps, which take about" in said
     assert f"{scores['held-out texts']} held-out texts: {scores['before training']}" in printed
     assert f"{scores['right']} after" in printed
     classifier = Classifier.load(tmp_path / "out")

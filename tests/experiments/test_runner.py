@@ -8,6 +8,7 @@ import pytest
 
 import experiments
 from experiments.runner import Runner, Stages
+from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 
 # Appends to a log what is made, then makes it.
@@ -52,6 +53,14 @@ def test_a_second_run_reuses_all_outputs(tmp_path, monkeypatch):
     assert run_all(tmp_path) == ("", [7, 7])
 
 
+def test_seconds_of_a_share_of_the_work(tmp_path):
+    stages = Stages(Runner(tmp_path, "test"), [10, 180, 1000])
+    stages.scale(0.5)
+    assert stages.seconds == [10, 98, 508]
+    stages.scale(0)
+    assert stages.seconds == [10, 15, 15]
+
+
 def test_a_changed_stage_and_those_after_it_run_again(tmp_path):
     run_all(tmp_path)
     assert run_all(tmp_path, second="3")[0] == "b"
@@ -79,6 +88,27 @@ def test_a_program_that_fails_is_named(tmp_path):
         runner.start("data_prep.hold_out", share=0.5)
     runner.start("data_prep.hold_out", statuses=(0, 3), overwrite=True)
     assert commands[1] == [sys.executable, "-m", "data_prep.hold_out", "--overwrite"]
+
+
+def test_the_last_line_is_the_reason_of_the_program(tmp_path, monkeypatch):
+    """A user's mistake in a program that a program runs, and an error that nobody foresaw."""
+    outer = tmp_path / "outer.txt"
+    monkeypatch.setenv("CMLM_REASON_FILE", str(outer))
+
+    def call(command):
+        if str(tmp_path / "inner") in command:
+            return cli._fail("a.csv:2: not UTF-8")
+        with pytest.raises(UserError) as error:
+            Runner(tmp_path, "test", call).start(tmp_path / "inner")
+        return cli._fail(error.value)
+
+    for start in (call, lambda command: cli._fail(UserError("two\nlines"))):
+        with pytest.raises(UserError, match="ended with status 1; ") as error:
+            Runner(tmp_path, "test", start).start("data_prep.hold_out")
+        assert "see above" not in str(error.value) and "\n" not in str(error.value)
+        assert ("a.csv:2: not UTF-8" in str(error.value)) == (start is call)
+    assert not outer.exists()
+    assert cli._fail("of all") == 1 and outer.read_text() == "of all"
 
 
 @pytest.mark.parametrize("resumes", [True, False])

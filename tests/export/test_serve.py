@@ -440,6 +440,12 @@ def test_labels_are_those_of_the_classifier():
             body = {"model": "toy", "input": texts}
             status, answer = ask_json(port, body, "/v1/classify")
             assert ask(port, {"input": texts}, "/v1/classify")[0] == 400
+            info = ask_json(port, path="/info")[1]
+        assert (
+            answer["labels"]
+            == info["labels"]
+            == (["a", "b", "c"] if served is named else [0, 1, 2])
+        )
         rows = [item["probs"] for item in answer["data"]]
         np.testing.assert_allclose(rows, probabilities, atol=1e-5)
         assert status == 200 and answer["usage"]["total_tokens"] == 7
