@@ -15,16 +15,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from official_cmlm import cli
-
 _NAME = "official-cmlm"
 _ROOT = Path(__file__).parents[1]
 _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 _FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
-
-
-def define_flags() -> None:
-    """Defines no flags."""
 
 
 def find_packages(name: str, extras: Iterable[str] = ()) -> set[str]:
@@ -59,9 +53,8 @@ def measure(name: str) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def main(argv: list[str]) -> None:
-    """Runs the binary."""
-    del argv
+def main() -> None:
+    """Prints the sizes."""
     base = find_packages(_NAME)
     print(f"{_NAME}: {sum(map(measure, base)) / 1e6:.0f} MB")
     for extra in _PROJECT["optional-dependencies"]:
@@ -73,5 +66,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    define_flags()
-    cli.run(main)
+    main()
