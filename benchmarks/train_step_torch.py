@@ -30,7 +30,7 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     """
     import torch
 
-    from benchmarks.train_step_torch_model import Model
+    from benchmarks.train_step_torch_model import Model, optimizer_of
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -41,13 +41,7 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     ]
     layers, width = (int(n) for n in size.split("x"))
     model = Model(examples.objective, examples.vocab_size, layers, width).train()
-    undecayed = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
-    decayed = [p for p in model.parameters() if not any(p is k for k in undecayed)]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}],
-        lr=1e-4,
-        fused=True,
-    )
+    optimizer = optimizer_of(model)
     loss_of = model
     if variant in ("dynamic", "static"):
         torch._dynamo.config.cache_size_limit = _MOST_SHAPES

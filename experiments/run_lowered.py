@@ -17,6 +17,7 @@ import statistics
 import struct
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import jax
@@ -104,9 +105,9 @@ class Training:
         )
         with np.load(path) as file:
             stored = {int(name): file[name] for name in file.files}
-        rng = np.random.default_rng(seed)
+        names = {place: name for name, place in self.contents["weights"].items()}
         values = [
-            stored[i] if i in stored else draw(row, rng)
+            stored[i] if i in stored else draw(row, seed, names.get(i, str(i)))
             for i, row in enumerate(self.contents["variables"])
         ]
         self.state = jax.device_put(values, self.device)
@@ -206,11 +207,15 @@ class Training:
 _STATE = re.compile(r"state-(\d+)\.npz")
 
 
-def draw(row: dict, rng: np.random.Generator) -> np.ndarray:
-    """Returns the value that `lowered.json` says, or draws one of its mean and deviation."""
+def draw(row: dict, seed: int, name: str) -> np.ndarray:
+    """Returns the value that `lowered.json` says, or draws one of its mean and deviation.
+
+    It depends on seed and name: encoders of the same sizes begin alike, whatever trains them.
+    """
     if "fill" in row:
         return np.full(row["shape"], row["fill"], row["dtype"])
     mean, deviation = row["normal"]
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     values = rng.standard_normal(row["shape"], np.float32)
     while (beyond := np.abs(values) > 2).any():
         values[beyond] = rng.standard_normal(int(beyond.sum()), np.float32)

@@ -3,6 +3,8 @@
 They need PyTorch and Hugging Face's transformers: run them with the python of `.venv-bench`.
 """
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -133,3 +135,32 @@ def test_equal_weights_give_equal_losses_and_gradients(objective, reference):
         np.testing.assert_allclose(theirs[name], gradient, rtol=1e-3, atol=2e-6, err_msg=name)
         compared += gradient.any()
     assert compared > 30
+
+
+@pytest.mark.parametrize("objective", SEQUENCES)
+def test_batches_of_a_lowered_folder(objective, tmp_path):
+    """The loss of their slots is that of the masked positions alone; without masks it differs."""
+    from benchmarks.train_step_lowered import read_batches
+    from benchmarks.train_step_torch import tensors_of
+    from benchmarks.train_step_torch_model import Model
+
+    batch = _batch(objective)
+    features = features_of(objective, batch, PAD)
+    names = {
+        f"{objective}.{sequence}.{name}": tensor
+        for sequence, part in features[objective].items()
+        if isinstance(part, dict)
+        for name, tensor in part.items()
+    }
+    contents = {"names": [*names], "batches": [0], "encoder": {}}
+    (tmp_path / "lowered.json").write_text(json.dumps(contents))
+    arrays = {f"0/{i}": tensor.numpy() for i, tensor in enumerate(names.values())}
+    np.savez(tmp_path / "batches.npz", **arrays)
+    name, _, (lowered,) = read_batches(tmp_path, "cpu")
+    assert name == objective
+    torch.manual_seed(0)
+    model = Model(objective, VOCAB_SIZE, 2, 64, dropout=0.0, seq_length=LENGTH).eval()
+    expected = model(tensors_of(batch.examples, SEQUENCES[objective], PAD, LENGTH)).item()
+    assert model(lowered).item() == pytest.approx(expected, rel=1e-5)
+    model.with_masks = False
+    assert model(lowered).item() != pytest.approx(expected, rel=1e-5)

@@ -124,6 +124,8 @@ def test_weights_that_are_drawn_elsewhere_have_the_same_deviation(records_dir, t
     drawn = [row for row in rows if "normal" in row]
     assert len(drawn) > 5
     for row in drawn:
-        value = draw(row, np.random.default_rng(0))
+        value = draw(row, 0, "one")
         assert list(value.shape) == row["shape"] and value.dtype == row["dtype"]
+        np.testing.assert_array_equal(value, draw(row, 0, "one"))
+        assert (value != draw(row, 0, "two")).any() and (value != draw(row, 1, "one")).any()
         assert value.std() == pytest.approx(row["normal"][1], rel=0.05)
