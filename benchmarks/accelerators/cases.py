@@ -13,6 +13,7 @@ from official_cmlm.common.errors import UserError
 
 # CMLM, appendix C: 64 TPUs.
 _CORES = 64
+_BERT_ENTRIES = 30522
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".")
 
 
@@ -110,11 +111,12 @@ def overrides(
 def write_records(params: Any, folder: Path) -> None:
     """Writes records of random words for everything that a training reads.
 
-    The vocabulary has as many entries as the encoder. Every document is long enough for any view;
-    the cost of a step does not depend on which words are in it.
+    The vocabulary has as many entries as the encoder, or as BERT's if the records decide that.
+    Every document is long enough for any view; the cost of a step does not depend on which words
+    are in it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    size = params.task.encoder.vocab_size
+    size = params.task.encoder.vocab_size or _BERT_ENTRIES
     words = [f"w{number}" for number in range(size - len(_SPECIAL))]
     path = folder / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in (*_SPECIAL, *words)), encoding="utf-8")
