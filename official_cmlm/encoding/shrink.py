@@ -43,6 +43,7 @@ from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.encoding.backends.onnx import OnnxBackend
 from official_cmlm.encoding.backends.onnx_graph import graph_of
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
+from official_cmlm.encoding.token_batches import cut_rows
 from official_cmlm.evaluation.encoder import PROBES
 from official_cmlm.evaluation.metrics.principal_components import language_subspace
 from official_cmlm.tokenization import (
@@ -61,6 +62,10 @@ _TABLE_DEVIATION = 0.5
 _TEXTS_AT_ONCE = 10_000
 # The constant a of the weights a / (a + p), Arora et al. 2017, §4.1.
 _SMOOTHING = 1e-3
+# Texts that --table=outputs finds an entry in weigh against this number of guesses.
+_GUESS_COUNT = 3
+# The map that guesses counts an entry at most so often, and its squared norm this much.
+_MOST_TRUSTED, _RIDGE = 20, 1e-2
 _RESERVED = re.compile(r"\[unused\d+\]")
 # Variances below this share of the largest one are rounding errors of float32: outputs of a layer
 # normalisation have one such direction, repeated texts may have others.
@@ -79,17 +84,19 @@ class Shrinking:
       hidden_size: columns of the table of words, with --layers=none: its first principal
         components, centred, with a standard deviation of 0.5; positions and types begin at zero.
         Default: as it is.
-      table: what the table of --hidden_size is made of: words, the table of words; or vectors, the
-        vectors of the encoder for each entry as a text of its own, so that no training is needed
-        (Tulkens and van Dongen 2024, "Model2Vec"). Their pooling is weighted_mean; a dense layer
-        leads to the width of the vectors.
+      table: what the new table is made of: words, the table of words; vectors, the vectors of the
+        encoder for each entry as a text of its own, so that no training is needed (Tulkens and van
+        Dongen 2024, "Model2Vec"); or outputs, each entry's mean output, over the texts of --input,
+        of the blocks before those of --layers, so that the blocks that stay read nearly what they
+        have always read. The pooling of vectors, and of outputs with --layers=none, is
+        weighted_mean; a dense layer leads to the width of the vectors.
       embedding_width: columns of a table of words that a linear layer leads to the width of the
         blocks. Default: as it is.
       vocab_size: entries of a WordPiece or SentencePiece vocabulary to keep: special tokens, single
         characters, the prompts' entries, and those that are the most frequent in --input. Default:
         all.
-      input: files of texts that --vocab_size counts entries in, and that --whiten or
-        --language_components is fitted to.
+      input: files of texts that --vocab_size counts entries in, that --table=outputs reads, and
+        that --whiten or --language_components is fitted to.
       column: column of a table, or field of JSON objects, with the text. Default: text.
       language_column: column or field with the text's language, for --language_components.
       dense_size: width of a new dense layer on the sentence vector, without activation, such as
@@ -111,7 +118,7 @@ class Shrinking:
 
     layers: tuple[str, ...] | None = None
     hidden_size: Annotated[int, at_least(0)] = 0
-    table: Annotated[str, OneOf(("words", "vectors"))] = "words"
+    table: Annotated[str, OneOf(("words", "vectors", "outputs"))] = "words"
     embedding_width: Annotated[int, at_least(0)] = 0
     vocab_size: Annotated[int, at_least(0)] = 0
     input: tuple[str, ...] = ()
@@ -155,14 +162,22 @@ class Shrinking:
                 f"--hidden_size={self.hidden_size}: give 1 to {width} (the table's columns), with "
                 "--layers=none"
             )
-        if self.table == "vectors" and (
+        blocks = self.blocks(config.num_layers)
+        first = config.num_layers - len(blocks)
+        if self.table == "outputs" and blocks:
+            if not first or blocks != list(range(first, config.num_layers)) or not narrow:
+                raise UserError(
+                    "--table=outputs: give --layers that are the last blocks, and not all of them, "
+                    "with --embedding_width; or none"
+                )
+        elif self.table != "words" and (
             not 2 <= self.hidden_size <= config.embedding_size
             or self.dense_size
             or self.pooling not in ("", "weighted_mean")
         ):
             raise UserError(
-                f"--table=vectors: give --hidden_size, 2 to {config.embedding_size}, and neither "
-                "--dense_size nor --pooling"
+                f"--table={self.table}: give --hidden_size, 2 to {config.embedding_size}, and "
+                "neither --dense_size nor --pooling"
             )
         if narrow and (self.hidden_size or config.embedding_width or not 2 <= narrow < width):
             raise UserError(
@@ -170,10 +185,11 @@ class Shrinking:
                 "encoder whose table is as wide as its blocks"
             )
         is_mapped = bool(self.whiten or self.language_components)
-        if bool(self.vocab_size or is_mapped) != bool(self.input):
+        if bool(self.vocab_size or is_mapped or self.table == "outputs") != bool(self.input):
             raise UserError(
-                "--input: give the texts in which --vocab_size counts entries, or to which "
-                "--whiten or --language_components is fitted, with one of these flags"
+                "--input: give the texts in which --vocab_size counts entries, which "
+                "--table=outputs reads, or to which --whiten or --language_components is fitted, "
+                "with one of these flags"
             )
         if self.whiten and self.language_components:
             raise UserError(
@@ -266,10 +282,67 @@ class SmallEncoder(EncoderWeights):
         ids = np.arange(len(self.vocabulary))
         rows = TokenRows(np.int32(ids), np.arange(len(ids) + 1))
         vectors = self._open(directory, self.config.normalize).encode_rows(rows)
+        return self._with_vectors(width, vectors)
+
+    def with_entry_outputs(
+        self, width: int, outputs: np.ndarray, counts: np.ndarray
+    ) -> "SmallEncoder":
+        """Returns the same with the vector that the mean output of each entry alone would lead to.
+
+        Args:
+          width: columns of the table.
+          outputs, counts: see `mean_outputs`.
+        """
+        vectors = outputs
+        if self.config.dense_size:
+            vectors = outputs @ self.encoder["dense/kernel"] + self.encoder["dense/bias"]
+        return self._with_vectors(width, vectors, np.sqrt(counts + 1))
+
+    def _with_vectors(
+        self, width: int, vectors: np.ndarray, importance: np.ndarray | None = None
+    ) -> "SmallEncoder":
         weights = weigh_by_rank(self.vocabulary)
-        components, basis, _ = principal_components(vectors, width - 1)
+        components, basis, _ = principal_components(vectors, width - 1, importance)
         held = hold_table(self.config, components, weights, basis)
         return dataclasses.replace(self, **vars(held))
+
+    def mean_outputs(
+        self, directory: EncoderDirectory, chunks: Iterable[list[str]]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the mean output of the last block for each entry, and how often it was read.
+
+        The mean of an entry that is read seldom leans on a linear map, fitted to the others, of
+        what the first block reads for the entry.
+
+        Args:
+          directory: has the length that texts are cut to, and their prompt.
+          chunks: texts.
+
+        Returns:
+          float64 `[vocab_size, hidden]` and `[vocab_size]`.
+        """
+        encoder = self._open(directory, normalize=False)
+        prompt = directory.settings.default_prompt
+        special = self.vocabulary.special_ids
+        total = np.zeros((len(self.vocabulary), self.config.hidden_size))
+        counts = np.zeros(len(total))
+        for texts in chunks:
+            rows = cut_rows(encoder.token_rows(texts, prompt=prompt), encoder.max_seq_length - 2)
+            outputs = encoder.encode(
+                texts, prompt=prompt, output_value="token_embeddings", on_long="ignore"
+            )
+            for number, output in enumerate(outputs):
+                row = rows.values[rows.row_splits[number] : rows.row_splits[number + 1]]
+                ids = [special["cls"], *row, special["sep"]]
+                np.add.at(total, ids, output)
+                np.add.at(counts, ids, 1)
+        read = np.column_stack([self._read_by_first_block()[0], np.ones(len(total))])
+        is_read = counts > 0
+        means = total[is_read] / counts[is_read, np.newaxis]
+        trust = np.minimum(counts[is_read], _MOST_TRUSTED)[:, np.newaxis]
+        squares = (trust * read[is_read]).T @ read[is_read] + _RIDGE * np.eye(read.shape[1])
+        guess = read @ np.linalg.solve(squares, (trust * read[is_read]).T @ means)
+        return (total + _GUESS_COUNT * guess) / (counts + _GUESS_COUNT)[:, np.newaxis], counts
 
     def _open(self, directory: EncoderDirectory, normalize: bool) -> SentenceEncoder:
         """Returns an encoder of these weights that cuts texts as that of a directory."""
@@ -283,7 +356,34 @@ class SmallEncoder(EncoderWeights):
         tokenizer = build_tokenizer(self.vocabulary, tensorflow=False)
         return SentenceEncoder(backend, self.vocabulary, length, tokenizer=tokenizer)
 
-    def with_embedding_width(self, width: int) -> "SmallEncoder":
+    def _read_by_first_block(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns what the first block reads for each entry at an average position, and deviations.
+
+        Returns:
+          float64 `[vocab_size, hidden]`, and `[vocab_size, 1]`, by which the layer normalisation
+          divided.
+        """
+        positions, types, words, gamma, beta = (
+            np.asarray(self.encoder[name], np.float64)
+            for name in (
+                "position_embedding/embeddings",
+                "type_embeddings/embeddings",
+                _WORDS,
+                "embeddings/layer_norm/gamma",
+                "embeddings/layer_norm/beta",
+            )
+        )
+        average = positions[self.config.position_offset :].mean(axis=0)
+        words = _centre(words + average + types[0])
+        deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
+        return gamma * words / deviations + beta, deviations
+
+    def with_embedding_width(
+        self,
+        width: int,
+        outputs: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
+    ) -> "SmallEncoder":
         """Returns the encoder with a table of `width` columns and a linear layer after it.
 
         Let y be the vector that the first block reads for an entry at an average position. The
@@ -291,26 +391,33 @@ class SmallEncoder(EncoderWeights):
         new table to y again, except that the smaller components are missing and that the part in
         the larger components has another length. The normalisation loses nothing but that length,
         because each row of the new table has a mean of 0.
+
+        Args:
+          width: columns of the table.
+          outputs, counts: y, and how often each entry was read, see `mean_outputs`; positions and
+            types begin at zero then. None: as the encoder's tables say.
         """
-        old = {name: np.asarray(array, np.float64) for name, array in self.encoder.items()}
-        positions, types = (
-            old[f"{name}/embeddings"] for name in ("position_embedding", "type_embeddings")
+        read, deviations = self._read_by_first_block()
+        importance = None if counts is None else np.sqrt(counts + 1)
+        components, basis, mean = principal_components(
+            read if outputs is None else outputs, width - 1, importance
         )
-        gamma, beta = (old[f"embeddings/layer_norm/{name}"] for name in ("gamma", "beta"))
-        average = positions[self.config.position_offset :].mean(axis=0)
-        words = _centre(old[_WORDS] + average + types[0])
-        deviations = np.sqrt(words.var(axis=1, keepdims=True) + self.config.layer_norm_epsilon)
-        components, basis, mean = principal_components(gamma * words / deviations + beta, width - 1)
         turn = make_centred_basis(width)
-        length = np.linalg.norm(components, axis=1).mean() / np.sqrt(width)
+        length = np.average(np.linalg.norm(components, axis=1), weights=importance) / np.sqrt(width)
+        gamma = np.asarray(self.encoder["embeddings/layer_norm/gamma"], np.float64)
 
-        def narrow(rows: np.ndarray) -> np.ndarray:
-            return (gamma * _centre(rows) / deviations.mean()) @ basis.T @ turn
+        def narrow(table: str, origin: slice) -> np.ndarray:
+            rows = np.asarray(self.encoder[table], np.float64)
+            if outputs is not None:
+                return np.zeros((len(rows), width))
+            rows = _centre(rows - rows[origin].mean(axis=0))
+            return (gamma * rows / deviations.mean()) @ basis.T @ turn
 
+        positions, types = "position_embedding/embeddings", "type_embeddings/embeddings"
         new = {
             _WORDS: components @ turn,
-            "position_embedding/embeddings": narrow(positions - average),
-            "type_embeddings/embeddings": narrow(types - types[0]),
+            positions: narrow(positions, slice(self.config.position_offset, None)),
+            types: narrow(types, slice(1)),
             "embeddings/layer_norm/gamma": np.ones(width),
             "embeddings/layer_norm/beta": np.zeros(width),
             "embedding_projection/kernel": turn.T @ basis * length,
@@ -368,16 +475,18 @@ def _centre(rows: np.ndarray) -> np.ndarray:
 
 
 def principal_components(
-    rows: np.ndarray, number: int
+    rows: np.ndarray, number: int, importance: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns components `[rows, number]`, orthonormal basis `[number, columns]` and mean.
 
-    If `number` is the number of columns, `components @ basis + mean` are the rows again.
+    If `number` is the number of columns, `components @ basis + mean` are the rows again. Rows
+    count by their `importance`, `[rows]`, by default all the same.
     """
-    mean = np.mean(rows, axis=0, dtype=np.float64)
+    mean = np.average(np.asarray(rows, np.float64), axis=0, weights=importance)
     centred = rows - mean
+    weighted = centred if importance is None else centred * importance[:, np.newaxis]
     # Eigenvectors of the covariance are the right singular vectors, in ascending order.
-    basis = np.linalg.eigh(centred.T @ centred)[1].T[::-1][:number]
+    basis = np.linalg.eigh(centred.T @ weighted)[1].T[::-1][:number]
     return centred @ basis.T, basis, mean
 
 
@@ -616,7 +725,15 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         small = small.with_entries(
             entries_to_keep(vocabulary, shrinking.vocab_size, counts, of_prompts)
         )
-    if shrinking.table == "vectors":
+    outputs = ()
+    if shrinking.table == "outputs":
+        cli.announce(f"reading the texts of {','.join(shrinking.input)} …")
+        before = small.with_blocks(range(layers[0] if layers else directory.config.num_layers))
+        texts = read_texts(list(shrinking.input), shrinking.column)
+        outputs = before.mean_outputs(directory, texts)
+    if outputs and not layers:
+        small = small.with_entry_outputs(shrinking.hidden_size, *outputs)
+    elif shrinking.table == "vectors":
         cli.announce(f"embedding {len(small.vocabulary)} entries …")
         small = small.with_entry_vectors(shrinking.hidden_size, directory)
     else:
@@ -624,7 +741,7 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         if shrinking.hidden_size:
             small = small.with_components(shrinking.hidden_size)
     if shrinking.embedding_width:
-        small = small.with_embedding_width(shrinking.embedding_width)
+        small = small.with_embedding_width(shrinking.embedding_width, *outputs)
     if shrinking.dense_size:
         small = small.with_dense(shrinking.dense_size, shrinking.seed)
     small = small.with_pooling(shrinking.pooling or small.config.pooling)

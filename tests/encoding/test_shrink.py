@@ -204,17 +204,26 @@ def test_a_narrow_table_and_a_dense_layer(teacher, tmp_path):
     assert vectors(shrink(teacher, tmp_path / "seed", *arguments, "--seed=1").path).std() > 0
 
 
-@pytest.mark.parametrize("width", [9, 16])
-def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width):
+@pytest.mark.parametrize(("width", "table"), [(9, "vectors"), (16, "vectors"), (9, "outputs")])
+def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width, table):
     """A text's vector is the mean of its entries' principal components, by Zipf's law of ranks."""
-    arguments = ("--layers=none", f"--hidden_size={width}", "--table=vectors")
+    arguments = ["--layers=none", f"--hidden_size={width}", f"--table={table}"]
+    if table == "outputs":
+        (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+        arguments.append(f"--input={tmp_path}/texts.txt")
     small = shrink(teacher, tmp_path / "out", *arguments)
     assert small.config.num_layers == 0 and small.config.embedding_size == 16
     vocabulary, large = small.vocabulary, SentenceEncoder.load(teacher, backend="onnx")
     ids = np.arange(len(vocabulary), dtype=np.int32)
-    rows = large.encode_rows(TokenRows(ids, np.arange(len(ids) + 1))).astype(np.float64)
-    rows -= rows.mean(axis=0)
-    axes = np.linalg.svd(rows)[2][: width - 1]
+    importance = np.ones(len(ids))
+    if table == "outputs":
+        directory = EncoderDirectory.open(teacher)
+        rows, counts = read_small(directory).mean_outputs(directory, [TEXTS])
+        importance = np.sqrt(counts + 1)
+    else:
+        rows = large.encode_rows(TokenRows(ids, np.arange(len(ids) + 1))).astype(np.float64)
+    rows = rows - np.average(rows, axis=0, weights=importance)
+    axes = np.linalg.svd(rows * np.sqrt(importance)[:, np.newaxis])[2][: width - 1]
     used = [token for token in vocabulary.tokens if not token.startswith("[")]
     words = [token for token in used if len(token.replace("##", "")) > 1]
     total = sum(1 / rank for rank in range(1, len(words) + 1))
@@ -229,6 +238,59 @@ def test_a_table_of_the_encoders_own_vectors(teacher, tmp_path, width):
         expected = mean @ axes.T @ axes
         cosine = vector @ expected / np.linalg.norm(vector) / np.linalg.norm(expected)
         assert cosine == pytest.approx(1, abs=1e-5)
+
+
+def test_mean_outputs_lean_on_a_linear_guess(teacher):
+    """Each is a mean of three guesses and n outputs; the guess is a ridge regression."""
+    directory = EncoderDirectory.open(teacher)
+    small = read_small(directory)
+    means, counts = small.mean_outputs(directory, [TEXTS * 30, TEXTS[:1]])
+    encoder = SentenceEncoder.load(teacher, backend="onnx")
+    outputs = {}
+    for text in [*TEXTS * 30, TEXTS[0]]:
+        ids = [small.vocabulary.special_ids["cls"], *encoder.token_rows([text]).values]
+        ids.append(small.vocabulary.special_ids["sep"])
+        for number, output in zip(ids, encoder.encode([text], output_value="token_embeddings")[0]):
+            outputs.setdefault(int(number), []).append(output)
+    numbers = sorted(outputs)
+    assert [len(outputs[number]) for number in numbers] == counts[numbers].tolist()
+    assert counts.sum() == counts[numbers].sum()
+    read = np.column_stack([small._read_by_first_block()[0], np.ones(len(counts))])
+    trust = np.sqrt(np.minimum(counts[numbers], 20))[:, np.newaxis]
+    targets = trust * [np.mean(outputs[number], axis=0) for number in numbers]
+    guess = (
+        read
+        @ np.linalg.lstsq(
+            np.vstack([trust * read[numbers], 0.1 * np.eye(17)]),
+            np.vstack([targets, np.zeros((17, 16))]),
+            rcond=None,
+        )[0]
+    )
+    expected = [
+        np.concatenate([outputs.get(number, np.empty((0, 16))), [row] * 3]).mean(axis=0)
+        for number, row in enumerate(guess)
+    ]
+    np.testing.assert_allclose(means, expected, atol=1e-4)
+
+
+def test_by_a_table_of_outputs_the_last_blocks_read_what_they_did(teacher, tmp_path):
+    """Nearly, for a text whose entries are read nowhere else, if the first block changes much."""
+    shutil.copytree(teacher, tmp_path / "in")
+    weights = load_file(tmp_path / "in" / "weights.safetensors")
+    for name in weights:
+        if "layer_0" in name and name.endswith("kernel"):
+            weights[name] = weights[name] * 20
+    save_file(weights, tmp_path / "in" / "weights.safetensors")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[1:2] * 500))
+    arguments = ["--layers=1,2", "--embedding_width=15"]
+    shrink(tmp_path / "in", tmp_path / "words", *arguments)
+    given = f"--input={tmp_path}/texts.txt"
+    small = shrink(tmp_path / "in", tmp_path / "outputs", *arguments, "--table=outputs", given)
+    assert small.config.token_width == 15 and small.config.num_layers == 2
+    large, words, outputs = (
+        unit(vectors(tmp_path / name))[1] for name in ("in", "words", "outputs")
+    )
+    assert large @ outputs > 0.9 and 1 - large @ outputs < (1 - large @ words) / 2
 
 
 def test_int8_weights_are_a_quarter(with_head, tmp_path):
@@ -444,10 +506,13 @@ def test_languages_without_directions_are_exported(vocabulary, spoken, tmp_path)
         (["--hidden_size=8"], "--hidden_size=8: give 1 to 16 (the table's columns), with --layers"),
         (["--hidden_size=17", "--layers=none"], "--hidden_size=17: give 1 to 16"),
         (["--embedding_width=16"], "--embedding_width=16: give 2 to 15, without --hidden_size"),
-        (["--vocab_size=90"], "--input: give the texts in which --vocab_size counts entries, or"),
+        (
+            ["--vocab_size=90"],
+            "--input: give the texts in which --vocab_size counts entries, which",
+        ),
         (
             ["--whiten=4"],
-            "--input: give the texts in which --vocab_size counts entries, or to whic",
+            "--input: give the texts in which --vocab_size counts entries, which --table=",
         ),
         (["--whiten=17", "--input={few}"], "--whiten=17: give 1 to 16, the width of the vectors"),
         (
@@ -468,6 +533,16 @@ def test_languages_without_directions_are_exported(vocabulary, spoken, tmp_path)
         (
             ["--table=vectors", "--layers=none", "--hidden_size=8", "--dense_size=4"],
             "--table=vectors: give --hidden_size",
+        ),
+        (["--table=outputs", "--layers=none", "--hidden_size=8"], "--input: give the texts in"),
+        (
+            ["--table=outputs", "--layers=0,2", "--embedding_width=8", "--input={few}"],
+            "--table=outputs: give --layers that are the last blocks, and not all of them, with "
+            "--embedding_width; or none",
+        ),
+        (
+            ["--table=outputs", "--layers=2", "--input={few}"],
+            "--table=outputs: give --layers that are the last blocks",
         ),
         (["--language_components=1"], "--input: give the texts in which"),
         (
