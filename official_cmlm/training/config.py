@@ -199,7 +199,8 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
         CPU even on a machine with GPUs.
       mixed_precision_dtype: `bfloat16`, or `float16`, whose loss is scaled; `float32` or null
         (default): single precision; `auto`: `float16` on GPUs with units for it, `bfloat16` on
-        TPUs and on processors that multiply it, else `float32`; always `float32` with `pjrt`.
+        TPUs and on processors that multiply it, else `float32`; with `pjrt` `bfloat16` on TPUs
+        and on GPUs with units for it, else `float16` on such GPUs, else `float32`.
         `auto` is for the published runs of Mirror-BERT (appendix K), DeCLUTR, SimCSE and DiffCSE,
         which used automatic mixed precision, and for this project's own recipes.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null

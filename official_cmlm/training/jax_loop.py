@@ -74,6 +74,22 @@ def describe_device() -> str:
     return f"{first.device_kind} by JAX {jax.__version__}{more}"
 
 
+def choose_half_precision() -> str | None:
+    """Returns the half precision that JAX's device multiplies faster than float32; None: none.
+
+    Raises:
+      UserError: if JAX or its device is missing.
+    """
+    device = _devices(_load())[0]
+    if device.platform == "tpu":
+        return "bfloat16"
+    # NVIDIA's tensor cores take float16 from Volta (7.0) on, bfloat16 from Ampere (8.0) on. A CPU
+    # has no capability, an AMD GPU one without a version, e.g. gfx942.
+    version = str(getattr(device, "compute_capability", "")).split(".")[0]
+    major = int(version) if version.isdigit() else 0
+    return "bfloat16" if major >= 8 else "float16" if major == 7 else None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Executable:
     """A compiled step for batches of one shape; `updated` and `read` are variable references."""

@@ -48,6 +48,7 @@ from official_cmlm.training.curve import write_curve
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.progress import TrainingProgress, read_evaluations, write_summary
 from official_cmlm.training.runtime import (
+    compilation_notes,
     create_strategy,
     devices,
     is_chief,
@@ -124,6 +125,7 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
     print(f"{mode} on {where}, {precision}{why}", file=sys.stderr)
     if trains:
         choice = [str(xla_choice)] if xla_choice else []
+        choice += compilation_notes(params)
         notes = (*choice, *task.notes(), *schedule_notes(params.trainer))
         for line in (*notes, *checkpoint_notes(params.trainer)):
             print(line, file=sys.stderr)

@@ -16,7 +16,7 @@ from official.common import distribute_utils
 from official.core import config_definitions as cfg
 
 from official_cmlm.checkpoints.integrity import checkpoints_of
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, list_names
 from official_cmlm.common.processor import hides_bfloat16, multiplies_bfloat16
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.yaml_loading import read_yaml
@@ -26,6 +26,7 @@ from official_cmlm.training.config import (
     PJRT,
     SentenceEncoderExperimentConfig,
 )
+from official_cmlm.training.jax_loop import choose_half_precision
 
 _SEVERAL = ("mirrored", "multi_worker_mirrored")
 _PRECISIONS = ("float32", "bfloat16", "float16")
@@ -125,6 +126,21 @@ def step_shapes(data: list[DataConfig]) -> int:
     return math.prod(max(1, len(config.bucket_boundaries)) for config in different.values())
 
 
+def compilation_notes(params: SentenceEncoderExperimentConfig) -> list[str]:
+    """Returns a line that says how often XLA compiles the step, if more than once."""
+    by_field = {w: data for _, w, data in params.task.list_data() if w.endswith("train_data")}
+    times = step_shapes(list(by_field.values()))
+    if times == 1 or not is_compiled(params.runtime):
+        return []
+    several = [
+        f"{w}.bucket_boundaries" for w, data in by_field.items() if len(data.bucket_boundaries) > 1
+    ]
+    return [
+        f"XLA compiles the step {times} times, each time when batches of a new length come; one "
+        f"number in {list_names(several)} compiles it once, and pads all batches to that length"
+    ]
+
+
 def _read_choice(model_dir: str) -> XlaChoice | None:
     """Returns the choice that an earlier run stored in model_dir, or None without a checkpoint."""
     # A damaged or foreign file is reported where it is used.
@@ -207,6 +223,8 @@ def _half_precision(runtime: cfg.RuntimeConfig) -> str | None:
     """Returns the half precision that the devices compute faster; None: none."""
     if runtime.distribution_strategy == "tpu":
         return "bfloat16"
+    if runtime.distribution_strategy == PJRT:
+        return choose_half_precision()
     if _on_cpu(runtime):
         return "bfloat16" if multiplies_bfloat16() and not hides_bfloat16() else None
     gpus = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import tf_keras
 
 from experiments import registry
 from official_cmlm.common.errors import UserError
-from official_cmlm.training import runtime
+from official_cmlm.training import jax_loop, runtime
 from official_cmlm.training.progress import read_history
 from official_cmlm.training.run import run
 from tests.training.quick_runs import quick_runs
@@ -75,7 +76,6 @@ def test_precision_by_either_name(name, precision):
         ("mirrored", (8, 0), "float16"),
         ("mirrored", (6, 1), None),
         ("tpu", (8, 0), "bfloat16"),
-        ("pjrt", (8, 0), None),
     ],
 )
 @pytest.mark.usefixtures("eight_gpus")
@@ -85,6 +85,53 @@ def test_half_precision_where_devices_have_it(monkeypatch, strategy, capability,
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     values = {"mixed_precision_dtype": "auto", "distribution_strategy": strategy}
     assert _resolve(**values).runtime.mixed_precision_dtype == precision
+
+
+@pytest.mark.parametrize(
+    ("platform", "capability", "precision"),
+    [
+        ("gpu", "9.0", "bfloat16"),
+        ("gpu", "12.0", "bfloat16"),
+        ("gpu", "7.5", "float16"),
+        ("gpu", "6.1", None),
+        ("gpu", "gfx942", None),
+        ("tpu", None, "bfloat16"),
+        ("cpu", None, None),
+    ],
+)
+def test_with_pjrt_jax_says_what_the_device_multiplies(
+    monkeypatch, platform, capability, precision
+):
+    """Whatever TensorFlow sees; a precision that is named is not asked for."""
+    pytest.importorskip("jax", reason="needs JAX: pip install jax")
+    facts = {"compute_capability": capability} if capability else {}
+    device = SimpleNamespace(platform=platform, **facts)
+    monkeypatch.setattr(jax_loop, "_devices", lambda jax: [device])
+    values = {"distribution_strategy": "pjrt"}
+    automatic = _resolve(mixed_precision_dtype="auto", **values)
+    assert automatic.runtime.mixed_precision_dtype == precision
+    monkeypatch.delattr(jax_loop, "_devices")
+    named = _resolve(mixed_precision_dtype="float16", **values)
+    assert named.runtime.mixed_precision_dtype == "float16"
+
+
+def test_a_line_says_how_often_the_step_is_compiled():
+    """Once for each combination of lengths, in the fields that a user would change."""
+
+    def notes(buckets, strategy="pjrt", own=None):
+        task = {"train_data": {"bucket_boundaries": buckets}}
+        if own:
+            task["objectives"] = {"cmlm": {"train_data": {"bucket_boundaries": own}}}
+        values = {"task": task, "runtime": {"distribution_strategy": strategy}}
+        params = registry.load("demo", params_override=json.dumps(values))
+        return runtime.compilation_notes(params)
+
+    (line,) = notes([32, 64, 128])
+    assert line.startswith("XLA compiles the step 3 times,")
+    assert "number in task.train_data.bucket_boundaries compiles it once" in line
+    (line,) = notes([32, 64, 128], own=[64, 128])
+    assert "6 times" in line and "task.objectives.cmlm.train_data.bucket_boundaries" in line
+    assert notes([128]) == notes([]) == notes([32, 64], "one_device") == []
 
 
 def test_half_precision_where_the_processor_has_it(monkeypatch):
