@@ -3,7 +3,7 @@
     pip install ai-edge-litert tokenizers
     python examples/encode_litert.py --folder=work/litert "A sentence." "Another one."
 
-The folder is one of `python -m export.export_litert`.
+The folder is one of `cmlm export ENCODER --to=litert`.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Encodes sentences by ONNX Runtime and `tokenizers` alone: no TensorFlow, no PyTorch.
 
-    python -m export.export_onnx --model_dir=my_encoder --export_dir=my_export
+    cmlm export my_encoder --to=onnx --export_dir=my_export
     pip install onnxruntime tokenizers
     python examples/encode_onnx.py my_export "A sentence." "Another one."
 

@@ -1,6 +1,6 @@
 """An exporter outside of the package: vocabulary and weights in one file for NumPy.
 
-    cmlm export work/model --to=examples.own_export --export_dir=work/npz
+    cmlm export mini-en --to=examples.own_export --export_dir=work/npz
 
 `numpy.load("work/npz/encoder.npz")` gives the weights by name; `vocabulary` has the token of each
 row of `word_embeddings/embeddings`.

@@ -4,9 +4,8 @@ Neighbours should lie near each other, and all sentences spread over the sphere 
 Isola 2020, "Understanding Contrastive Representation Learning through Alignment and Uniformity on
 the Hypersphere"; uniformity is computed for each sentence here). Train with it:
 
-    python -m experiments.train --import_module=examples.own_objective --mode=train \
-        --experiment=examples/own_objective.yaml --model_dir=work/own \
-        --params_override=task.train_data.input_path=work/records
+    cmlm train examples/own_objective.yaml --import_module=examples.own_objective --to=work/own \
+        --data=work/records
 """
 
 import dataclasses

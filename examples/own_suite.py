@@ -3,8 +3,8 @@
 Each question searches all answers of `DATA_DIR/faq/pairs.tsv`, which has a question, a tab and its
 answer in each line. Score an encoder with it:
 
-    python -m experiments.evaluate --import_module=examples.own_suite --suites=faq \
-        --encoder=work/model --data_dir=work/data --output_dir=work/scores
+    cmlm evaluate mini-en --import_module=examples.own_suite --suites=faq --data_dir=work/data \
+        --to=work/scores
 """
 
 import dataclasses

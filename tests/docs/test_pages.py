@@ -93,6 +93,19 @@ def test_every_flag_exists():
     assert _mistakes(used) == []
 
 
+def test_commands_run_outside_of_a_checkout():
+    """`python -m experiments.train` needs a checkout; `cmlm train` only the installed package."""
+    pattern = re.compile(rf"^(?!<!-- made by).*python -m ({'|'.join(_binaries())})\b", re.M)
+    for page in NAMES:
+        modules = pattern.findall((ROOT / page).read_text(encoding="utf-8"))
+        assert not modules, f"{page}: {modules}"
+
+
+def _binaries():
+    modules = (row.module.removesuffix(".__main__") for row in command.COMMANDS.values())
+    return (rf"(?:official_cmlm\.)?{re.escape(module)}" for module in modules)
+
+
 def test_flags_of_examples_exist():
     for block, words in COMMANDS:
         if words[0] == "python" and words[1].startswith("examples/") and "NAME" not in words[1]:
@@ -109,10 +122,8 @@ def _flag(arguments, name):
 def _overridden():
     for block, words in COMMANDS:
         module = _module(words)
-        if module and module[0] == "experiments.train" and _flag(module[1], "experiment") != "?":
-            name = _flag(module[1], "experiment")
-            if not name.endswith(".yaml"):
-                yield str(block), name, _flag(module[1], "params_override")
+        if module and module[0] == "train" and not module[1][0].endswith((".yaml", "?")):
+            yield str(block), module[1][0], _flag(module[1], "params_override")
 
 
 @pytest.mark.parametrize(("where", "name", "override"), list(dict.fromkeys(_overridden())))

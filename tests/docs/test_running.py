@@ -1,6 +1,7 @@
 """Every block of every page runs, in order, at a tiny size; see `tiny_python` and `work_folder`."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -80,10 +81,25 @@ def test_page(name, inputs, made, environment, tmp_path, request):
         _run(block, folder, environment)
 
 
-def test_encoding_in_three_lines(real_weights, tmp_path, monkeypatch):
-    """README's first snippet, right after installation; in this process, as TensorFlow is there."""
-    first = next(block for block in blocks("README.md") if block.language == "python")
-    assert len([line for line in first.text.splitlines() if line]) == 3
-    (tmp_path / "snippet.py").write_text(first.text, encoding="utf-8")
+# Python that needs no other block: an encoder that ships, and no file of the work folder.
+QUICK = [
+    block
+    for name in NAMES
+    for block in blocks(name)
+    if block.language == "python" and _runs(block)
+    if re.search(r"""load\("(mini|static)-en""", block.text) and "/" not in block.text
+]
+
+
+def test_encoding_takes_three_lines():
+    """README's first snippet, right after installation."""
+    assert QUICK[0].page == "README.md"
+    assert len([line for line in QUICK[0].text.splitlines() if line]) == 3
+
+
+@pytest.mark.parametrize("block", QUICK, ids=str)
+def test_quick_python_runs(block, tmp_path, monkeypatch):
+    """In this process, as libraries are imported already."""
     monkeypatch.chdir(tmp_path)
+    Path("snippet.py").write_text(block.text, encoding="utf-8")
     runpy.run_path("snippet.py")

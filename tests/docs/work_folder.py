@@ -14,12 +14,6 @@ PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
 NEEDS = {
     "docs/recipes.md": ("records", "sentences", "pairs", "minilm"),
     "docs/data.md": ("encoder",),
-    "docs/encoding.md": ("model",),
-    "docs/export.md": ("model",),
-    "docs/litert.md": ("model",),
-    "docs/runtimes.md": ("model",),
-    "docs/search.md": ("model",),
-    "docs/evaluation.md": ("model",),
     "docs/reliability.md": ("records",),
     "docs/accelerators.md": ("records",),
     "docs/contributing.md": ("records",),
@@ -34,7 +28,6 @@ NEEDS = {
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
     "docs/objectives/declutr.md": ("minilm",),
     "docs/objectives/diff-cse.md": ("sentences",),
-    "docs/papers-tables.md": ("model",),
 }
 _STS_YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 
@@ -95,8 +88,7 @@ def write_made(folder: Path) -> None:
     from official_cmlm.tokenization import load_vocabulary
 
     import_checkpoint(PUBLIC, folder / "minilm")
-    for name in ("model", "encoder"):
-        shutil.copytree(folder / "minilm", folder / name)
+    shutil.copytree(folder / "minilm", folder / "encoder")
     vocabulary = load_vocabulary(folder / "minilm")
     vocabulary.save(folder)
     languages = [
