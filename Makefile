@@ -80,7 +80,7 @@ docs: $(DOCS_VENV)/.installed
 	@echo "docs: open build/docs/index.html, or serve build/docs for the search too:" \
 		"python3 -m http.server --directory build/docs"
 
-# The site needs mkdocs alone, in an environment of its own.
+# The site needs mkdocs alone, in an environment of its own; the reference is read, not imported.
 $(DOCS_VENV)/.installed: requirements-docs.txt
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found; install one," \
 		"or say PYTHON=/path/to/python3.12" >&2; exit 1; }

@@ -26,8 +26,9 @@ SCORES_NAME = "classifier_scores.json"
 class Classifier:
     """An encoder with a linear layer on its sentence vector, as `fine_tuning.fine_tune` trains it.
 
-    >>> Classifier.load("my_classifier").predict(["A text."])     # doctest: +SKIP
-    array([1])
+    Examples:
+      >>> Classifier.load("my_classifier").predict(["A text."])     # doctest: +SKIP
+      array([1])
 
     Attributes:
       encoder: embeds the texts.

@@ -138,8 +138,9 @@ def stage_export(
 ) -> Iterator[tuple[Path, Source]]:
     """Yields a folder to fill, which takes its name after the block, and the encoder.
 
-    >>> with stage_export(options, has_weights, r"encoder\\.npz|params\\.yaml") as (folder, source):
-    ...     source.write_params(folder)                                      # doctest: +SKIP
+    Examples:
+      >>> with stage_export(options, is_export, r"encoder\\.npz|params\\.yaml") as (folder, source):
+      ...     source.write_params(folder)                                      # doctest: +SKIP
 
     Args:
       options: which encoder, and where to.

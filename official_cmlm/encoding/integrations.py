@@ -22,7 +22,8 @@ from official_cmlm.evaluation.metrics.nearest import unit
 def langchain_embeddings(encoder: SentenceEncoder, **options: Any) -> Any:
     """Returns LangChain's `Embeddings` of an encoder.
 
-    >>> store = InMemoryVectorStore(langchain_embeddings(encoder))    # doctest: +SKIP
+    Examples:
+      >>> store = InMemoryVectorStore(langchain_embeddings(encoder))    # doctest: +SKIP
 
     Options are those of `encode`, such as `normalize_embeddings`.
 
@@ -49,8 +50,9 @@ def langchain_embeddings(encoder: SentenceEncoder, **options: Any) -> Any:
 def llama_index_embedding(encoder: SentenceEncoder, batch_size: int = 64, **options: Any) -> Any:
     """Returns LlamaIndex's `BaseEmbedding` of an encoder.
 
-    >>> VectorStoreIndex.from_documents(                              # doctest: +SKIP
-    ...     documents, embed_model=llama_index_embedding(encoder))
+    Examples:
+      >>> VectorStoreIndex.from_documents(                              # doctest: +SKIP
+      ...     documents, embed_model=llama_index_embedding(encoder))
 
     LlamaIndex gives `batch_size` texts at a time, 1 to 2048. Options are those of `encode`.
 
@@ -87,7 +89,8 @@ def mteb_model(encoder: SentenceEncoder, name: str = "own/encoder", **options: A
     Queries and documents get their prompts, and so do the tasks and types of tasks for which the
     encoder has a prompt; other texts get the default prompt.
 
-    >>> mteb.evaluate(mteb_model(encoder), mteb.get_tasks(tasks=["STS12"]))    # doctest: +SKIP
+    Examples:
+      >>> mteb.evaluate(mteb_model(encoder), mteb.get_tasks(tasks=["STS12"]))    # doctest: +SKIP
 
     mteb shows results under the name, of the form `org/name`. Options are those of `encode`.
     """

@@ -70,10 +70,11 @@ class TextCutWarning(UserWarning):
 class SentenceEncoder:
     """Encodes sentences with a trained encoder.
 
-    >>> encoder = SentenceEncoder.load("my_encoder")          # doctest: +SKIP
-    >>> vectors = encoder.encode(["One.", "Another one."])    # doctest: +SKIP
-    >>> vectors.shape, vectors.dtype                          # doctest: +SKIP
-    ((2, 768), dtype('float32'))
+    Examples:
+      >>> encoder = SentenceEncoder.load("my_encoder")          # doctest: +SKIP
+      >>> vectors = encoder.encode(["One.", "Another one."])    # doctest: +SKIP
+      >>> vectors.shape, vectors.dtype                          # doctest: +SKIP
+      ((2, 768), dtype('float32'))
 
     Attributes:
       backend: computes the vectors; see `official_cmlm.encoding.backends`.
@@ -342,8 +343,9 @@ class SentenceEncoder:
 
         The names are those of sentence-transformers' `SentenceTransformer.encode`.
 
-        >>> encoder.encode("One.").shape                          # doctest: +SKIP
-        (768,)
+        Examples:
+          >>> encoder.encode("One.").shape                          # doctest: +SKIP
+          (768,)
 
         Args:
           sentences: a string, a list of strings, or another collection of them; empty strings are
@@ -423,13 +425,14 @@ class SentenceEncoder:
         A few thousand sentences are read ahead of the row that is yielded, so memory does not grow
         with the stream. `TextCutWarning` comes after the last row.
 
-        >>> with open("lines.txt") as file:                       # doctest: +SKIP
-        ...     for vector in encoder.encode_iter(file): ...
+        Examples:
+          >>> with open("lines.txt") as file:                       # doctest: +SKIP
+          ...     for vector in encoder.encode_iter(file): ...
 
         Args:
           sentences: strings, for example the lines of a file.
-          batch_size, prompt_name, prompt, on_long, normalize_embeddings, truncate_dim, precision,
-            pool: see `encode`.
+          batch_size, prompt_name, prompt, on_long, normalize_embeddings: see `encode`.
+          truncate_dim, precision, pool: see `encode`.
 
         Raises:
           TypeError: for a single string, and when a sentence is not a string.
@@ -493,8 +496,9 @@ class SentenceEncoder:
         Args:
           texts: one text, or a list of them.
           overlap: tokens that a window shares with the one before it. Default: an eighth of it.
-          batch_size, show_progress_bar, prompt_name, prompt, normalize_embeddings, truncate_dim,
-            precision: see `encode`; batches consist of windows.
+          batch_size: see `encode`; batches consist of windows.
+          show_progress_bar, prompt_name, prompt, normalize_embeddings: see `encode`.
+          truncate_dim, precision: see `encode`.
 
         Returns:
           The result of `encode`; for one text only its row.
@@ -588,8 +592,9 @@ class SentenceEncoder:
 
         The pool is also a context manager, which ends them:
 
-        >>> with encoder.start_multi_process_pool() as pool:      # doctest: +SKIP
-        ...     vectors = encoder.encode(texts, pool=pool)
+        Examples:
+          >>> with encoder.start_multi_process_pool() as pool:      # doctest: +SKIP
+          ...     vectors = encoder.encode(texts, pool=pool)
 
         Args:
           target_devices: the device of each process, as `load` takes them. Default: one process a

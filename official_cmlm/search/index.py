@@ -78,11 +78,12 @@ class Index:
 
     Several threads may search at once; no search may run while texts are added or removed.
 
-    >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
-    >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
-    [Hit(id='17', score=0.71, text='The cat sat on the mat.', metadata={}), …]
-    >>> index.save("work/index")                            # doctest: +SKIP
-    >>> index = Index.load("work/index", encoder)           # doctest: +SKIP
+    Examples:
+      >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
+      >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
+      [Hit(id='17', score=0.71, text='The cat sat on the mat.', metadata={}), …]
+      >>> index.save("work/index")                            # doctest: +SKIP
+      >>> index = Index.load("work/index", encoder)           # doctest: +SKIP
 
     Attributes:
       precision: one of `PRECISIONS`, see `build`.

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from absl import flags
 
+import official_cmlm
 from official_cmlm import command
 from tests.binaries import flags_of
 from tests.docs.pages import NAMES, ROOT, blocks, commands
@@ -195,6 +196,17 @@ def test_every_command_line_of_a_run_block_is_python():
     for block, words in COMMANDS:
         if not block.not_run:
             assert words[0] in ("python", "cmlm"), f"{block}: {shlex.join(words)}"
+
+
+def test_the_reference_names_what_exists():
+    """Each name's docstring is on the site, all names that users import among them."""
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    names = re.findall(r"^::: ([\w.]+)\.(\w+)$", page, re.MULTILINE)
+    assert {name for module, name in names if module == "official_cmlm"} == set(
+        official_cmlm.__all__
+    )
+    for module, name in names:
+        assert getattr(importlib.import_module(module), name).__doc__, name
 
 
 def test_pages_are_in_the_site():

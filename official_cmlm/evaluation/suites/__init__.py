@@ -59,9 +59,10 @@ def register(
 ) -> Callable[[Tasks], Tasks]:
     """Returns a decorator that registers a function `tasks` as a suite.
 
-    >>> @register("own", Options, RESULTS, "documents found by their titles")  # doctest: +SKIP
-    ... def tasks(data, options, report):
-    ...     yield ...
+    Examples:
+      >>> @register("own", Options, RESULTS, "documents found by their titles")  # doctest: +SKIP
+      ... def tasks(data, options, report):
+      ...     yield ...
 
     Args:
       name: of the suite: letters, digits and underscores.
