@@ -75,7 +75,8 @@ class EncoderConfig:
       hidden_activation: activation of the feed-forward layer: `gelu` (tanh approximation, as
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
       dropout_rate: dropout after each sub-layer (attention and feed-forward) and on the embeddings,
-        a probability: `hidden_dropout_prob` of BERT's release.
+        a probability: `hidden_dropout_prob` of BERT's release. A training rounds it, as both other
+        rates, to a multiple of 1/256, or of 1/65536 where that is not within 2 %.
       attention_dropout_rate: dropout on attention weights alone, a probability:
         `attention_probs_dropout_prob` of BERT's release.
       drophead_rate: probability of dropping a whole attention head, drawn for each example in

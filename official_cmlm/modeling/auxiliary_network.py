@@ -10,6 +10,7 @@ from official_cmlm.modeling.bert import (
     block_at,
     build_bert,
     get_activation,
+    keep_narrow_inputs,
     new_dense,
     recompute_attention,
 )
@@ -71,6 +72,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
                 0.0,
                 NUMBERS_A_BLOCK * index,
             )
+            keep_narrow_inputs(block)
             if config.remat == "attention":
                 recompute_attention(block)
         self._recompute = config.remat == "blocks"

@@ -19,7 +19,7 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.dropout import DropoutStream, current_mode, replace_dropout
+from official_cmlm.modeling.dropout import current_mode, replace_dropout, zero_after
 from official_cmlm.modeling.relative_positions import RelativeAttentionBias
 
 # The scope in which `build_bert` creates its weights.
@@ -29,8 +29,8 @@ _SCOPE = "bert/"
 def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activation
     """Returns the activation function that `EncoderConfig.hidden_activation` names."""
     return {
-        "gelu": lambda x: tf_keras.activations.gelu(x, approximate=True),
-        "gelu_exact": lambda x: tf_keras.activations.gelu(x, approximate=False),
+        "gelu": compute_in_float32(lambda x: tf_keras.activations.gelu(x, approximate=True)),
+        "gelu_exact": compute_in_float32(lambda x: tf_keras.activations.gelu(x, approximate=False)),
         "relu": tf_keras.activations.relu,
     }[name]
 
@@ -70,11 +70,11 @@ def recompute_outputs(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Te
         def once(*inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
             def gradient(upstream: tf.Tensor, variables: list[tf.Variable] | None = None) -> tuple:
                 variables = variables or []
-                late = _zero_after(upstream)
+                late = zero_after(upstream)
                 again = [x + tf.cast(late, x.dtype) for x in inputs]
-                # Masks depend only on the stream: if it did not depend on `late`, they could be
-                # drawn too early, or kept from the forward pass.
-                later = DropoutStream(stream.key + late, stream.first_row + late)
+                # Masks depend only on the stream: otherwise they could be drawn too early, or kept
+                # from the forward pass.
+                later = stream.after(late)
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([*again, *variables])
                     with dataclasses.replace(mode, stream=later).active():
@@ -95,14 +95,44 @@ def recompute_outputs(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Te
     return call
 
 
-def _zero_after(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns an int64 0 that is known only when `tensor` is.
+def _recomputes() -> bool:
+    stream = current_mode().stream
+    return stream is not None and stream.recomputes
 
-    A sum with it is computed after `tensor`, and XLA does not recognise the sum as a value that was
-    computed before. For a NaN the result is 1, so no compiler may leave out the comparison.
+
+def compute_in_float32(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns `function` of a tensor of any precision, computed in float32.
+
+    A compiled training step keeps the tensor itself for the gradient, and nothing in float32.
     """
-    element = tf.reduce_sum(tf.reshape(tensor, [-1])[:1])
-    return tf.cast(tf.not_equal(element, element), tf.int64)
+
+    def widen(inputs: tf.Tensor) -> tf.Tensor:
+        return tf.cast(function(tf.cast(inputs, tf.float32)), inputs.dtype)
+
+    def call(inputs: tf.Tensor) -> tf.Tensor:
+        if inputs.dtype == tf.float32:
+            return function(inputs)
+        return recompute_outputs(widen)(inputs) if _recomputes() else widen(inputs)
+
+    return call
+
+
+def keep_narrow_inputs(block: tf_keras.layers.Layer) -> None:
+    """Lets a built `TransformerEncoderBlock` keep no float32 tensors for the gradient.
+
+    Under half precision Model Garden's block gives its activation and its last norm float32 inputs.
+    Both still compute in float32, and compiled training steps keep inputs of 16 bits.
+    """
+    block._intermediate_activation_layer._autocast = False
+    norm = block._output_layer_norm
+    normalise = norm.call
+
+    def call(inputs: tf.Tensor) -> tf.Tensor:
+        if block.compute_dtype == "float32" or not _recomputes():
+            return normalise(inputs)
+        return recompute_outputs(normalise)(tf.cast(inputs, block.compute_dtype))
+
+    norm.call = call
 
 
 def recompute_attention(block: tf_keras.layers.Layer) -> None:
@@ -345,6 +375,8 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
     if bert.relative_bias is not None:
         for block in bert.transformer_layers:
             bert.relative_bias.attach(block)
+    for block in bert.transformer_layers:
+        keep_narrow_inputs(block)
     bert.recomputes_blocks = config.remat == "blocks"
     if config.remat == "attention":
         for block in bert.transformer_layers:

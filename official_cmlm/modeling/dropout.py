@@ -5,18 +5,19 @@ and are replaced by the layers of this file. The layer after the attention outpu
 of the other hidden units, as in BERT's release and in Hugging Face's library; Model Garden gives it
 the rate of the attention weights. In a training step every mask is a function of (seed,
 step, call, layer, row): it is the same after a restart, for any split of the batch into chunks, and
-on any number of replicas.
+on any number of replicas. A unit has 8 random bits, so its rate is a multiple of 1/256; it has 16
+where that is not within 2 % of the rate.
 """
 
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 import tf_keras
 
-# Random numbers that Philox gives for one value of its counter.
+# Random numbers of 32 bits that Philox gives for one value of its counter.
 _DRAWS = 4
 _PHILOX = 1
 # The counter's high word is the layer's number + _LAYERS · view.
@@ -32,10 +33,20 @@ class DropoutStream:
     Attributes:
       key: int64 scalar, a hash of the seed, the step and the call.
       first_row: int64 scalar, row in the global batch of the first row of each view.
+      recomputes: whether the backward pass computes masks and activations again, which are cheap in
+        a compiled step, in place of reading those of the forward pass from memory.
     """
 
     key: tf.Tensor
     first_row: tf.Tensor
+    recomputes: bool = False
+
+    def after(self, late: tf.Tensor) -> "DropoutStream":
+        """Returns the same stream, whose masks cannot be drawn before `late` is known.
+
+        They are not made one with those of the forward pass either. `late`: see `zero_after`.
+        """
+        return dataclasses.replace(self, key=self.key + late, first_row=self.first_row + late)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +86,22 @@ def current_mode() -> DropoutMode:
     return _CURRENT.get()
 
 
+def zero_after(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns an int64 0 that is known only when `tensor` is.
+
+    A sum with it is computed after `tensor`, and XLA does not recognise the sum as a value that was
+    computed before. For a NaN the result is 1, so no compiler may leave out the comparison.
+    """
+    element = tf.reduce_sum(tf.reshape(tensor, [-1])[:1])
+    return tf.cast(tf.not_equal(element, element), tf.int64)
+
+
+def threshold_of(rate: float) -> tuple[int, int]:
+    """Returns (number of random bits of a unit, threshold below which they drop it)."""
+    bits = 8 if abs(round(rate * 2**8) - rate * 2**8) <= 0.02 * rate * 2**8 else 16
+    return bits, min(round(rate * 2**bits), 2**bits - 1)
+
+
 class RepeatableDropout(tf_keras.layers.Dropout):
     """Keras dropout whose masks the `current_mode` decides."""
 
@@ -85,10 +112,28 @@ class RepeatableDropout(tf_keras.layers.Dropout):
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Drops units of `[batch, …]`."""
+        mode = current_mode()
         if not training or not self.rate:
             return inputs
+        if mode.stream is None or not mode.stream.recomputes:
+            return self._drop(inputs)
+
+        @tf.custom_gradient
+        def drop(inputs: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+            def gradient(upstream: tf.Tensor) -> tf.Tensor:
+                later = mode.stream.after(zero_after(upstream))
+                with dataclasses.replace(mode, stream=later).active():
+                    # The function is linear: its gradient is the same function of `upstream`.
+                    return self._drop(upstream)
+
+            return self._drop(inputs), gradient
+
+        return drop(inputs)
+
+    def _drop(self, inputs: tf.Tensor) -> tf.Tensor:
+        bits, threshold = threshold_of(self.rate)
         mask = self._draw_mask(tf.shape(inputs), self._number, self.rate)
-        scaled = inputs * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype)
+        scaled = inputs * tf.cast(1.0 / (1.0 - threshold / 2**bits), inputs.dtype)
         return tf.where(mask, scaled, tf.zeros([], inputs.dtype))
 
     def _draw_mask(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
@@ -110,10 +155,12 @@ class RepeatableDropout(tf_keras.layers.Dropout):
     def _draw(
         self, shape: tf.Tensor, number: int, rate: float, view: int, stream: DropoutStream | None
     ) -> tf.Tensor:
+        bits, threshold = threshold_of(rate)
         if stream is None:
-            return self._random_generator.random_uniform(shape) >= rate
+            return self._random_generator.random_uniform(shape) >= threshold / 2**bits
         # A row starts at a new value of the counter, so its mask does not depend on other rows.
-        steps = (tf.reduce_prod(shape[1:]) + _DRAWS - 1) // _DRAWS
+        units, parts = tf.reduce_prod(shape[1:]), 32 // bits
+        steps = (units + _DRAWS * parts - 1) // (_DRAWS * parts)
         counter = stream.first_row * tf.cast(steps, tf.int64)
         # The bits are compared as integers, as XLA converts them to other floats than CPU kernels.
         drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -125,8 +172,11 @@ class RepeatableDropout(tf_keras.layers.Dropout):
             alg=_PHILOX,
             dtype=tf.uint32,
         )
-        mask = drawn >= tf.constant(round(rate * 2**32), tf.uint32)
-        return tf.reshape(mask[:, : tf.reduce_prod(shape[1:])], shape)
+        # The highest bits decide; shifts bring each part of a number there.
+        shifts = tf.constant([[bits * part] for part in range(parts)], tf.uint32)
+        shifted = tf.bitwise.left_shift(drawn[:, tf.newaxis], shifts)
+        mask = shifted >= tf.constant(threshold << (32 - bits), tf.uint32)
+        return tf.reshape(tf.reshape(mask, [shape[0], -1])[:, :units], shape)
 
 
 class AttentionDropout(RepeatableDropout):

@@ -48,6 +48,7 @@ class MultiObjectiveModel(tf_keras.Model):
         """
         super().__init__(name="multi_objective_model", autocast=False)
         self.encoder = encoder
+        self._static_shapes = static_shapes
         self.data_positions = data_positions or DataPositions(())
         classes = {name: objectives()[name] for name in chosen}
         self.head = (
@@ -125,7 +126,7 @@ class MultiObjectiveModel(tf_keras.Model):
             stream = None
             if step_key is not None:
                 first_row = first_rows[group] if first_rows else own_first_row(batch)
-                stream = DropoutStream(step_key, first_row)
+                stream = DropoutStream(step_key, first_row, self._static_shapes)
             encode = EncodeCache(self.encoder, training, stream, batch)
             for name in self._groups[group]:
                 yield name, batch, encode

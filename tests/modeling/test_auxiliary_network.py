@@ -119,6 +119,8 @@ def test_in_half_precision(bfloat16):
         outputs = auxiliary(tokens, vectors, training=True)
         loss = tf.reduce_sum(tf.cast(outputs, tf.float32) ** 2)
     assert auxiliary.fusion[0].compute_dtype == "bfloat16"
+    activated = auxiliary.fusion[0]._intermediate_activation_layer(tf.constant([1.0], tf.bfloat16))
+    assert activated.dtype == tf.bfloat16
     gradient = tape.gradient(loss, vectors)
     assert gradient.dtype == tf.float32 and np.isfinite(gradient).all()
     tf_keras.mixed_precision.set_global_policy("float32")

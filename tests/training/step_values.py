@@ -15,7 +15,7 @@ KEY = 1234
 def step_values(model, features, chunk_size=0, key=KEY):
     """Returns loss, gradients and metrics, summed over the replicas; chunk size 0: whole."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
+    arguments = (model, features, tf.convert_to_tensor(key, tf.int64), tf.constant(1.0 / replicas))
     if chunk_size:
         loss, gradients, outputs = compute_in_chunks(*arguments, chunk_size)
     else:
@@ -56,7 +56,9 @@ def measure_bytes(encoder, objectives, batch, chunk_size=0):
     model = MultiObjectiveModel(SentenceEncoderModel(encoder), objectives, static_shapes=True)
 
     def step(features):
-        _, *gradients = step_values(model, features, chunk_size)
+        # With a constant key the compiler draws masks itself, and keeps them in the program.
+        key = next(iter(features.values()))["key"][0]
+        _, *gradients = step_values(model, features, chunk_size, key)
         for variable, gradient in zip(model.trainable_variables, gradients):
             variable.assign_sub(0.1 * gradient)
 
