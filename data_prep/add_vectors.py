@@ -1,7 +1,6 @@
-"""Adds a teacher's vectors to records: `python -m data_prep.add_vectors`.
+"""Adds a teacher's vectors to records: `cmlm add-vectors`.
 
-    python -m data_prep.add_vectors --records=data/records --model=all-MiniLM-L6-v2 \
-        --output_dir=data/taught
+    cmlm add-vectors data/records --model=all-MiniLM-L6-v2 --to=data/taught
 
 A training with the objective `distillation` reads them. They are computed here once, by any encoder
 that this project opens. The student has the vocabulary of the records. The teacher reads their

@@ -1,10 +1,10 @@
-"""Learns a WordPiece vocabulary from text: `python -m data_prep.build_vocab --help`.
+"""Learns a WordPiece vocabulary from text: `cmlm build-vocab --help`.
 
     # One language:
-    python -m data_prep.build_vocab --input=books --output=vocab.txt
+    cmlm build-vocab --input=books --to=vocab.txt
     # A cased vocabulary of many languages, small ones raised as in CMLM §4.4:
-    python -m data_prep.build_vocab --input=en:crawl/en,de:crawl/de,sw:crawl/sw --smoothing=0.3 \
-        --nolower_case --vocab_size=501153 --output=vocab.txt
+    cmlm build-vocab --input=en:crawl/en,de:crawl/de,sw:crawl/sw --smoothing=0.3 --nolower_case \
+        --vocab_size=501153 --to=vocab.txt
 """
 
 import dataclasses

@@ -1,9 +1,8 @@
-"""Turns text into documents records: `python -m data_prep.create_documents`.
+"""Turns text into documents records: `cmlm create-documents`.
 
-    python -m data_prep.create_documents --input='books/*.txt' --vocab_file=vocab.txt \
-        --output_dir=records
+    cmlm create-documents --input='books/*.txt' --vocab_file=vocab.txt --to=records
     # Languages of files that do not name their own:
-    python -m data_prep.create_documents --input='en:books/en/*.txt,de:books/de/*.txt' …
+    cmlm create-documents --input='en:books/en/*.txt,de:books/de/*.txt' …
 
 Reads text, splits it into sentences, tokenises them and writes TFRecord shards, the vocabulary,
 `dataset.json` and a report of the languages' balance into a folder. Memory does not grow with the

@@ -1,6 +1,6 @@
 """Makes a corpus of English prose from the docstrings of installed Python packages.
 
-`python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
+`cmlm docstrings --to=FILE.jsonl` writes it for the jsonl reader.
 """
 
 import dataclasses

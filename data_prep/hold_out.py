@@ -1,4 +1,4 @@
-"""Splits documents into a training and a held-out part: `python -m data_prep.hold_out`.
+"""Splits documents into a training and a held-out part: `cmlm hold-out`.
 
 A hash of its text decides which part a document belongs to. So it stays there when other documents
 are added or removed, and identical documents are always in the same part.

@@ -1,8 +1,8 @@
-"""Finds hard negatives of pairs by an encoder: `python -m data_prep.mine_negatives`.
+"""Finds hard negatives of pairs by an encoder: `cmlm mine-negatives`.
 
-    python -m data_prep.mine_negatives --format=tsv --input=pairs.tsv --encoder=work/model \
-        --relative_margin=0.05 --output=mined.jsonl
-    python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
+    cmlm mine-negatives --format=tsv --input=pairs.tsv --encoder=work/model --relative_margin=0.05 \
+        --to=mined.jsonl
+    cmlm create-pairs --format=triples --input=mined.jsonl --languages=en …
 
 A hard negative of a pair is a text that the encoder puts near its anchor, though it is not its
 positive: the positive of another pair, or one of --candidates. Known positives of the anchor, and

@@ -1,11 +1,10 @@
-"""From crawl files to documents records, on one machine or many: `python -m data_prep.prepare`.
+"""From crawl files to documents records, on one machine or many: `cmlm prepare`.
 
     # A folder of WET files, two processes:
-    python -m data_prep.prepare --input=crawl/wet --vocab_file=vocab.txt --output_dir=records \
-        --normalise --detect_language=set --quality_rules --deduplicate=near --on_error=skip \
-        --workers=2
+    cmlm prepare --input=crawl/wet --vocab_file=vocab.txt --to=records --normalise \
+        --detect_language=set --quality_rules --deduplicate=near --on_error=skip --workers=2
     # The same on a Dask cluster; the arguments after -- go to Beam's runner:
-    python -m data_prep.prepare … --runner=Dask -- --dask_client_address=tcp://host:8786
+    cmlm prepare … --runner=Dask -- --dask_client_address=tcp://host:8786
 
 Every stage is off unless its flag is given; without stages the bytes are those that
 `data_prep.create_documents` writes. A stopped run, even one stopped by `kill -9`, is resumed by the

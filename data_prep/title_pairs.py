@@ -1,7 +1,7 @@
-"""Makes pairs of a title and its body from running text: `python -m data_prep.title_pairs`.
+"""Makes pairs of a title and its body from running text: `cmlm title-pairs`.
 
-    python -m data_prep.title_pairs --input='my/*.txt' --output=work/pairs.jsonl
-    python -m data_prep.create_pairs --format=table --columns=title,body --input=work/pairs.jsonl …
+    cmlm title-pairs --input='my/*.txt' --to=work/pairs.jsonl
+    cmlm create-pairs --format=table --columns=title,body --input=work/pairs.jsonl …
 
 A query describes a text in few words, as its title does. Running text holds such pairs without
 labels: a heading and the paragraph below it, or the first sentence of a paragraph and its rest.

@@ -1,4 +1,4 @@
-"""Trains the main-content classifier: `python -m data_prep.train_quality_classifier`.
+"""Trains the main-content classifier: `cmlm train-quality-classifier`.
 
 Learns to tell text to keep from text to drop, by logistic regression on the measurements of
 `stages.quality_classifier`. An example is a document or, with --level=sentence, a sentence. Prints

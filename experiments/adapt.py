@@ -1,12 +1,11 @@
-"""Adapts an encoder to texts of a domain: `python -m experiments.adapt`.
+"""Adapts an encoder to texts of a domain: `cmlm adapt`.
 
-    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input='my/*.txt' --output_dir=work/mine
-    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/pairs.csv \
-        --columns=question,answer --output_dir=work/mine
-    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/mails.csv \
-        --columns=body --label_column=topic --output_dir=work/mine
-    python -m experiments.adapt --model=all-MiniLM-L6-v2 --input=my/graded.csv \
-        --columns=sentence,other --score_column=score --score_max=5 --output_dir=work/mine
+    cmlm adapt 'my/*.txt' --model=all-MiniLM-L6-v2 --to=work/mine
+    cmlm adapt my/pairs.csv --model=all-MiniLM-L6-v2 --columns=question,answer --to=work/mine
+    cmlm adapt my/mails.csv --model=all-MiniLM-L6-v2 --columns=body --label_column=topic \
+        --to=work/mine
+    cmlm adapt my/graded.csv --model=all-MiniLM-L6-v2 --columns=sentence,other \
+        --score_column=score --score_max=5 --to=work/mine
 
 The training needs pairs of texts that belong together. A table holds them; in running text, a
 heading or first sentence belongs to the text after it. A hard negative of each pair, a text that

@@ -1,8 +1,7 @@
 """Compares encoders on a retrieval set of your own, beside BM25: `cmlm compare A B --queries=…`.
 
-    python -m experiments.compare --encoders=mini-en,static-en --queries=my/set
-    python -m experiments.compare --encoders=mini-en,work/mine --queries=my/pairs.csv \
-        --columns=question,answer
+    cmlm compare mini-en static-en --queries=my/set
+    cmlm compare mini-en work/mine --queries=my/pairs.csv --columns=question,answer
 
 The set is a folder in BEIR's form (corpus.jsonl, queries.jsonl, qrels/test.tsv), or a table whose
 answers are the documents. It is scored as by the suite `retrieval`: with the encoders' prompts, by

@@ -1,8 +1,7 @@
-"""Makes a small, fast encoder that follows a large one: `python -m experiments.distil`.
+"""Makes a small, fast encoder that follows a large one: `cmlm distil`.
 
-    python -m experiments.distil --teacher=all-MiniLM-L6-v2 --static --output_dir=work/small
-    python -m experiments.distil --teacher=all-MiniLM-L6-v2 --input='my/*.txt' \\
-        --output_dir=work/small
+    cmlm distil all-MiniLM-L6-v2 --static --to=work/small
+    cmlm distil all-MiniLM-L6-v2 --input='my/*.txt' --to=work/small
 
 With --static the student is a table of words: its vector is the weighted mean of a text's entries.
 The table begins as the teacher's vectors of its vocabulary (Tulkens and van Dongen 2024,

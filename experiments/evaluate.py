@@ -1,4 +1,4 @@
-"""Scores an encoder by the papers' protocols: `python -m experiments.evaluate --encoder=… …`.
+"""Scores an encoder by the papers' protocols: `cmlm evaluate ENCODER …`.
 
 Writes `results.json`, `results.md` with the papers' own rows, and `report.html` with the figures.
 Later commands add their suites to these files. Embeddings are kept in the same folder, so an

@@ -1,4 +1,4 @@
-"""Prints what an experiment's objectives read: `python -m experiments.show_view --experiment=… …`.
+"""Prints what an experiment's objectives read: `cmlm show-view EXPERIMENT …`.
 
 The examples are the first of the training's first batches, as its pipeline makes them, in the order
 in which the training reads them: pairs, spans (DeCLUTR's Table 5), mirrored sentences, masked

@@ -1,4 +1,4 @@
-"""Trains a sentence encoder: `python -m experiments.train --experiment=cmlm/english_base …`.
+"""Trains a sentence encoder: `cmlm train cmlm/english_base …`.
 
 Model Garden's training driver with this project's experiments. The model directory is an encoder
 directory from the first checkpoint on: `SentenceEncoder.load` and `export.export_tfhub` accept it.

@@ -1,4 +1,4 @@
-"""Trains a chain of experiments: `python -m experiments.train_stages --stages=bitext_s3 …`.
+"""Trains a chain of experiments: `cmlm train-stages bitext_s3 …`.
 
 Each stage starts from the encoder of the stage before it. After an interruption, the same command
 resumes the chain.

@@ -1,4 +1,4 @@
-"""Exports an encoder for LiteRT, for phones and small devices: `python -m export.export_litert`.
+"""Exports an encoder for LiteRT, for phones and small devices: `cmlm export ENCODER --to=litert`.
 
 Writes models of fixed lengths, with float and with 8-bit weights, and the tokenizer.
 `examples/encode_litert.py` runs them with the packages `ai-edge-litert` and `tokenizers`.

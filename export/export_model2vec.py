@@ -1,4 +1,4 @@
-"""Exports a static encoder for model2vec: `python -m export.export_model2vec`.
+"""Exports a static encoder for model2vec: `cmlm export ENCODER --to=model2vec`.
 
 Writes a folder that `model2vec.StaticModel.from_pretrained(path)` loads, and so does
 sentence-transformers as its module `StaticEmbedding`. Both take the mean of the vectors of a text's

@@ -1,4 +1,4 @@
-"""Exports an encoder for ONNX Runtime: `python -m export.export_onnx`.
+"""Exports an encoder for ONNX Runtime: `cmlm export ENCODER --to=onnx`.
 
 Writes a sentence-transformers folder with graphs of float32 and of 8-bit weights below `onnx/`.
 `SentenceEncoder.load(folder, backend="onnx")` and sentence-transformers (`backend="onnx"`) load it,

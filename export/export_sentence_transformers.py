@@ -1,4 +1,4 @@
-"""Exports an encoder for PyTorch users: `python -m export.export_sentence_transformers`.
+"""Exports an encoder for PyTorch users: `cmlm export ENCODER --to=sentence-transformers`.
 
 Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `transformers` load as it
 is. PyTorch is not needed to write it.

@@ -1,4 +1,4 @@
-"""Exports an encoder as TF-Hub modules: `python -m export.export_tfhub`.
+"""Exports an encoder as TF-Hub modules: `cmlm export ENCODER --to=tfhub`.
 
 Writes three SavedModels: `preprocess` (strings to ids), `encoder` (ids to embeddings), to be used
 as a pair through `hub.KerasLayer`, and `serving/1` (strings to embeddings) for TensorFlow Serving.

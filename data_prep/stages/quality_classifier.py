@@ -1,6 +1,6 @@
 """Stage "quality filter" by a trained classifier: logistic regression on n-grams and signals.
 
-`python -m data_prep.train_quality_classifier` makes the model, one file of JSON.
+`cmlm train-quality-classifier` makes the model, one file of JSON.
 """
 
 import base64
@@ -163,7 +163,7 @@ def load_model(path: str | os.PathLike[str]) -> QualityModel:
     Raises:
       UserError: no such file, or another kind of file, or a damaged one.
     """
-    again = "train it with python -m data_prep.train_quality_classifier"
+    again = "train it with cmlm train-quality-classifier"
     content = read_object(path, f"name a quality classifier, or {again}")
     if content.get("format") != _FORMAT:
         raise UserError(f"{path}: not a file of the form {_FORMAT!r}; {again}")

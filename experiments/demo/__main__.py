@@ -1,4 +1,4 @@
-"""The main job from end to end: `make demo`, or `python -m experiments.demo`.
+"""The main job from end to end: `make demo`, or `cmlm demo`.
 
 First the encoder that ships searches the text. Then the project's own binaries run one after the
 other: text → records → training → TF-Hub modules → a program that knows only TF-Hub. The training

@@ -1,4 +1,4 @@
-"""The demo's number and figure: `python -m experiments.demo.report`.
+"""The demo's number and figure: `cmlm demo-report`.
 
 The number is how often the sentence that really follows is found first among the second sentences
 of all held-out pairs: by the trained encoder, by the encoder that it started from, by the same

@@ -1,4 +1,4 @@
-"""Runs a study: `python -m experiments.study --study=mlm_cmlm --work_dir=… --data_dir=…`.
+"""Runs a study: `cmlm study mlm_cmlm --to=… --data_dir=…`.
 
 Makes the study's records, trains each arm with each seed, scores it with `experiments.evaluate`,
 and writes `results.json`, the table `study.md` and the figure `study.png` into the folder. The same

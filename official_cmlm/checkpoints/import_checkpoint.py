@@ -1,4 +1,4 @@
-"""Imports a public checkpoint: `python -m official_cmlm.checkpoints.import_checkpoint`.
+"""Imports a public checkpoint: `cmlm import`.
 
 Turns a local Hugging Face, sentence-transformers, Google BERT, Model Garden or TF-Hub checkpoint
 into an encoder directory, which every other program of this project takes.

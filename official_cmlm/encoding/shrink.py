@@ -1,4 +1,4 @@
-"""Makes a smaller encoder of a larger one: `python -m official_cmlm.encoding.shrink`.
+"""Makes a smaller encoder of a larger one: `cmlm shrink`.
 
 The encoder directory that it writes is one to start a training from, such as a distillation whose
 teacher is the larger encoder: some of its blocks, a narrower table, fewer entries. With

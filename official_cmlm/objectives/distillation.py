@@ -72,8 +72,7 @@ class DistillationConfig(ObjectiveConfig):
         where = data.setting(where)
         if not facts.vector_size:
             raise UserError(
-                f"{where}: the records hold no teacher's vectors; python -m data_prep.add_vectors "
-                "adds them"
+                f"{where}: the records hold no teacher's vectors; cmlm add-vectors adds them"
             )
         if self.teacher_size not in (0, facts.vector_size):
             raise UserError(

@@ -239,8 +239,7 @@ def load_manifest(
     path = join(folder, FILE_NAME)
     if not _exists(path):
         raise UserError(
-            f"{folder}: no {FILE_NAME}; python -m data_prep.create_{kind or 'documents'} writes "
-            "such a folder"
+            f"{folder}: no {FILE_NAME}; cmlm create-{kind or 'documents'} writes such a folder"
         )
     values = read_object(path, "make the records again")
     version = values.get("format_version")
@@ -277,7 +276,7 @@ def check_kind(folder: str | os.PathLike, manifest: Manifest, kind: str) -> None
     if kind and manifest.kind != kind:
         raise UserError(
             f"{join(folder, FILE_NAME)}: holds {manifest.kind} records, {kind} records are needed "
-            f"here; python -m data_prep.create_{kind} writes them"
+            f"here; cmlm create-{kind} writes them"
         )
 
 

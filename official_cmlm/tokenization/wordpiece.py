@@ -164,7 +164,7 @@ def read_wordpiece(
     markers: str | None = None,
 ) -> WordPieceVocabulary:
     """Reads a `vocab.txt`; arguments override saved settings, see `load_vocabulary`."""
-    text = read_text(path, "name a vocabulary; python -m data_prep.build_vocab makes one")
+    text = read_text(path, "name a vocabulary; cmlm build-vocab makes one")
     tokens = tuple(text.replace("\r\n", "\n").removesuffix("\n").split("\n")) if text else ()
     saved = _read_settings(path.with_suffix(".json"))
     markers = markers or saved.get("markers", "bert")

@@ -59,7 +59,7 @@ def test_round_trip(records_dir, tmp_path):
 def test_no_manifest(tmp_path):
     """The message says what writes one."""
     for kind in ("documents", "pairs"):
-        _expect(tmp_path, f"no dataset.json; python -m data_prep.create_{kind}", kind)
+        _expect(tmp_path, f"no dataset.json; cmlm create-{kind}", kind)
 
 
 def test_truncated_shard(folder):

@@ -71,5 +71,5 @@ def test_records_of_the_other_kind(vocabulary, records_dir, tmp_path, kinds):
         load_manifest(folder, needed)
     assert str(caught.value) == (
         f"{folder}/dataset.json: holds {kind} records, {needed} records are needed here; "
-        f"python -m data_prep.create_{needed} writes them"
+        f"cmlm create-{needed} writes them"
     )

@@ -66,7 +66,7 @@ def test_invalid_entries_are_refused(tmp_path, entries, message):
 def test_invalid_vocabulary_files_are_refused(tmp_path):
     """Not UTF-8, empty, and not there."""
     path = tmp_path / "vocab.txt"
-    advice = "name a vocabulary; python -m data_prep.build_vocab"
+    advice = "name a vocabulary; cmlm build-vocab"
     for content, message in (
         (None, f"no such file; {advice}"),
         (b"[PAD]\n\xff\n", "not UTF-8 at byte 6"),
