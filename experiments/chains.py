@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from official_cmlm import cli
 from official_cmlm.common import signals
-from official_cmlm.common.errors import UserError, within
+from official_cmlm.common.errors import UserError, guard_reader, within
 from official_cmlm.common.validation import Matching, OneOf, read_dataclass
 from official_cmlm.training.progress import check_completed
 
@@ -53,6 +53,7 @@ def stage_files() -> dict[str, Path]:
     return {path.stem: path for path in sorted(_ROOT.glob("*.yaml"))}
 
 
+@guard_reader("check the file")
 def read_stages(name: str) -> list[Stage]:
     """Reads a chain: a YAML file with the key `stages`, or the name of one of the project's.
 

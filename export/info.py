@@ -5,6 +5,7 @@ backend that is the fastest here; of a classifier its classes and scores too. Of
 graphs it prints length and vector, of an index its encoder, passages, files, size and digest.
 """
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+
+from .search.index import IndexSettings
 
 FLAGS = flags.FLAGS
 
@@ -109,17 +112,18 @@ def describe_index(folder: Path) -> dict[str, str]:
     from official_cmlm.search.index import DESCRIPTION, read_description
 
     index = read_description(folder)
-    # Another program may keep settings of its own under the same names.
-    settings = index.settings if "files" in index.settings else {}
-    encoder = dict(settings.get("encoder", {}))
-    model = encoder.pop("model", "not named")
-    chosen = [f", {name} {value}" for name, value in encoder.items() if value is not None]
+    settings = IndexSettings.read(folder)
+    encoder = dataclasses.asdict(settings.encoder)
+    model = encoder.pop("model") or "not named"
+    chosen = [
+        f", {name} {value}" for name, value in encoder.items() if value not in (None, "float32")
+    ]
     size = sum(path.stat().st_size for path in folder.iterdir())
     return {
         "kind": "index",
         "encoder": f"{model}{''.join(chosen)}",
         "passages": f"{index.texts:,}",
-        "files": f"{len(settings['files']):,}" if settings else "not named",
+        "files": "not named" if settings.files is None else f"{len(settings.files):,}",
         "vector": f"{index.dimension} numbers of {index.precision}"
         f"{', in a graph' if index.approximate else ''}",
         "size": f"{size / 1e6:,.1f} MB",

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import tempfile
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Collection, Iterator
@@ -102,6 +103,8 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
             sys.stdout.flush()
             return status
         except UserError as error:
+            if flags.FLAGS.verbosity > 0:
+                traceback.print_exc()
             return _fail(error)
         except Stopped as stop:
             announce(str(stop))

@@ -4,7 +4,6 @@
 """
 
 import base64
-import binascii
 import dataclasses
 import functools
 import math
@@ -15,7 +14,7 @@ from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import read_object, write_json
 from official_cmlm.common.hashing import MIX_1
 from official_cmlm.common.validation import Flag, OneOf, between
@@ -167,11 +166,8 @@ def load_model(path: str | os.PathLike[str]) -> QualityModel:
     content = read_object(path, f"name a quality classifier, or {again}")
     if content.get("format") != _FORMAT:
         raise UserError(f"{path}: not a file of the form {_FORMAT!r}; {again}")
-    try:
+    with guard_reading(path, again):
         return _model(content)
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
-        what = f"no {error}" if isinstance(error, KeyError) else error
-        raise UserError(f"{path}: the quality classifier is damaged ({what}); {again}") from None
 
 
 def _model(content: dict) -> QualityModel:

@@ -12,7 +12,7 @@ import functools
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +22,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common import progress, signals
 from official_cmlm.common.errors import UserError, list_names
-from official_cmlm.common.validation import OneOf, at_least
+from official_cmlm.common.validation import OneOf, at_least, read_dataclass
 
 if TYPE_CHECKING:
     from official_cmlm.search import Index
@@ -57,6 +57,44 @@ class IndexOptions:
     approximate: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class EncoderSettings(cli.Computation):
+    """The arguments of `SentenceEncoder.load` that an index stores.
+
+    Attributes:
+      model: the encoder; empty: not named.
+      pooling, sentence_vector: the vector. Default: the encoder's own.
+    """
+
+    model: str = ""
+    pooling: str | None = None
+    sentence_vector: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class IndexSettings:
+    """The settings of an index, as this command stores them.
+
+    Attributes:
+      encoder: the encoder that made the vectors.
+      words: most words of a passage; 0: not known.
+      files: size, time and digest of each file; None: the index is another program's.
+    """
+
+    encoder: EncoderSettings = EncoderSettings()
+    words: int = 0
+    files: dict[str, list] | None = None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike) -> "IndexSettings":
+        """Reads those of an index; raises `UserError` if there is none or they are damaged."""
+        from official_cmlm.search import Index
+
+        values = Index.read_settings(path)
+        # Another program may keep settings of its own under the same names.
+        return read_dataclass(cls, values if "files" in values else {}, f"{path}: settings")
+
+
 def define_flags() -> None:
     """Defines the flags: files, encoder, index."""
     cli.define(IndexOptions)
@@ -74,13 +112,13 @@ def main(argv: list[str]) -> None:
 
 
 def update_index(
-    options: IndexOptions, encoder_settings: Mapping[str, Any]
+    options: IndexOptions, encoder_settings: EncoderSettings
 ) -> tuple[str, Counter[str]]:
     """Makes an index of files, or reads into it what is new or has changed since.
 
     Args:
       options: the files and the index.
-      encoder_settings: arguments of `SentenceEncoder.load`, which the index stores.
+      encoder_settings: the encoder, which the index stores.
 
     Returns:
       What was done, in words, empty if nothing was new; and suffix -> number of the files of
@@ -96,13 +134,13 @@ def update_index(
 
     path = Path(os.path.abspath(os.path.expanduser(options.index)))
     exists = os.path.lexists(path)
-    before: dict[str, Any] = Index.read_settings(path) if exists else {}
-    if exists and "files" not in before:
+    before = IndexSettings.read(path) if exists else IndexSettings(files={})
+    if before.files is None:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
     roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
     files, left_out = _list_files(roots, str(path))
     check_writable(path, is_folder=True)
-    earlier = before.get("files", {})
+    earlier = before.files
     # Files that are not below this call's inputs stay.
     states = {name: s for name, s in earlier.items() if not any(_is_below(name, r) for r in roots)}
     states |= {file: _read_state(file, earlier.get(file)) for file in files}
@@ -110,8 +148,8 @@ def update_index(
     removed = set(earlier) - set(states)
     if not changed and not removed:
         return "", left_out
-    encoder = load_model("bulk", encoder_settings)
-    words = before.get("words") or options.words
+    encoder = load_model("bulk", dataclasses.asdict(encoder_settings))
+    words = before.words or options.words
     passages = _read_files(changed, make_cutter(encoder, words), options.column, roots)
     if exists:
         index = Index.load(path, encoder)
@@ -161,27 +199,26 @@ def announce_left_out(left_out: Counter[str]) -> None:
         cli.announce(f"left out: {list_names(counts, 9)}")
 
 
-def _choose_encoder(index: str) -> Mapping[str, Any]:
+def _choose_encoder(index: str) -> EncoderSettings:
     """Returns the encoder's settings; raises `UserError` if flags are not those of the index."""
     from official_cmlm.encoding.encoders import model_settings
-    from official_cmlm.search import Index
 
     exists = os.path.lexists(os.path.expanduser(index))
-    of_index = Index.read_settings(index).get("encoder") if exists else None
-    if of_index is None:
+    of_index = IndexSettings.read(index).encoder if exists else EncoderSettings()
+    if not of_index.model:
         cli.take_default_model()
-        return model_settings()
+        return EncoderSettings(**model_settings())
     of_flags = model_settings()
-    for name, value in of_index.items():
+    for name, value in dataclasses.asdict(of_index).items():
         if FLAGS[name].present and of_flags[name] != value:
             raise UserError(f"{index}: made with --{name}={value}; give that, or another index")
     return of_index
 
 
 def _save(
-    index: "Index", path: Path, exists: bool, encoder: Mapping[str, Any], words: int, states: dict
+    index: "Index", path: Path, exists: bool, encoder: EncoderSettings, words: int, states: dict
 ) -> None:
-    index.settings = {"encoder": encoder, "words": words, "files": states}
+    index.settings = dataclasses.asdict(IndexSettings(encoder, words, states))
     index.save(path, overwrite=exists)
 
 

@@ -92,13 +92,13 @@ def _open_index(question: Question) -> "Index":
     if os.path.exists(folder) and not Index.is_at(folder):
         model = model or cli.DEFAULT_MODEL
         folder = _index_in_cache(folder, model)
-    settings = dict(Index.read_settings(folder).get("encoder", {}))
+    settings = indexing.IndexSettings.read(folder).encoder
     if model:
         # The folder of the encoder may have moved; another encoder is refused by its vectors.
-        settings["model"] = model
-    if not settings.get("model"):
+        settings = dataclasses.replace(settings, model=model)
+    if not settings.model:
         raise UserError(f"{folder}: names no encoder; give --model")
-    return Index.load(folder, load_model("queries", settings), verify=False)
+    return Index.load(folder, load_model("queries", dataclasses.asdict(settings)), verify=False)
 
 
 def _index_in_cache(text: str, model: str) -> str:
@@ -120,7 +120,7 @@ def _index_in_cache(text: str, model: str) -> str:
         cli.announce(f"reading {text} …")
         files.remove_cached(folder)
     options = indexing.IndexOptions((text,), str(folder))
-    change, left_out = indexing.update_index(options, {"model": model})
+    change, left_out = indexing.update_index(options, indexing.EncoderSettings(model=model))
     if change:
         indexing.announce_left_out(left_out)
         files.note_cached(folder, folder)

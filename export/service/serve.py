@@ -14,6 +14,7 @@ after the requests that it has.
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import gc
 import os
@@ -83,21 +84,22 @@ def open_service(settings: Settings, keys: tuple[str, ...], is_local: bool) -> "
     from official_cmlm.encoding.encoders import is_model, load_model, open_encoder
     from official_cmlm.search import Index
 
+    from ..search.index import IndexSettings
     from .embedder import TextEmbedder, TokenEmbedder
     from .service import Service
 
     folder = Path(os.path.abspath(os.path.expanduser(FLAGS.model)))
     index, classifier = None, None
     if Index.is_at(folder):
-        chosen = dict(Index.read_settings(folder).get("encoder", {}))
-        if not chosen.get("model"):
+        settings_of_index = dataclasses.asdict(IndexSettings.read(folder).encoder)
+        if not settings_of_index["model"]:
             raise UserError(f"{FLAGS.model}: names no encoder; make it by cmlm index")
-        for flag in chosen.keys() - {"model"}:
+        for flag in settings_of_index.keys() - {"model"}:
             if FLAGS[flag].present:
                 raise UserError(f"--{flag}: leave it out; the index {FLAGS.model} decides it")
-        encoder = load_model("queries", chosen)
+        encoder = load_model("queries", settings_of_index)
         index = Index.load(folder, encoder, verify=False)
-        embedder = TokenEmbedder(encoder, folder.name, chosen["precision"])
+        embedder = TokenEmbedder(encoder, folder.name, settings_of_index["precision"])
     elif is_model(FLAGS.model):
         encoder = load_model("queries")
         # The labels belong to the vectors that the classifier was trained on.

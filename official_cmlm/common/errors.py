@@ -1,8 +1,12 @@
 """The exceptions that the command line shows without a stack trace."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
+F = TypeVar("F", bound=Callable)
 # Longer messages lose their middle, as they may quote a file of any size.
 _MOST_CHARACTERS = 800
 
@@ -37,6 +41,49 @@ def within(where: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
+
+
+@contextlib.contextmanager
+def guard_reading(path: object, advice: str = "fetch or write it again") -> Iterator[None]:
+    """Turns every error of the block, which reads what others have made, into a `UserError`.
+
+    It is the one boundary around files, folders and names from outside: libraries raise errors of
+    any class for damaged files, and so does code that takes a value for what it should be. The
+    cause is kept: binaries show its stack trace with `--verbosity=1`.
+
+    Args:
+      path: what is read; it begins the message of a `UserError` that does not name it.
+      advice: what to do about a fault, for the message.
+    """
+    try:
+        yield
+    except Stopped:
+        raise
+    except UserError as error:
+        # It may name a file beside this one. Subclasses mean more than their message.
+        name, folder = os.path.basename(f"{path}".rstrip("/")), f"{os.path.dirname(f'{path}')}/"
+        if type(error) is not UserError or name in str(error) or folder in str(error):
+            raise
+        raise UserError(f"{path!s:.200}: {error}") from error
+    except Exception as error:
+        system = getattr(error, "strerror", None)
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        reason = f"{'cannot be read' if system else 'damaged'} ({kind}{str(system or error)[:200]})"
+        raise UserError(f"{path!s:.200}: {reason}; {advice}") from error
+
+
+def guard_reader(advice: str = "fetch or write it again") -> Callable[[F], F]:
+    """Returns a decorator that puts a function into `guard_reading` of its first argument."""
+
+    def decorate(read: F) -> F:
+        @functools.wraps(read)
+        def read_inside(path: Any, *args: Any, **options: Any) -> Any:
+            with guard_reading(path, advice):
+                return read(path, *args, **options)
+
+        return read_inside
+
+    return decorate
 
 
 def one_line(text: object) -> str:

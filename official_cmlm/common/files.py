@@ -11,14 +11,12 @@ import socket
 import stat
 import tempfile
 import time
-import tokenize
 import types
-import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,12 +238,9 @@ def read_array(path: Path, advice: str, mapped: bool = False) -> "np.ndarray":
     import numpy as np
 
     refuse_special(path)
-    try:
+    with guard_reading(path, advice):
         # It is mapped in any case, as a damaged header may promise more than the file holds.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, tokenize.TokenError, zipfile.BadZipFile) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{path}: damaged ({reason!s:.200}); {advice}") from None
     if not isinstance(array, np.ndarray):
         raise UserError(f"{path}: damaged (an archive, not an array); {advice}")
     return array if mapped else np.array(array)

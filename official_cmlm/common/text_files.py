@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, BinaryIO
 
-from official_cmlm.common.errors import UserError, list_names
+from official_cmlm.common.errors import UserError, guard_reading, list_names
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.input_files import is_remote, join_directory, open_stored, remote_system
 from official_cmlm.common.validation import Flag, OneOf
@@ -208,7 +208,7 @@ def read_rows(path: str, reading: Reading) -> Iterator[Row]:
         is_there = is_there or chosen[0] in columns
         return [name for name in chosen if name]
 
-    with open_file(path) as file:
+    with guard_reading(path), open_file(path) as file:
         for number, where, values in read_records(path, form, file, choose, reading.keep):
             if isinstance(values, dict):
                 row = _row(values, *chosen, path, number, where, reading.keep)
@@ -688,10 +688,9 @@ def _parquet_rows(
     path: str, form: str, file: io.BufferedReader, choose: Choose, keep: bool
 ) -> Iterator[Record]:
     check_extra("parquet", "pyarrow")
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, guard_reading(path, "fetch or write it anew"):
         # Parquet is read from its end.
         source: Any = file.raw.stored
         if file.raw.form:
@@ -715,10 +714,6 @@ def _parquet_rows(
         except UnicodeDecodeError:
             raise UserError(
                 f"{path}: not UTF-8 after row {number}; write the column anew"
-            ) from None
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(
-                f"{path}: not a Parquet file that can be read ({error}); fetch or write it anew"
             ) from None
 
 

@@ -22,7 +22,7 @@ from official_cmlm.checkpoints.encoder_directory import (
 )
 from official_cmlm.checkpoints.find_encoder import find_encoder
 from official_cmlm.common import progress
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import read_array
 from official_cmlm.common.worker_processes import Processes
 from official_cmlm.configs.encoder import VectorOverride
@@ -125,7 +125,7 @@ class SentenceEncoder:
             settings = dataclasses.replace(settings, normalize=model.config.normalize)
         rows = backend.max_positions
         if not 3 <= max_seq_length <= rows:
-            raise ValueError(
+            raise UserError(
                 f"max_seq_length must be 3 to {rows} (the position table), got {max_seq_length}"
             )
         self.backend = backend
@@ -200,7 +200,8 @@ class SentenceEncoder:
             raise ValueError(f"workload must be {' or '.join(WORKLOADS)}, got {workload!r}")
         override = VectorOverride(pooling, sentence_vector, layer)
         computation = Computation(max_seq_length, precision, override, device, workload)
-        encoder = cls._open(backend, find_encoder(model, revision), computation)
+        with guard_reading(model):
+            encoder = cls._open(backend, find_encoder(model, revision), computation)
         encoder._name = os.fspath(model)
         return encoder
 

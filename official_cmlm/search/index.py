@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from official_cmlm.common import progress
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader, guard_reading
 from official_cmlm.common.files import (
     atomic_write,
     check_writable,
@@ -668,6 +668,7 @@ class Description:
     sha256: dict[str, str]
 
 
+@guard_reader(ADVICE)
 def read_description(path: Path) -> Description:
     """Returns what a saved index says about itself; raises `UserError` if it is damaged or none."""
     file = path / DESCRIPTION
@@ -679,18 +680,13 @@ def read_description(path: Path) -> Description:
             f"{file}: of format {values.get('format')!r:.40} {values.get('version', '')!s:.20}, "
             f"this version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
-    try:
-        return read_dataclass(Description, values, str(file))
-    except UserError as error:
-        raise UserError(f"{error}; {ADVICE}") from None
+    return read_dataclass(Description, values, str(file))
 
 
 def _verify(path: Path, checksum: str) -> None:
     """Raises `UserError` unless a file is the one that was saved."""
-    try:
+    with guard_reading(path, ADVICE):
         is_same = sha256(path) == checksum
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror or error}; {ADVICE}") from None
     if not is_same:
         raise UserError(
             f"{path}: is not as it was saved (another SHA-256); copy the index again, or {ADVICE}"

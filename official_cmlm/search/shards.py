@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import join_inside, read_array, read_object, refuse_special
 from official_cmlm.common.validation import OneOf, at_least, read_dataclass
@@ -62,11 +62,9 @@ class Embeddings:
             )
         values = read_object(path, _ADVICE)
         names = {field.name for field in dataclasses.fields(cls)} & values.keys()
-        try:
+        with guard_reading(path, _ADVICE):
             embeddings = read_dataclass(cls, {name: values[name] for name in names}, "manifest")
             rows = sum(shard["rows"] for shard in embeddings.shards)
-        except (KeyError, TypeError, UserError) as error:
-            raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
         if not rows:
             raise UserError(f"{path}: has no rows; embed at least one text")
         if rows != embeddings.rows:
@@ -103,17 +101,13 @@ def read_shards(
     for entry in embeddings.shards:
         path = join_inside(folder, entry.get("file", ""), folder / _MANIFEST)
         shape = (entry["rows"], columns)
-        try:
+        with guard_reading(path, _ADVICE):
             shard = _READERS.get(path.suffix, _read_npy)(path, entry)
             if shard.vectors.shape != shape or len(shard.ids or [0] * shape[0]) != shape[0]:
                 raise ValueError(f"it is not of {shape[0]} rows of {shape[1]}")
             vectors = dequantize(shard.vectors, embeddings.precision, ranges, width)
             if not np.isfinite(vectors).all():
                 raise ValueError("it holds NaN or infinity")
-        except UserError:
-            raise
-        except (OSError, ValueError, KeyError, EOFError) as error:
-            raise UserError(f"{path}: damaged ({error}); {_ADVICE}") from None
         yield dataclasses.replace(shard, vectors=vectors)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import refuse_special, sync
 from official_cmlm.vectors.nearest import top, unit
 
@@ -235,10 +235,8 @@ class Vectors:
 
         path = folder / FILE
         refuse_special(path)
-        try:
+        with guard_reading(path, ADVICE):
             index = Index.restore(str(path), view=mapped)
-        except (RuntimeError, ValueError, OSError) as error:
-            raise UserError(f"{path}: damaged ({error}); {ADVICE}") from None
         if (
             index is None
             or (index.ndim, len(index)) != (codes.columns, count)

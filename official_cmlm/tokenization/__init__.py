@@ -7,7 +7,7 @@ Records, `encode`, the exported preprocess module and the tests all get their id
 import os
 from pathlib import Path
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary, read_byte_pair
 from official_cmlm.tokenization.sentence_piece import (
     MODEL_NAME,
@@ -44,6 +44,7 @@ __all__ = [
 VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", "byte_pair.json", MODEL_NAME)
 
 
+@guard_reader()
 def load_vocabulary(
     path: str | os.PathLike,
     lower_case: bool | None = None,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import atomic_write, refuse_special
 from official_cmlm.tokenization import sentence_piece_model as format_
 from official_cmlm.tokenization.vocabulary import (
@@ -194,12 +194,8 @@ def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], byt
     Raises:
       UserError: if it is damaged, or of a kind that cannot be represented.
     """
-    from google.protobuf.message import DecodeError
-
-    try:
+    with guard_reading(path, _ADVICE):
         model = format_.parse_model(content)
-    except DecodeError:
-        raise UserError(f"{path}: damaged, or no SentencePiece model; {_ADVICE}") from None
     trained, normalizer = model.trainer_spec, model.normalizer_spec
     wrong = {
         "model_type is not unigram": trained.model_type != format_.UNIGRAM,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import atomic_write_text, read_object
 from official_cmlm.common.validation import read_dataclass
 from official_cmlm.vectors.nearest import unit
@@ -134,14 +134,12 @@ def read_ranges(folder: Path) -> Ranges | None:
         return None
     advice = "calibrate the encoder again"
     values = read_object(path, advice)
-    try:
+    with guard_reading(path, advice):
         low, high = (np.array(values[name], np.float32) for name in ("low", "high"))
         origin = read_dataclass(EmbeddingId, values.get("origin", {}), "origin")
         if type(values["normalize"]) is not bool:
             raise ValueError(f"normalize is {values['normalize']!r:.40}")
         return Ranges(low, high, values["normalize"], origin)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path}: not ranges of embeddings ({error!s:.200}); {advice}") from None
 
 
 def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = None) -> np.ndarray:

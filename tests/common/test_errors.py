@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import Stopped, UserError, guard_reading
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,33 @@ def test_it_passes_between_processes():
     """As workers of a pool raise it; copying rebuilds it the same way."""
     error = copy.copy(UserError("a; b"))
     assert type(error) is UserError and str(error) == "a; b"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("low"), "a/b.json: damaged (KeyError: 'low'); mend it"),
+        (ValueError("two\nlines"), "a/b.json: damaged (two lines); mend it"),
+        (
+            OSError(5, "Input/output error"),
+            "a/b.json: cannot be read (Input/output error); mend it",
+        ),
+        (UserError("width is 0"), "a/b.json: width is 0"),
+        (UserError("a/other.json: width is 0"), "a/other.json: width is 0"),
+    ],
+)
+def test_whatever_fails_while_others_files_are_read_names_the_file(error, message):
+    with pytest.raises(UserError) as caught, guard_reading("a/b.json", "mend it"):
+        raise error
+    assert str(caught.value) == message
+    assert caught.value is error or caught.value.__cause__ is error
+
+
+def test_what_is_no_fault_of_a_file_passes_the_boundary():
+    class MissingData(UserError):
+        """A subclass with a meaning of its own."""
+
+    for error in (Stopped("resume it"), MissingData("width is 0"), KeyboardInterrupt()):
+        with pytest.raises(type(error)) as caught, guard_reading("a/b.json"):
+            raise error
+        assert caught.value is error

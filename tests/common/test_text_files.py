@@ -135,7 +135,7 @@ def test_the_text_is_found_without_a_name(tmp_path):
         ("a.jsonl", b'"a"', {"column": "text"}, "a string, which has no columns"),
         ("a.json", b'{"rows": []}', {}, "holds an object of rows; write a list"),
         ("a.json", b'{"text": "a"}\n{"text": "b"}', {}, "of lines, --format=jsonl"),
-        ("a.parquet", b"PAR1", {}, "not a Parquet file"),
+        ("a.parquet", b"PAR1", {}, "damaged"),
     ],
 )
 def test_a_fault_is_one_line(tmp_path, name, content, reading, says):

@@ -51,6 +51,15 @@ def test_info_of_an_index(tmp_path, capsys):
     assert info.describe_index(tmp_path / "other.index")["encoder"] == "not named"
 
 
+@pytest.mark.parametrize("verbosity", ["-1", "1"])
+def test_the_stack_trace_behind_a_line_is_shown_on_request(folder, capsys, verbosity):
+    (folder / "vocab.json").write_text('{"max_bytes_per_word": []}')
+    assert call("export.info", f"--model={folder}", f"--verbosity={verbosity}") == 1
+    written = capsys.readouterr().err
+    assert ("Traceback" in written) == (verbosity == "1")
+    assert written.splitlines()[-1].startswith("error: ")
+
+
 def test_info_of_a_classifier(folder):
     np.save(folder / "classifier.npy", np.zeros([17, 2], np.float32))
     (folder / "classifier_labels.json").write_text('["bill", "other"]')

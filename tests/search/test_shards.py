@@ -84,7 +84,7 @@ def _change_manifest(**values):
     ("damage", "message"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "no finished embeddings"),
-        (lambda folder: (folder / "embeddings-00001.npy").unlink(), "00001.npy: damaged"),
+        (lambda folder: (folder / "embeddings-00001.npy").unlink(), "00001.npy: cannot be read"),
         (lambda folder: np.save(folder / "embeddings-00001.npy", np.ones([20, 3])), "20 rows of"),
         (
             lambda folder: np.save(folder / "embeddings-00001.npy", np.full([20, WIDTH], np.nan)),

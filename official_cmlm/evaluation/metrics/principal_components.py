@@ -12,13 +12,12 @@ for Language-agnostic Multilingual Representations").
 
 import dataclasses
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError, list_names
+from official_cmlm.common.errors import UserError, guard_reading, list_names
 from official_cmlm.common.files import refuse_special
 from official_cmlm.common.validation import OneOf, at_least
 from official_cmlm.evaluation.encoder import Encode
@@ -165,18 +164,12 @@ class PrincipalComponentRemoval:
           UserError: if the file is missing or was not written by `save`.
         """
         refuse_special(path)
-        try:
+        with guard_reading(path, "fit and save them again"):
             with np.load(path, allow_pickle=False) as arrays:
                 split = {name: name.partition("/") for name in arrays.files}
                 components = {k[2]: arrays[n] for n, k in split.items() if k[0] == "components"}
                 means = {k[2]: arrays[n] for n, k in split.items() if k[0] == "mean"}
                 formula = str(arrays["formula"])
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file") from None
-        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-            raise UserError(
-                f"{path}: not a file of principal components ({error}); fit and save them again"
-            ) from None
         if not components or components.keys() != means.keys():
             raise UserError(f"{path}: holds no principal components; fit and save them again")
         return cls(components, means, formula)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.common.errors import UserError
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import join_inside, read_json
 from official_cmlm.common.text_files import read_with_language
 from official_cmlm.evaluation.data.folder import DataFolder
@@ -171,11 +171,8 @@ class _Pool(Task):
         parts = {}
         for path in self.paths:
             document = read_json(self.data.file(path, _HINT), _HINT)
-            try:
+            with guard_reading(path, _HINT):
                 parts[path.stem] = parse(document, self.options.context)
-            except (KeyError, TypeError, IndexError, ValueError) as error:
-                fault = f"{type(error).__name__}: {error}"
-                raise UserError(f"{path}: not of XQuAD-R's form ({fault}); {_HINT}") from None
             if not parts[path.stem].questions:
                 raise UserError(f"{path}: no question in it; {_HINT}")
         return parts

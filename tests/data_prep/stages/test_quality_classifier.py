@@ -118,12 +118,12 @@ def _damage(content, **changes):
         (lambda c: _damage(c, weights=base64.b64encode(b"\0\0\xc0\x7f" * 1024).decode()),
          "a number is out of range"),
         (lambda c: _damage(c, bias=None), "damaged"),
-        (lambda c: _damage(c, signals={}), "no 'log_words'"),
+        (lambda c: _damage(c, signals={}), "KeyError: 'log_words'"),
         (lambda c: _damage(c, features={"bits": 10, "colour": 1}), "colour"),
         (lambda c: _damage(c, features={"bits": 99}), "damaged"),
         (lambda c: _damage(c, features=[]), "damaged"),
         (lambda c: _damage(c, features=c["features"] | {"word_ngrams": [0]}), "word_ngrams"),
-        (lambda c: json.dumps({k: v for k, v in c.items() if k != "bias"}), "no 'bias'"),
+        (lambda c: json.dumps({k: v for k, v in c.items() if k != "bias"}), "KeyError: 'bias'"),
     ],
 )  # fmt: skip
 def test_bad_files_are_one_line(change, message, path):

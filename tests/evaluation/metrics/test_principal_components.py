@@ -112,11 +112,11 @@ def test_bad_input_is_named(tmp_path):
         removal(np.ones([1, 6]), "fr")
     with pytest.raises(UserError, match="3 components cannot be removed from the 2 vectors"):
         PrincipalComponentRemoval.fit({"en": np.ones([2, 6])}, num_components=3)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="No such file.*; fit and save"):
         PrincipalComponentRemoval.load(tmp_path / "none.npz")
     for content in (b"text", b"PK\x03\x04 cut"):
         (tmp_path / "other.npz").write_bytes(content)
-        with pytest.raises(UserError, match="principal components"):
+        with pytest.raises(UserError, match=r"other\.npz: damaged"):
             PrincipalComponentRemoval.load(tmp_path / "other.npz")
     np.savez(tmp_path / "else.npz", other=np.ones(2))
     with pytest.raises(UserError, match=r"else\.npz"):

@@ -141,8 +141,8 @@ def test_questions_and_candidates_have_their_roles(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "not of XQuAD-R's form"),
-        ('{"data": [{"paragraphs": [{"context": ""}]}]}', "not of XQuAD-R's form .KeyError"),
+        ("[]", "damaged .TypeError"),
+        ('{"data": [{"paragraphs": [{"context": ""}]}]}', "damaged .KeyError"),
         ('{"data": [', "not valid JSON"),
         ('{"data": []}', "no question in it"),
     ],
