@@ -58,7 +58,7 @@ def test_whatever_fails_while_others_files_are_read_names_the_file(error, messag
     assert caught.value is error or caught.value.__cause__ is error
 
 
-def test_what_is_no_fault_of_a_file_passes_the_boundary():
+def test_other_exceptions_pass_the_boundary():
     class MissingData(UserError):
         """A subclass with a meaning of its own."""
 

@@ -23,7 +23,7 @@ from tests.hostile.test_files import _write_encoders, _write_rows
 from tests.search.toy_encoder import Words
 
 TEXTS = ["a cat", "zwei Wörter", "五个 字符"]
-# What takes the place of a value in a JSON file.
+# These take the place of a value in a JSON file.
 ODD = [None, True, -1, 0, 3, 10**9, 10**12, 10**400, 0.5, float("nan"), "", "x", "../x", "a\0b"]
 ODD += ["\ud800", "x" * 300, [], {}, [[1]], {"a": None}, ["a"], [None], {"a": {"b": 1}}]
 

@@ -175,7 +175,7 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
     [
         (lambda v: v["model"].update(byte_fallback=True), "byte_fallback"),
         (lambda v: v["model"].update(unk_id=0), "unk_id is 0; only 3"),
-        (lambda v: v["model"].update(vocab=[["a", "b"]]), "list of [entry, score]"),
+        (lambda v: v["model"].update(vocab=[["a", "b"]]), "added to the vocabulary"),
         (lambda v: (v["model"]["vocab"].pop(1), v["added_tokens"].pop(1)), "no <pad>"),
         (lambda v: v["model"]["vocab"].append(["er", -1.0]), "stands there twice"),
         (lambda v: v["model"]["vocab"].append(["x", float("nan")]), "not finite"),
