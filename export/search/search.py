@@ -98,7 +98,7 @@ def _open_index(question: Question) -> "Index":
         settings = dataclasses.replace(settings, model=model)
     if not settings.model:
         raise UserError(f"{folder}: names no encoder; give --model")
-    return Index.load(folder, load_model("queries", dataclasses.asdict(settings)), verify=False)
+    return Index.load(folder, load_model("queries", dataclasses.asdict(settings)))
 
 
 def _index_in_cache(text: str, model: str) -> str:

@@ -98,7 +98,7 @@ def open_service(settings: Settings, keys: tuple[str, ...], is_local: bool) -> "
             if FLAGS[flag].present:
                 raise UserError(f"--{flag}: leave it out; the index {FLAGS.model} decides it")
         encoder = load_model("queries", settings_of_index)
-        index = Index.load(folder, encoder, verify=False)
+        index = Index.load(folder, encoder)
         embedder = TokenEmbedder(encoder, folder.name, settings_of_index["precision"])
     elif is_model(FLAGS.model):
         encoder = load_model("queries")
@@ -158,7 +158,7 @@ def reopen_index(service: "Service") -> None:
     if service.index is None:
         return
     try:
-        service.index = Index.load(FLAGS.model, service.embedder.encoder, verify=False)
+        service.index = Index.load(FLAGS.model, service.embedder.encoder)
         cli.announce(f"opened {FLAGS.model} again: {len(service.index)} texts")
     except UserError as error:
         cli.warn(f"{error}; the former index is still served")

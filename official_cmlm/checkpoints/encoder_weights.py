@@ -250,7 +250,7 @@ def _convert(directory: EncoderDirectory, checkpoint: Path) -> Path:
             f"TensorFlow, once, and kept in {folder}",
             file=sys.stderr,
         )
-        weights, objectives = read_checkpoint(directory.config, str(checkpoint))
+        weights, objectives = read_checkpoint(str(checkpoint), directory.config)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -166,12 +166,7 @@ def refuse_damage(prefix: str) -> None:
     """Raises `UserError` if a checkpoint that is to be used is damaged."""
     wrong = damage(prefix)
     if wrong is not None:
-        raise damage_error(prefix, wrong)
-
-
-def damage_error(prefix: str, why: str | Exception) -> UserError:
-    """Returns the error for a checkpoint that is damaged and was to be used."""
-    return UserError(
-        f"{prefix}: damaged ({' '.join(str(why).split())[:120]}); copy it again, or resume the "
-        f"training in {os.path.dirname(prefix)}, which starts from the checkpoint before it"
-    )
+        raise UserError(
+            f"{prefix}: damaged ({wrong}); copy it again, or resume the training in "
+            f"{os.path.dirname(prefix)}, which starts from the checkpoint before it"
+        )

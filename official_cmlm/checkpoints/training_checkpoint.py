@@ -9,7 +9,8 @@ import tf_keras
 
 from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, Layers, Tensors
 from official_cmlm.checkpoints.encoder_directory import architecture_error
-from official_cmlm.checkpoints.integrity import VALUE, damage_error
+from official_cmlm.checkpoints.integrity import VALUE
+from official_cmlm.common.errors import guard_reader
 from official_cmlm.common.files import refuse_special
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
@@ -21,12 +22,13 @@ OBJECTIVES = "model/objectives/"
 _FIRST_KERNEL = re.compile(rf"{OBJECTIVES}([^/]+)/projection/kernel_0{VALUE}")
 
 
-def read_checkpoint(config: EncoderConfig, prefix: str) -> tuple[EncoderWeights, dict[str, Layers]]:
+@guard_reader("copy it again, or resume the training")
+def read_checkpoint(prefix: str, config: EncoderConfig) -> tuple[EncoderWeights, dict[str, Layers]]:
     """Reads a checkpoint of a training.
 
     Args:
-      config: the config of its encoder.
       prefix: the checkpoint.
+      config: the config of its encoder.
 
     Returns:
       The encoder's weights, and the P of each objective that has one, by name.
@@ -35,12 +37,9 @@ def read_checkpoint(config: EncoderConfig, prefix: str) -> tuple[EncoderWeights,
       UserError: if the checkpoint is damaged, or its encoder is of another shape.
     """
     refuse_special(f"{prefix}.index")
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        keys = reader.get_variable_to_shape_map()
-        projections = _read_projections(reader, keys)
-    except (tf.errors.OpError, ValueError, IndexError) as error:
-        raise damage_error(prefix, error) from None
+    reader = tf.train.load_checkpoint(prefix)
+    keys = reader.get_variable_to_shape_map()
+    projections = _read_projections(reader, keys)
     encoder = SentenceEncoderModel(config, random_weights=False)
     items, head = {"encoder": encoder}, None
     if any(key.startswith("language_model_head/") for key in keys):
@@ -50,8 +49,6 @@ def read_checkpoint(config: EncoderConfig, prefix: str) -> tuple[EncoderWeights,
         status.assert_existing_objects_matched().expect_partial()
     except (AssertionError, ValueError) as error:
         raise architecture_error(prefix, " ".join(str(error).split())[:160]) from None
-    except (tf.errors.OpError, IndexError) as error:
-        raise damage_error(prefix, error) from None
     return weights_of(encoder, head), projections
 
 

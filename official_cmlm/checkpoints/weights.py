@@ -160,7 +160,7 @@ def restore_pretrained(
     directory = EncoderDirectory.open(os.path.dirname(prefix) if inside else prefix)
     check_same(f"init_checkpoint {directory.path} holds", directory, encoder.config, vocabulary)
     if inside:
-        weights, _ = read_checkpoint(directory.config, prefix)
+        weights, _ = read_checkpoint(prefix, directory.config)
         check_finite(prefix, weights.encoder | (weights.head or {}))
     else:
         weights = read_weights(directory, with_head=True)

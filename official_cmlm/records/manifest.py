@@ -243,17 +243,12 @@ def load_manifest(
         )
     values = read_object(path, "make the records again")
     version = values.get("format_version")
-    if version is None:
-        raise _damage_error(path, "no format_version")
     if version != FORMAT_VERSION:
         raise UserError(
             f"{path}: format version {version!r:.60}, this release reads {FORMAT_VERSION}; "
             "make the records again"
         )
-    try:
-        manifest = read_dataclass(Manifest, values, FILE_NAME)
-    except UserError as error:
-        raise _damage_error(path, str(error)) from None
+    manifest = read_dataclass(Manifest, values, path)
     check_kind(folder, manifest, kind)
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
@@ -328,10 +323,6 @@ def _size(path: str) -> int | None:
     import tensorflow as tf
 
     return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
-
-
-def _damage_error(path: str, what: str) -> UserError:
-    return UserError(f"{path}: not a manifest of this project ({what}); make the records again")
 
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:

@@ -33,7 +33,7 @@ from official_cmlm.evaluation.encoder import PROBES, Encode, check_vectors
 from official_cmlm.search.bm25 import JOINED, Bm25, join_rankings
 from official_cmlm.search.shards import Embeddings, read_shards
 from official_cmlm.search.texts import Texts, encode_texts
-from official_cmlm.search.vectors import ADVICE, FORMS, Codes, Vectors
+from official_cmlm.search.vectors import ADVICE, FILE, FORMS, Codes, Vectors
 from official_cmlm.vectors.nearest import unit
 
 PRECISIONS = tuple(FORMS)
@@ -78,12 +78,11 @@ class Index:
 
     Several threads may search at once; no search may run while texts are added or removed.
 
-    Examples:
-      >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
-      >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
-      [Hit(id='17', score=0.71, text='The cat sat on the mat.', metadata={}), …]
-      >>> index.save("work/index")                            # doctest: +SKIP
-      >>> index = Index.load("work/index", encoder)           # doctest: +SKIP
+    >>> index = Index.build(encoder, texts)                 # doctest: +SKIP
+    >>> index.search("Where did the cat sit?", k=3)         # doctest: +SKIP
+    [Hit(id='17', score=0.71, text='The cat sat on the mat.', metadata={}), …]
+    >>> index.save("work/index")                            # doctest: +SKIP
+    >>> index = Index.load("work/index", encoder)           # doctest: +SKIP
 
     Attributes:
       precision: one of `PRECISIONS`, see `build`.
@@ -500,8 +499,9 @@ class Index:
           mapped: read vectors and texts from the files when they are needed; else all at once.
           tolerance: largest difference between entries of the encoder's unit vectors and those of
             the folder. Default 0.001: other processors and backends of full precision pass.
-          verify: compare the files with their checksums, which reads all of them once. Without it
-            a mapped index of many gigabytes opens at once, and damage inside files is not seen.
+          verify: compare all files with their checksums, which reads them once, about a second a
+            GB. Without it only the vectors' file is compared, which C++ code reads; damage inside
+            the texts is not seen.
 
         Raises:
           UserError: if the folder is not an index, is damaged or saved meanwhile, or belongs to
@@ -509,8 +509,9 @@ class Index:
         """
         path = Path(path).expanduser()
         values = read_description(path)
-        for name, checksum in values.sha256.items() if verify else ():
-            _verify(join_inside(path, name, path / DESCRIPTION), checksum)
+        for name, checksum in ({FILE: ""} | values.sha256).items():
+            if verify or name == FILE:
+                _verify(join_inside(path, name, path / DESCRIPTION), checksum)
         codes = Codes(values.precision, values.dimension, values.scale)
         vectors = Vectors.load(path, codes, values.approximate, values.texts, mapped)
         index = cls(encoder, vectors, Texts.load(path, values.texts, mapped))

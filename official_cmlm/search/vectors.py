@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from official_cmlm.common.errors import UserError, guard_reading
-from official_cmlm.common.files import refuse_special, sync
+from official_cmlm.common.files import sync
 from official_cmlm.vectors.nearest import top, unit
 
 ADVICE = "build and save the index again"
@@ -234,7 +234,6 @@ class Vectors:
         from usearch.index import Index
 
         path = folder / FILE
-        refuse_special(path)
         with guard_reading(path, ADVICE):
             index = Index.restore(str(path), view=mapped)
         if (

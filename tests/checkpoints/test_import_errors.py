@@ -214,7 +214,7 @@ def test_a_bad_tensorflow_checkpoint_is_refused(tmp_path, kind, wrong, says):
 
 @pytest.mark.parametrize("call, at, says", [
     (None, "variables/variables", "holds no BERT encoder"),
-    ("uncallable", "", "cannot be run as a BERT encoder"),
+    ("uncallable", "", "damaged (TypeError"),
     (lambda o: o * 2, "", "outputs differ"),
     (lambda o: o[:, :3], "", "sequence_output"),
 ], ids=["no encoder", "no function", "other outputs", "other shape"])  # fmt: skip

@@ -46,7 +46,7 @@ def table_of(folder):
 def assert_holds_checkpoint(folder):
     """Asserts that the file holds all arrays of the newest checkpoint, bit for bit."""
     directory = EncoderDirectory.open(folder)
-    weights, projections = read_checkpoint(directory.config, str(directory.checkpoint))
+    weights, projections = read_checkpoint(str(directory.checkpoint), directory.config)
     projections = projections | ({None: weights.projection} if weights.projection else {})
     stored = read_weights(directory, with_head=True)
     assert stored.encoder.keys() == weights.encoder.keys()
@@ -73,7 +73,7 @@ def test_each_save_writes_the_weights_of_its_checkpoint(trained, first):
 def test_reader_between_checkpoint_and_weights_gets_the_encoder_before(trained, model_dir, first):
     (model_dir / FILE).write_bytes(first)
     config = EncoderDirectory.open(model_dir).config
-    before, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    before, _ = read_checkpoint(str(model_dir / "ckpt-1"), config)
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
         np.testing.assert_array_equal(
             table_of(model_dir), before.encoder["word_embeddings/embeddings"]
@@ -161,7 +161,7 @@ def test_start_from_a_folder_takes_everything_from_one_checkpoint(model_dir, rec
     with hold_lock(model_dir / TRAINING_LOCK, "taken"):
         task.initialize(model)
     directory = EncoderDirectory.open(model_dir)
-    weights, projections = read_checkpoint(directory.config, str(model_dir / "ckpt-2"))
+    weights, projections = read_checkpoint(str(model_dir / "ckpt-2"), directory.config)
     for name, variable in encoder_variables(model.encoder).items():
         np.testing.assert_array_equal(variable.numpy(), weights.encoder[name], err_msg=name)
     for pairs in zip(layers_of(model.projections["cmlm"]), projections["cmlm"], strict=True):
@@ -239,7 +239,7 @@ def test_weights_of_a_later_checkpoint_are_not_read(model_dir):
         path.unlink()
     assert [path.rpartition("/")[2] for path in checkpoints_of(model_dir)] == ["ckpt-1"]
     config = EncoderDirectory.open(model_dir).config
-    first, _ = read_checkpoint(config, str(model_dir / "ckpt-1"))
+    first, _ = read_checkpoint(str(model_dir / "ckpt-1"), config)
     np.testing.assert_array_equal(table_of(model_dir), first.encoder["word_embeddings/embeddings"])
 
 
@@ -247,7 +247,7 @@ def test_another_checkpoint_of_the_same_name_is_read(model_dir):
     for name in ("index", "data-00000-of-00001"):
         (model_dir / f"ckpt-1.{name}").replace(model_dir / f"ckpt-2.{name}")
     config = EncoderDirectory.open(model_dir).config
-    other, _ = read_checkpoint(config, str(model_dir / "ckpt-2"))
+    other, _ = read_checkpoint(str(model_dir / "ckpt-2"), config)
     np.testing.assert_array_equal(table_of(model_dir), other.encoder["word_embeddings/embeddings"])
 
 

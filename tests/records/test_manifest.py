@@ -76,12 +76,12 @@ def test_truncated_shard(folder):
         ({"format_version": 2}, "format version 2, this release reads 1"),
         ({"records": 0}, "holds no records"),
         *(
-            ({"row_size": size}, "not a manifest.*row_size must be ")
+            ({"row_size": size}, "dataset.json: row_size must be ")
             for size in (0, -1, "3", 1.5, None, True)
         ),
         # The values of mappings are checked too.
         *(
-            ({"languages": counts}, "not a manifest.*languages.* must ")
+            ({"languages": counts}, "dataset.json: languages.* must ")
             for counts in ({"en": -1}, {"en": "3"}, {"en": 1 << 63}, 3)
         ),
     ],

@@ -500,6 +500,16 @@ def test_earlier_versions_are_refused_with_advice(tmp_path):
     Index.build(Words(), TEXTS).save(tmp_path / "index", overwrite=True)
 
 
+def _change_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _forget_checksum(path):
+    _change_json(sha256={})(path.parent)
+
+
 @pytest.mark.parametrize("name", ["vectors.usearch", "texts.npy", "probes.npy"])
 def test_changed_contents_are_refused(tmp_path, name):
     """The changed file has the right form; only the checksum shows the change."""
@@ -517,6 +527,18 @@ def test_changed_contents_are_refused(tmp_path, name):
         _change_json(sha256=None)(folder)
         with pytest.raises(UserError, match="sha256 must be a mapping"):
             Index.load(folder, Words())
+
+
+@pytest.mark.parametrize("way", [_change_byte, _forget_checksum, lambda path: path.unlink()])
+@pytest.mark.parametrize("verify", [True, False])
+def test_damaged_vectors_are_refused_before_they_are_read_by_usearch(
+    tmp_path, monkeypatch, way, verify
+):
+    Index.build(Words(), TEXTS, approximate=True).save(tmp_path / "index")
+    way(tmp_path / "index/vectors.usearch")
+    monkeypatch.setattr("usearch.index.Index.restore", None)
+    with pytest.raises(UserError, match="vectors.usearch: (is not as it was saved|cannot be read)"):
+        Index.load(tmp_path / "index", Words(), verify=verify)
 
 
 def test_queries_must_be_finite_and_scores_are_cosines(way):

@@ -302,13 +302,9 @@ def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEnc
     ids = tf.constant(rng.integers(0, imported.config.vocab_size, [2, length]), tf.int32)
     mask = tf.sequence_mask([length, length - 2], length, tf.int32)
     inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
-    try:
+    advice = "it must map input_word_ids, input_mask and input_type_ids to sequence_output"
+    with guard_reading(path, advice):
         expected = tf.saved_model.load(str(path))(inputs, training=False)["sequence_output"]
-    except (tf.errors.OpError, ValueError, TypeError, KeyError, OSError, RuntimeError) as error:
-        raise UserError(
-            f"{path}: cannot be run as a BERT encoder ({str(error).splitlines()[0][:160]}); it "
-            "must map input_word_ids, input_mask and input_type_ids to sequence_output"
-        ) from None
     differences = {}
     for activation in dict.fromkeys([imported.config.hidden_activation, *ACTIVATIONS]):
         config = imported.config.replace(hidden_activation=activation)

@@ -43,7 +43,10 @@ class GraphBackend:
         providers = _providers(device)
         with guard_reading(where, "export or download it again"):
             self._session = _session(graph, providers)
-        self._inputs = [value.name for value in self._session.get_inputs()]
+        self._inputs = {
+            value.name: np.int32 if value.type == "tensor(int32)" else np.int64
+            for value in self._session.get_inputs()
+        }
         # Other devices than CPUs compute a large batch in the time of a small one.
         self.call_tokens = 16 if (device or "cpu").lower().startswith("cpu") else 2048
         # While one batch is in a single-threaded step, another one uses the other cores.
@@ -51,12 +54,9 @@ class GraphBackend:
 
     def _run(self, output: str, word_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Returns an output of the graph."""
-        feeds = {
-            IDS: word_ids.astype(np.int64),
-            MASK: mask.astype(np.int64),
-            TYPES: np.zeros(word_ids.shape, np.int64),
-        }
-        return self._session.run([output], {name: feeds[name] for name in self._inputs})[0]
+        values = {IDS: word_ids, MASK: mask, TYPES: np.zeros_like(word_ids)}
+        feeds = {name: values[name].astype(dtype) for name, dtype in self._inputs.items()}
+        return self._session.run([output], feeds)[0]
 
 
 def mask_of(word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

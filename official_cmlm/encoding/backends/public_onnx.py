@@ -27,13 +27,13 @@ from official_cmlm.vectors.nearest import unit
 
 # File names for each precision, the preferred one first.
 _FLOAT = ("model.onnx", "model_optimized.onnx")
+# The name of token outputs in exports of sentence-transformers.
+_TOKENS = "token_embeddings"
 _INT8 = ("model_int8.onnx", "model_quantized.onnx")
 
 
 class PublicOnnxBackend(GraphBackend):
     """A backend for a graph of sentence vectors, or of token outputs that are pooled here."""
-
-    padded_length = 0
 
     def __init__(
         self, path: Path, modules: Modules, pooling: str, positions: int, device: str | None
@@ -58,18 +58,27 @@ class PublicOnnxBackend(GraphBackend):
                 f"{path}: has inputs {', '.join(self._inputs)}; only {IDS}, {MASK} and {TYPES} are "
                 "known here"
             )
-        self._is_sentence = SENTENCE in outputs
-        self._output = SENTENCE if self._is_sentence else outputs[0]
+        self._output = next(name for name in (SENTENCE, _TOKENS, *outputs) if name in outputs)
+        self._is_sentence = self._output == SENTENCE
         self._modules, self._pooling = modules, POOLINGS[pooling]
         self.embedding_id = EmbeddingId(pooling, "pooled")
-        self.max_positions = positions
-        probe = self.embed(np.zeros([1, 2], np.int32), np.array([2], np.int32))
-        self.dimension = probe.shape[1]
+        # A graph may take only batches, or only texts, of one size.
+        shape = self._session.get_inputs()[list(self._inputs).index(IDS)].shape
+        self._rows, self.padded_length = (n if isinstance(n, int) else 0 for n in shape)
+        self.max_positions = min(positions, self.padded_length or positions)
+        probe, mask = np.zeros([1, 2], np.int32), np.ones([1, 2], bool)
+        shape = self._run_padded(probe, mask).shape
+        if shape[:-1] != ((1,) if self._is_sentence else (1, 2)):
+            raise UserError(
+                f"{path}: its output {self._output} has the shape {list(shape)} for a text of 2 "
+                f"tokens; only {SENTENCE} [batch, dim] and outputs [batch, tokens, dim] are known"
+            )
+        self.dimension = self.embed(probe, np.array([2], np.int32)).shape[1]
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """See `backends.Backend.embed`."""
         mask = mask_of(word_ids, lengths)
-        outputs = self._run(self._output, word_ids, mask).astype(np.float32, copy=False)
+        outputs = self._run_padded(word_ids, mask).astype(np.float32, copy=False)
         if self._is_sentence:
             return outputs
         vectors = self._pool(outputs, mask[:, :, np.newaxis])
@@ -77,6 +86,19 @@ class PublicOnnxBackend(GraphBackend):
             vectors = vectors @ dense.kernel + dense.bias
             vectors = np.tanh(vectors) if dense.activation == "tanh" else vectors
         return unit(vectors) if self._modules.normalize else vectors
+
+    def _run_padded(self, word_ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        """Returns the output, computed in batches of the graph's own size if it has one."""
+        count, length = word_ids.shape
+        rows = self._rows or max(count, 1)
+        padding = (0, -count % rows), (0, max(self.padded_length - length, 0))
+        word_ids, mask = np.pad(word_ids, padding), np.pad(mask, padding)
+        starts = range(0, max(count, 1), rows)
+        parts = [
+            self._run(self._output, *(x[i : i + rows] for x in (word_ids, mask))) for i in starts
+        ]
+        outputs = np.concatenate(parts)[:count]
+        return outputs if self._is_sentence else outputs[:, :length]
 
     def _pool(self, outputs: np.ndarray, mask: np.ndarray) -> np.ndarray:
         if self._pooling.first_token:
@@ -123,10 +145,11 @@ def open_public(folder: Path, computation: Computation) -> OpenedFolder:
         modules.normalize,
         weights=digest([path]),
     )
+    backend = PublicOnnxBackend(path, modules, pooling, positions, computation.device)
     return OpenedFolder(
-        PublicOnnxBackend(path, modules, pooling, positions, computation.device),
+        backend,
         vocabulary,
-        min(length, positions)
+        min(length, backend.max_positions)
         if computation.max_seq_length is None
         else computation.max_seq_length,
         settings,
