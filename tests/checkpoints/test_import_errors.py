@@ -143,7 +143,8 @@ CASES = [
     case(TOKENIZER, "accents", edit(TOKENIZER, normalizer=ACCENTS), "accents False with lower-"),
     case(TOKENIZER, "added", edit(TOKENIZER, added_tokens=[{"content": "<x>", "id": 90}]), "<x>"),
     *[case(TOKENIZER, f"{key} {value}", edit(TOKENIZER, **{key: value}), key)
-      for key, value in (("model", 5), ("normalizer", [5]), ("added_tokens", [{"id": 0}]))],
+      for key, value in (("model", 5), ("normalizer", [5]))],
+    case(TOKENIZER, "added tokens", edit(TOKENIZER, added_tokens=[{"id": 0}]), "'content'"),
     case(TOKENIZER, "longest word", model(max_input_chars_per_word="x"), "max_input_chars"),
     *[case(TOKENIZER, f"merges {m}", model("roberta", merges=m), says, of="roberta")
       for m, says in ((["q zz"], UNFIT), ([5], "merge"))],

@@ -98,7 +98,7 @@ class PublicOnnxBackend(GraphBackend):
             self._run(self._output, *(x[i : i + rows] for x in (word_ids, mask))) for i in starts
         ]
         outputs = np.concatenate(parts)[:count]
-        return outputs if self._is_sentence else outputs[:, :length]
+        return outputs[:, :length] if outputs.ndim > 2 else outputs
 
     def _pool(self, outputs: np.ndarray, mask: np.ndarray) -> np.ndarray:
         if self._pooling.first_token:
