@@ -55,9 +55,11 @@ class Runner(Job):
           Stopped: on a signal.
         """
         is_file = isinstance(program, Path)
-        module = ["-P", str(program)] if is_file else ["-m", module_of(program)]
+        module = [str(program)] if is_file else ["-m", module_of(program)]
+        # The installed project is not looked for in the current folder, which may be a checkout.
+        safe_path = ["-P"] if is_file or __name__.startswith("official_cmlm.") else []
         with cli.keep_reason() as reason:
-            status = self._call([sys.executable, *module, *format_flags(flags)])
+            status = self._call([sys.executable, *safe_path, *module, *format_flags(flags)])
             if status not in statuses:
                 why = reason.read_text(encoding="utf-8") if reason.exists() else "see above"
                 raise UserError(

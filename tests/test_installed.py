@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import make_documents
+from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
@@ -210,6 +211,62 @@ def test_the_base_install(source, tmp_path, real_weights):
         finally:
             service.terminate()
     assert not list(site.glob("tensorflow*"))
+
+
+# What differs from a reader's terminal: trainings end after two steps, make only prints what it
+# would do, and the setuptools that builds the project is the tests', newer than that of a new venv.
+_TERMINAL = """
+set -euo pipefail
+python3() {
+    command python3 "$@"
+    rm -rf .venv/lib/python*/site-packages/setuptools*
+}
+cmlm() {
+    case $1 in
+        train | adapt) command cmlm "$@" --params_override=trainer.train_steps=2 ;;
+        *) command cmlm "$@" ;;
+    esac
+}
+export MAKEFLAGS=n
+"""
+
+
+@pytest.mark.long
+def test_readme_can_be_pasted(tmp_path):
+    """All blocks in order, in one terminal, in a copy of the repository; nothing is fetched."""
+    folder = tmp_path / "official_cmlm"
+    shutil.copytree(
+        ROOT, folder, ignore=shutil.ignore_patterns(".*", "work", "build", "*.egg-info")
+    )
+    _, site = environment(folder / ".venv")
+    # What README's `pip install .` would fetch.
+    (site / "packages.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    run_block = {"bash": "{}", "python": "python - <<'END'\n{}END\n"}
+    script = [
+        run_block[block.language].format(block.text)
+        for block in blocks("README.md")
+        if block.language in run_block
+    ]
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    variables |= {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",
+    }
+    done = subprocess.run(
+        ["bash", "-c", _TERMINAL + "".join(script)],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-6000:]}"
+    answer = done.stdout.split("work/my.index: ")[1]
+    assert "The key of the front door hangs behind the clock" in answer
+    assert np.load(folder / "work" / "vectors.npy").shape == (6, 384)
+    assert (folder / "work" / "tfhub" / "encoder" / "saved_model.pb").is_file()
 
 
 def _megabytes(folder):

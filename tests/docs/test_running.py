@@ -66,7 +66,11 @@ def _run(block, folder: Path, environment: dict) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NAMES if any(map(_runs, blocks(name)))])
+@pytest.mark.parametrize(
+    "name",
+    # README's blocks run as they are in tests/test_installed.py.
+    [name for name in NAMES if name != "README.md" and any(map(_runs, blocks(name)))],
+)
 def test_page(name, inputs, made, environment, tmp_path, request):
     """All blocks of a page, in order, in a folder of its own."""
     if any(
