@@ -213,8 +213,8 @@ def test_the_base_install(source, tmp_path, real_weights):
     assert not list(site.glob("tensorflow*"))
 
 
-# What differs from a reader's terminal: trainings end after two steps, make only prints what it
-# would do, and the setuptools that builds the project is the tests', newer than that of a new venv.
+# A reader's terminal differs: here trainings end after two steps, make only prints what it would
+# do, and the setuptools that builds the project is the tests', newer than that of a new venv.
 _TERMINAL = """
 set -euo pipefail
 python3() {
@@ -239,7 +239,7 @@ def test_readme_can_be_pasted(tmp_path):
         ROOT, folder, ignore=shutil.ignore_patterns(".*", "work", "build", "*.egg-info")
     )
     _, site = environment(folder / ".venv")
-    # What README's `pip install .` would fetch.
+    # The file stands for what README's `pip install .` would fetch.
     (site / "packages.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
     run_block = {"bash": "{}", "python": "python - <<'END'\n{}END\n"}
     script = [
