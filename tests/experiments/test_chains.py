@@ -204,7 +204,7 @@ PUBLISHED = {
 
 def _read_documented_override():
     """Returns the overrides for all stages in the command of docs/recipes.md."""
-    command = r"train_stages --stages=\S+.*?--params_override=(\S+)"
+    command = r"train-stages \S+.*?--params_override=(\S+)"
     return re.search(command, RECIPES.read_text(encoding="utf-8"), re.DOTALL)[1]
 
 

@@ -659,7 +659,8 @@ def test_the_binary_serves_and_ends_in_order(tmp_path, ending):
 
 def write_index(encoder, model, folder, texts):
     index = Index.build(encoder, texts)
-    index.settings = {"encoder": {"model": str(model), "precision": "float32", "pooling": None}}
+    encoder_settings = {"model": str(model), "precision": "float32", "pooling": None}
+    index.settings = {"encoder": encoder_settings, "files": {}}
     index.save(folder, overwrite=True)
 
 

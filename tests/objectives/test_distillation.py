@@ -107,7 +107,7 @@ def test_vectors_of_another_size_are_refused(folders, tmp_path):
     def task(folder, **settings):
         return make_task(folder, "distillation", DistillationConfig(**settings))
 
-    refuses(lambda: task(documents), "no teacher's vectors", "add_vectors")
+    refuses(lambda: task(documents), "no teacher's vectors", "add-vectors")
     refuses(lambda: task(taught, teacher_size=5), TEACHER_SIZE, 5)
     fits = task(taught)
     model = fits.build_model()
