@@ -104,10 +104,10 @@ $(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/
 LOCK := uv pip compile --quiet --universal --generate-hashes --python-version 3.11
 lock:
 	$(LOCK) pyproject.toml --extra demo -o requirements.txt
-	$(LOCK) requirements-dev.in -o requirements-dev.txt
-	$(LOCK) requirements-beam.in -o requirements-beam.txt
-	$(LOCK) requirements-jax.in -o requirements-jax.txt
-	$(LOCK) requirements-docs.in -o requirements-docs.txt
+	$(LOCK) pyproject.toml --extra serve --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) pyproject.toml --extra beam -c requirements.txt -o requirements-beam.txt
+	$(LOCK) pyproject.toml --extra jax -c requirements.txt -o requirements-jax.txt
+	$(LOCK) --group docs -o requirements-docs.txt
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) build *.egg-info

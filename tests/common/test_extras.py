@@ -71,9 +71,7 @@ def brings(package, distributions):
 def test_every_import_is_of_a_dependency_or_an_extra():
     """Nothing is imported that only some other package happens to bring."""
     declared = {distribution(requirement) for requirement in PROJECT["dependencies"]}
-    declared |= set().union(
-        *(packages_of(e) for e in PROJECT["optional-dependencies"] if e != "dev")
-    )
+    declared |= set().union(*map(packages_of, PROJECT["optional-dependencies"]))
     known = {*sys.stdlib_module_names, *OTHERS, *FOLDERS}
     used = {
         (name.partition(".")[0], name_of(path))
@@ -98,7 +96,7 @@ def test_checked_packages_belong_to_the_extra_that_is_named():
         assert brings(package, packages_of(extra)), (extra, package)
 
 
-def test_all_brings_every_extra_but_the_developers():
+def test_all_brings_every_extra():
     assert packages_of("all") == set().union(
-        *(packages_of(e) for e in PROJECT["optional-dependencies"] if e not in ("all", "dev"))
+        *(packages_of(e) for e in PROJECT["optional-dependencies"] if e != "all")
     )
