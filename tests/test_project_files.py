@@ -28,10 +28,11 @@ def test_the_newest_section_of_the_changelog_is_of_this_version():
 
 
 def test_the_workflow_runs_all_checks_on_every_supported_python():
-    (job,) = _read_yaml(".github/workflows/ci.yml")["jobs"].values()
+    jobs = _read_yaml(".github/workflows/ci.yml")["jobs"]
+    job, (_, setup, _) = jobs["test"], jobs["base_install"]["steps"]
     prefix = "Programming Language :: Python :: "
     supported = [c.removeprefix(prefix) for c in PROJECT["classifiers"] if c.startswith(prefix)]
-    assert job["strategy"]["matrix"]["python"] == supported
+    assert [*job["strategy"]["matrix"]["python"], setup["with"]["python-version"]] == supported
     first, last = (int(version.removeprefix("3.")) for version in (supported[0], supported[-1]))
     assert PROJECT["requires-python"] == f">=3.{first},<3.{last + 1}"
     (command,) = (step["run"] for step in job["steps"] if "run" in step)

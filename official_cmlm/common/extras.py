@@ -5,6 +5,9 @@ import sys
 
 from official_cmlm.common.errors import UserError
 
+# Packages without a wheel for Python 3.14: there the extras leave them out.
+BEFORE_PYTHON_3_14 = {"pycld2", "tensorflow", "tensorflow_hub", "tensorflow_text"}
+
 
 def check_extra(extra: str, *packages: str) -> None:
     """Raises `UserError` unless packages are installed. Call it before importing them.
@@ -14,6 +17,8 @@ def check_extra(extra: str, *packages: str) -> None:
     """
     for package in packages:
         if not is_installed(package):
+            if package in BEFORE_PYTHON_3_14 and sys.version_info >= (3, 14):
+                raise UserError(f"{package} is not installed; it needs Python 3.13 or earlier")
             raise UserError(
                 f"the package {package} is not installed; in the checkout of this project, run "
                 f'pip install ".[{extra}]"'

@@ -13,7 +13,7 @@ from data_prep.readers import Counts, ReadOptions, read_documents
 from data_prep.sentences import split_paragraphs
 from data_prep.stages.language_id import identify
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.extras import check_extra
+from official_cmlm.common.extras import BEFORE_PYTHON_3_14, check_extra
 from tests.binaries import ROOT
 from tests.source_files import files, imports_of, name_of, tree_of
 
@@ -46,6 +46,9 @@ def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "pycld2", None)
     with pytest.raises(UserError, match=r'^the package pycld2 is .*checkout.*"\.\[data\]"$'):
         check_extra("data", "json", "pycld2")
+    monkeypatch.setattr(sys, "version_info", (3, 14))
+    with pytest.raises(UserError, match="pycld2 is not installed; it needs Python 3.13"):
+        check_extra("data", "pycld2")
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,9 @@ def test_checked_packages_belong_to_the_extra_that_is_named():
     }
     for extra, package in named:
         assert brings(package, packages_of(extra)), (extra, package)
+    lines = {line for extra in PROJECT["optional-dependencies"].values() for line in extra}
+    left_out = {distribution(line) for line in lines if "python_version < '3.14'" in line}
+    assert {name for _, name in named if brings(name, left_out)} == BEFORE_PYTHON_3_14
 
 
 def test_all_brings_every_extra():
