@@ -1,7 +1,7 @@
 # make demo    train a small encoder on with real text and search with it
 # make test    the test suite
 # make test-long   what takes minutes: kills, several processes, compiled steps
-# make lint    ruff: lint and format check
+# make lint    ruff: lint and format check; pyrefly: types of what users import
 # make bench-env   .venv-bench: the project with its peers, for benchmarks
 # make docs    the documents as a site, in build/docs
 # make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
@@ -49,6 +49,7 @@ test-long: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/pyrefly check --python-interpreter-path=$(BIN)/python --min-severity=error
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -5,9 +5,11 @@ import tomllib
 
 import yaml
 
+import official_cmlm
 from tests.binaries import ROOT
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+FILE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = FILE["project"]
 
 
 def _read_yaml(name):
@@ -37,3 +39,8 @@ def test_the_workflow_runs_all_checks_on_every_supported_python():
     assert PROJECT["requires-python"] == f">=3.{first},<3.{last + 1}"
     (command,) = (step["run"] for step in job["steps"] if "run" in step)
     assert (ROOT / command).stat().st_mode & 0o100
+
+
+def test_types_are_checked_where_public_names_are_defined():
+    modules = {f"official_cmlm/{m.replace('.', '/')}.py" for m in official_cmlm._MODULES.values()}
+    assert modules <= set(FILE["tool"]["pyrefly"]["project-includes"])

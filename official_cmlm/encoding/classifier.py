@@ -45,7 +45,7 @@ class Classifier:
     @property
     def labels(self) -> list[str] | list[int]:
         """The names of the labels, or their numbers if they have none."""
-        return list(self.label_names or range(len(self.bias)))
+        return list(self.label_names) or list(range(len(self.bias)))
 
     def predict(self, texts: str | Iterable[str]) -> np.ndarray:
         """Returns the label of each text: int64 `[n]`; a number for a single string."""

@@ -29,7 +29,6 @@ from official_cmlm.common.worker_processes import Processes
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.evaluation.encoder import (
     CountTokens,
-    Encode,
     OpenedEncoder,
     Role,
     add_prompt,
@@ -187,7 +186,9 @@ def _sentence_encoder(
     name, override = folder.resolve().name, VectorOverride(**vector)
     if override:
         name, settings = f"{name} ({override})", f"{settings} {override}"
-    encoder = SentenceEncoder.load(folder, max_seq_length, **{"workload": "bulk"} | options)
+    encoder = SentenceEncoder.load(
+        folder, max_seq_length, **(dict[str, Any](workload="bulk") | options)
+    )
     digest = encoder_digest(folder, settings)
 
     # Evaluation itself counts the texts that are cut.
@@ -201,7 +202,7 @@ def _sentence_encoder(
         _roles(encoder, encode, on_long="ignore"),
         encoder.max_seq_length,
         functools.partial(encoder.count_tokens, prompt=""),
-        prompt=encoder.prompts.get(encoder.default_prompt_name, ""),
+        prompt=encoder.prompts.get(encoder.default_prompt_name or "", ""),
     )
 
 
@@ -295,7 +296,9 @@ def _tokens_of(tokenizer: Any) -> CountTokens | None:
         return None
 
 
-def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) -> dict[str, Role]:
+def _roles(
+    model: Any, encode: Callable[..., np.ndarray], has_parts: bool = False, **options: Any
+) -> dict[str, Role]:
     """Returns the roles of a `SentenceEncoder` or a `SentenceTransformer`, which apply prompts.
 
     A prompt may be excluded from the mean of tokens, and a model may have parts of its own for
@@ -360,7 +363,7 @@ def _python_object(path: str) -> OpenedEncoder:
     return OpenedEncoder(path, "python", digest, encode, roles=roles)
 
 
-def _in_batches(encode: Encode) -> Encode:
+def _in_batches(encode: Callable[[list], np.ndarray]) -> Callable[[list], np.ndarray]:
     """Encodes 64 texts at a time; they are sorted by length, so there is little padding."""
     # Without texts there is one empty batch, which has the right width.
     return lambda texts: np.concatenate(

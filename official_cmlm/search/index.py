@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -298,6 +298,14 @@ class Index:
             self._texts.remove(rows)
             self._row_of_id = self._words = None
 
+    @overload
+    def search(
+        self, queries: str, k: int = ..., filter: Filter | None = ..., hybrid: bool = ...
+    ) -> list[Hit]: ...
+    @overload
+    def search(
+        self, queries: Sequence[str], k: int = ..., filter: Filter | None = ..., hybrid: bool = ...
+    ) -> list[list[Hit]]: ...
     def search(
         self,
         queries: str | Sequence[str],
@@ -394,9 +402,10 @@ class Index:
         self, filter: Filter | None
     ) -> tuple[Callable[[int], bool] | None, np.ndarray | None]:
         """Returns a test of rows, None if all pass, and the rows that pass if they are few."""
-        if filter is None or callable(filter):
-            test = filter and functools.cache(lambda row: bool(filter(self._read_hit(row))))
-            return test, None
+        if filter is None:
+            return None, None
+        if callable(filter):
+            return functools.cache(lambda row: bool(filter(self._read_hit(row)))), None
         row_of_id = self._get_row_of_id()
         named = {row_of_id[name] for name in filter if name in row_of_id}
         is_few = len(named) <= _FEW * len(self)
