@@ -15,6 +15,8 @@ _HEAD = re.compile(r"^(?:ENTRY )?%([\w.-]+) \(.*\{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (\([^()]*\)|\S+) ([a-z][\w-]*)\((.*)$")
 _SHAPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s(?:=\{|":\[)([\d,"]*)')
+# Sizes of the attention weights that a kernel never writes.
+_WEIGHTS = re.compile(r'"intermediate_tensor_shape":\{[^{}]*?"dimensions":\[([\d,"]*)\]')
 # Operations that are views, or move nothing.
 _FREE = {"parameter", "get-tuple-element", "bitcast", "constant", "tuple"}
 
@@ -78,8 +80,9 @@ def _walk(
             yield largest.times(int(trips[1]) if trips else 1)
             continue
         operands = {o for o in re.findall(r"%([\w.-]+)", rest.split("), ")[0]) if o in rows}
+        shapes = _SHAPE.findall(shape)
         # A library's workspace is the last of its results.
-        shapes = _SHAPE.findall(shape)[: 1 if operation == "custom-call" else None]
+        shapes = shapes[:-1] if operation == "custom-call" and len(shapes) > 1 else shapes
         moved = sum(map(_bytes, shapes))
         moved += sum(_bytes(s) for o in operands for s in _SHAPE.findall(rows[o][0]))
         flops = _products(computations, {"": (shape, operation, rest)} | rows, [""])
@@ -90,8 +93,13 @@ def _products(computations: dict[str, dict], rows: dict, names: list[str]) -> fl
     """Returns the FLOPs of the products among some rows, and in the computations they call."""
     total = 0.0
     for shape, operation, rest in map(rows.get, names):
-        contracted = _CONTRACTED.search(rest)
-        if operation in ("dot", "custom-call") and contracted:
+        contracted, weights = _CONTRACTED.search(rest), _WEIGHTS.search(rest)
+        if weights:
+            # Attention has two products; its gradient four, and the weights once more.
+            size = _dimensions(rows[re.search(r"%([\w.-]+)", rest)[1]][0])[-1]
+            count = 5 if "Backward" in rest else 2
+            total += 2.0 * count * size * math.prod(map(int, re.findall(r"\d+", weights[1])))
+        elif operation in ("dot", "custom-call") and contracted:
             left = _dimensions(rows[re.search(r"%([\w.-]+)", rest)[1]][0])
             sizes = [left[int(d)] for d in re.findall(r"\d+", contracted[1])]
             total += 2.0 * math.prod(_dimensions(shape)) * math.prod(sizes)

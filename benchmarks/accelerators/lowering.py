@@ -58,7 +58,8 @@ def write_step(
         counted = (variable for metric in metrics for variable in metric.variables)
         return [*model.variables, *optimizer_variables(optimizer), *counted]
 
-    output.write_bytes(portable_step(lower(step, features, variables), features, platform))
+    module = lower(step, features, variables, platform)
+    output.write_bytes(portable_step(module, features, platform))
     return {
         "weights": sum(v.shape.num_elements() for v in model.trainable_variables),
         "batch": {

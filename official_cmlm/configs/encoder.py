@@ -78,7 +78,8 @@ class EncoderConfig:
         a probability: `hidden_dropout_prob` of BERT's release. A training rounds it, as both other
         rates, to a multiple of 1/256, or of 1/65536 where that is not within 2 %.
       attention_dropout_rate: dropout on attention weights alone, a probability:
-        `attention_probs_dropout_prob` of BERT's release.
+        `attention_probs_dropout_prob` of BERT's release. At 0 attention is faster on NVIDIA GPUs
+        with `pjrt`.
       drophead_rate: probability of dropping a whole attention head, drawn for each example in
         training; the other heads are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2
         for BERT and 0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).

@@ -5,6 +5,7 @@ import tf_keras
 from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling import fused_attention
 from official_cmlm.modeling.bert import (
     bert_variables,
     block_at,
@@ -75,6 +76,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             keep_narrow_inputs(block)
             if config.remat == "attention":
                 recompute_attention(block)
+            fused_attention.attach(block)
         self._recompute = config.remat == "blocks"
 
     def copy_from(self, encoder: SentenceEncoderModel) -> None:

@@ -19,6 +19,7 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling import fused_attention
 from official_cmlm.modeling.dropout import current_mode, replace_dropout, zero_after
 from official_cmlm.modeling.relative_positions import RelativeAttentionBias
 
@@ -170,6 +171,7 @@ def block_at(
     positions: tf.Tensor | None = None,
     training: bool | None = None,
     recompute: bool = False,
+    num_dense: int = 0,
 ) -> tf.Tensor:
     """Computes a block's outputs at some positions, whose queries attend to the whole sequence.
 
@@ -181,18 +183,26 @@ def block_at(
       training: whether dropout is on.
       recompute: whether the backward pass computes the block again from `hidden`. Default: its
         intermediate results are kept.
+      num_dense: how many of the last inputs follow the padding.
 
     Returns:
       float `[batch, n, hidden]`.
     """
 
     def outputs(hidden: tf.Tensor) -> tf.Tensor:
-        inputs = [hidden, mask]
-        if positions is not None:
-            inputs.insert(0, tf.gather(hidden, positions, batch_dims=1))
-        return block(inputs, training=training)
+        queries = hidden if positions is None else tf.gather(hidden, positions, batch_dims=1)
+        keys, keys_mask = hidden, mask
+        if num_dense and fused_attention.is_chosen():
+            keys, keys_mask = _put_first(hidden, num_dense, 1), _put_first(mask, num_dense, 2)
+        return block([queries, keys, keys_mask], training=training)
 
     return recompute_outputs(outputs)(hidden) if recompute and training else outputs(hidden)
+
+
+def _put_first(tensor: tf.Tensor, count: int, axis: int) -> tf.Tensor:
+    """Returns a tensor whose last `count` elements of an axis come before the others."""
+    others, last = tf.split(tensor, [tensor.shape[axis] - count, count], axis)
+    return tf.concat([last, others], axis)
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
@@ -276,9 +286,10 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         input.
         """
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
-        dense = inputs.get("dense_inputs")
+        dense, num_dense = inputs.get("dense_inputs"), 0
         if dense is not None:
             mask = tf.concat([mask, inputs["dense_mask"]], axis=1)
+            num_dense = dense.shape[1]
         embeddings = self._get_embeddings(
             word_ids,
             inputs["input_type_ids"],
@@ -301,7 +312,9 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             last = block is self._transformer_layers[-1]
             positions = inputs.get("output_positions") if last else None
             with self._use_bias(word_ids, mask, positions):
-                hidden = block_at(block, hidden, mask, positions, training, self.recomputes_blocks)
+                hidden = block_at(
+                    block, hidden, mask, positions, training, self.recomputes_blocks, num_dense
+                )
             outputs.append(hidden)
         return {
             "sequence_output": hidden,
@@ -381,6 +394,9 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
     if config.remat == "attention":
         for block in bert.transformer_layers:
             recompute_attention(block)
+    if bert.relative_bias is None:
+        for block in bert.transformer_layers:
+            fused_attention.attach(block)
     return bert
 
 

@@ -192,6 +192,11 @@ class AttentionDropout(RepeatableDropout):
         super().__init__(rate, number, **kwargs)
         self._drophead_rate = drophead_rate
 
+    @property
+    def drops(self) -> bool:
+        """Whether it drops anything in training."""
+        return bool(self.rate or self._drophead_rate)
+
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Drops attention weights `[batch, heads, queries, keys]`, then whole heads."""
         weights = super().call(inputs, training=training)

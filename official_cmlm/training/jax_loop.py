@@ -18,11 +18,14 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.modeling.fused_attention import KERNELS
 from official_cmlm.training.step_module import StepModule, lower
 
 INSTALL = (
     'pip install ".[jax]" in the checkout for a CPU, "jax[cuda13]" or "jax[tpu]" for an accelerator'
 )
+# The whole number of its compute capability.
+_AMPERE = 8
 # Steps that may be queued on the device: enough that it never waits for Python.
 _AHEAD = 3
 
@@ -83,11 +86,16 @@ def choose_half_precision() -> str | None:
     device = _devices(_load())[0]
     if device.platform == "tpu":
         return "bfloat16"
-    # NVIDIA's tensor cores take float16 from Volta (7.0) on, bfloat16 from Ampere (8.0) on. A CPU
-    # has no capability, an AMD GPU one without a version, e.g. gfx942.
+    # NVIDIA's tensor cores take float16 from Volta (7.0) on, bfloat16 from Ampere (8.0) on.
+    generation = _nvidia_generation(device)
+    return "bfloat16" if generation >= _AMPERE else "float16" if generation == 7 else None
+
+
+def _nvidia_generation(device: Any) -> int:
+    """Returns the whole number of an NVIDIA GPU's compute capability; 0 for other devices."""
+    # A CPU has no capability, an AMD GPU one without a version, e.g. gfx942.
     version = str(getattr(device, "compute_capability", "")).split(".")[0]
-    major = int(version) if version.isdigit() else 0
-    return "bfloat16" if major >= 8 else "float16" if major == 7 else None
+    return int(version) if version.isdigit() else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,13 +247,20 @@ class JaxLoop:
             self._push(missing)
         return executable
 
-    def lower(self, batch: Any) -> StepModule:
-        """Lowers the step for batches with the shapes of `batch`; compiles nothing."""
+    def lower(self, batch: Any, platform: str) -> StepModule:
+        """Lowers the step for batches with the shapes of `batch`; compiles nothing.
+
+        `platform`: see `step_module.lower`.
+        """
         # Under a half-precision policy graphs do not list wrapped variables, e.g. those of metrics.
-        return lower(self._step, batch, lambda: [*self._variables(), *self._host_variables])
+        return lower(
+            self._step, batch, lambda: [*self._variables(), *self._host_variables], platform
+        )
 
     def _compile(self, batch: Any) -> _Executable:
-        jax, module = self._jax, self.lower(batch)
+        # Older GPUs lack the kernels.
+        platform = "cuda" if _nvidia_generation(self._device) >= _AMPERE else ""
+        jax, module = self._jax, self.lower(batch, platform)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
         constants = {
             i: jax.device_put(value, self._device) for i, value in module.constants.items()
@@ -297,7 +312,10 @@ def portable_step(module: StepModule, batch: Any, platform: str) -> bytes:
         [_shape_of(jax, module.captured[i]) for i in module.read],
         [_shape_of(jax, feature) for feature in features],
     )
-    return bytes(jax.export.export(run, platforms=[platform])(*arguments).serialize())
+    # JAX promises nothing about these kernels; a step is to be compiled by the version it is for.
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(name) for name in KERNELS]
+    export = jax.export.export(run, platforms=[platform], disabled_checks=allowed)
+    return bytes(export(*arguments).serialize())
 
 
 def _shape_of(jax: Any, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:

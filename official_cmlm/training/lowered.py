@@ -73,9 +73,14 @@ def write_lowered(
             tensors = tf.nest.flatten(batch)
             shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
             if shapes not in steps:
-                steps[shapes] = len(steps), trainer.device_loop.lower(batch)
+                # A step for CUDA differs from others, but not in its variables and their order.
+                modules = {
+                    cuda: trainer.device_loop.lower(batch, "cuda" if cuda else "")
+                    for cuda in {platform == "cuda" for platform in platforms} or {False}
+                }
+                steps[shapes] = len(steps), next(iter(modules.values()))
                 for platform in platforms:
-                    step = portable_step(steps[shapes][1], batch, platform)
+                    step = portable_step(modules[platform == "cuda"], batch, platform)
                     Path(folder, f"step_{len(steps) - 1}_{platform}.bin").write_bytes(step)
             order.append(steps[shapes][0])
             arrays |= {f"{number}/{i}": _narrow(t.numpy()) for i, t in enumerate(tensors)}

@@ -13,6 +13,8 @@ import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from official_cmlm.modeling import fused_attention
+
 
 @dataclasses.dataclass(frozen=True)
 class StepModule:
@@ -46,6 +48,7 @@ def lower(
     step: Callable[[Any], None],
     batch: Any,
     variables: Callable[[], Iterable[tf.Variable]] = tuple,
+    platform: str = "",
 ) -> StepModule:
     """Traces and lowers a step for batches with the shapes of `batch`.
 
@@ -55,21 +58,23 @@ def lower(
       batch: nested tensors of static shape.
       variables: called after tracing; returns the variables that the step uses only through their
         resource handles, as raw optimizer ops use slots. All others are found automatically.
+      platform: JAX's name of the kind of device that the step is for. A step for `cuda` may call
+        the kernels of `modeling.fused_attention`, and no other device can execute it then.
 
     Raises:
       RuntimeError: if TensorFlow lowers the step to something else than a function from batch and
         variables to updated variables.
     """
     function = tf.function(step, jit_compile=True, autograph=False)
-    concrete = function.get_concrete_function(batch)
+    with fused_attention.choose(platform == "cuda"):
+        concrete = function.get_concrete_function(batch)
+        hlo = function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
     by_handle = {id(v.handle): v for v in (*concrete.graph.variables, *variables())}
     captured = tuple(
         by_handle[id(tensor)] if tensor.dtype == tf.resource else np.asarray(tensor)
         for tensor in concrete.captured_inputs
     )
-    module = hlo_pb2.HloModuleProto.FromString(
-        function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
-    )
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
     first = len(tf.nest.flatten(batch))
     arguments = len(module.host_program_shape.parameters)
     result = module.host_program_shape.result

@@ -149,6 +149,29 @@ def test_kernels_of_a_program():
     assert product_bound.floor == pytest.approx(kernels.flops / 1e3 + (loop + branch) / 1e6)
 
 
+_ATTENTION = """ENTRY %main (q: bf16[4,6,2,8], k: bf16[4,8,2,8], s: f32[4,2,6]) -> bf16[4,2,6,8] {
+  %q = bf16[4,6,2,8]{3,2,1,0} parameter(0)
+  %k = bf16[4,8,2,8]{3,2,1,0} parameter(1)
+  %s = f32[4,2,6]{2,1,0} parameter(2)
+  %f = (bf16[4,2,6,8]{3,1,2,0}, f32[4,2,6]{2,1,0}, u8[9]{0}) custom-call(%q, %k, %k), custom_call_target="__cudnn$fmhaSoftmax", backend_config={"cudnn_fmha_backend_config":{CONFIG}}
+  ROOT %b = (bf16[4,2,6,8]{3,1,2,0}, bf16[4,2,8,8]{3,1,2,0}, bf16[4,2,8,8]{3,1,2,0}, u8[9]{0}) custom-call(%q, %k, %k, %s, %q, %q), custom_call_target="__cudnn$fmhaSoftmaxBackward", backend_config={"cudnn_fmha_backend_config":{CONFIG}}
+}
+"""  # noqa: E501 - the compiler's lines
+_ATTENTION = _ATTENTION.replace(
+    "CONFIG",
+    '"intermediate_tensor_shape":{"element_type":"BF16","dimensions":["4","2","6","8"]},'
+    '"bmm1_dot_dimension_numbers":{"lhs_contracting_dimensions":["3"]}',
+)
+
+
+def test_kernels_of_attention():
+    """All results but the workspace; two products of weights that are not written, then five."""
+    kernels = count_kernels(_ATTENTION, bandwidth=1.0, peak=1.0)
+    query, key, sums = 2 * 4 * 6 * 2 * 8, 2 * 4 * 8 * 2 * 8, 4 * 4 * 2 * 6
+    assert kernels.bytes == (2 * query + key + sums) + (2 * query + 3 * key + sums)
+    assert kernels.flops == (2 + 5) * 2 * (4 * 2 * 6 * 8) * 8
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):

@@ -11,10 +11,14 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.training.jax_loop import JaxLoop
+from official_cmlm.modeling.fused_attention import KERNELS
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.training.jax_loop import JaxLoop, portable_step
 from official_cmlm.training.step import optimizer_variables
+from official_cmlm.training.step_module import lower
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.modeling.helpers import randomize
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import make_tokens, randomize
 from tests.training.all_objectives import SETTINGS, batch_of, records_of, task_of, with_own_records
 from tests.training.helpers import DROPOUT, optimizer_config, task_config
 
@@ -189,6 +193,25 @@ def test_waiting_is_the_time_between_a_step_and_the_next_batch():
     for arrived, end in ((0.0, 2.0), (3.0, 5.0), (4.0, 9.0), (10.0, 12.0)):
         before = loop._count((arrived, end_at(end)), before)
     assert loop.waited == (3.0 - 2.0) + 0.0 + (10.0 - 9.0)
+
+
+@pytest.mark.parametrize(("platform", "calls"), [("cuda", 2), ("tpu", 0)])
+def test_only_a_step_for_cuda_calls_kernels_of_attention(platform, calls, bfloat16):
+    """One forward and one backward for each of two blocks, in the step as it is written."""
+    model = SentenceEncoderModel(tiny_encoder_config())
+
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(batch, training=True)["default"] ** 2)
+        for variable, gradient in zip(model.weights, tape.gradient(loss, model.weights)):
+            if gradient is not None:
+                variable.assign_sub(tf.convert_to_tensor(gradient))
+
+    batch = make_tokens([5, 3], 6)
+    module = lower(step, batch, platform=platform)
+    exported = jax.export.deserialize(bytearray(portable_step(module, batch, platform)))
+    text = exported.mlir_module()
+    assert [text.count(f"@{name}(") for name in KERNELS] == [calls, calls]
 
 
 def test_without_jax(monkeypatch):
