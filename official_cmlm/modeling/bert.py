@@ -190,17 +190,21 @@ def block_at(
     """
 
     def outputs(hidden: tf.Tensor) -> tf.Tensor:
-        queries = hidden if positions is None else tf.gather(hidden, positions, batch_dims=1)
-        keys, keys_mask = hidden, mask
-        if num_dense and fused_attention.is_chosen():
-            keys, keys_mask = _put_first(hidden, num_dense, 1), _put_first(mask, num_dense, 2)
-        return block([queries, keys, keys_mask], training=training)
+        first = num_dense if fused_attention.is_chosen() else 0
+        inputs = [_put_first(hidden, first, 1), _put_first(mask, first, 2)]
+        if positions is not None:
+            inputs.insert(0, tf.gather(hidden, positions, batch_dims=1))
+        elif first:
+            inputs.insert(0, hidden)
+        return block(inputs, training=training)
 
     return recompute_outputs(outputs)(hidden) if recompute and training else outputs(hidden)
 
 
 def _put_first(tensor: tf.Tensor, count: int, axis: int) -> tf.Tensor:
     """Returns a tensor whose last `count` elements of an axis come before the others."""
+    if not count:
+        return tensor
     others, last = tf.split(tensor, [tensor.shape[axis] - count, count], axis)
     return tf.concat([last, others], axis)
 
