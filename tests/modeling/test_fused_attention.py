@@ -1,4 +1,4 @@
-"""Attention by a kernel, which a computation with the same formulas stands in for on CPUs."""
+"""Attention by kernels of GPUs; here TensorFlow computes the same formulas in their place."""
 
 import json
 import re
@@ -77,8 +77,8 @@ def test_kernels_give_the_loss_and_gradients_of_products(remat, calls):
     ],
     ids=str,
 )
-def test_what_the_kernels_cannot_do_is_left_to_products(encoder, calls):
-    """Dropout of weights or heads, a bias on scores, heads whose size is no multiple of 8."""
+def test_products_compute_what_the_kernels_cannot(encoder, calls):
+    """Dropout of weights or heads, a bias on scores, heads of 4 units."""
     model = build({"cmlm": CmlmConfig(num_projections=3)}, **encoder)
     _loss_and_gradients(model, fused=True)
     assert not calls
@@ -116,7 +116,7 @@ def test_the_call_of_a_kernel_is_that_of_jax(dtype, monkeypatch):
 
     arguments = (query, key, key, lengths, lengths, query)
     text = jax.jit(both).trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
-    expected = _described(text)
+    expected = _describe(text)
     name = {"bfloat16": "bf16", "float16": "f16"}[dtype]
     of_query, of_key = ([4, 6, 2, 8], name), ([4, 8, 2, 8], name)
     counts, sums = ([4], "i32"), ([4, 2, 6], "f32")
@@ -125,10 +125,10 @@ def test_the_call_of_a_kernel_is_that_of_jax(dtype, monkeypatch):
     results = [[of_query, sums], inputs]
     for number in (0, 1):
         own = fused_attention.write_module(number, operands[number], results[number])
-        assert _described(own) == [expected[number]]
+        assert _describe(own) == [expected[number]]
 
 
-def _described(text):
+def _describe(text):
     """Returns what the calls of kernels in a StableHLO module say."""
     calls = re.findall(
         r'custom_call @(\S+?)\(.*?backend_config = "(.*?)".*?operand_layouts = \[(.*?)\], '
