@@ -23,8 +23,8 @@ KERNELS = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 _TYPES = {tf.bfloat16: "bf16", tf.float16: "f16"}
 _LARGEST_HEAD = 128
 # Each kernel's products: name -> (contracted dimension of the left operand, of the right one, batch
-# dimensions of the left one, of the right one). Attention weights are [batch, heads, queries, keys],
-# all else is [batch, tokens, heads, size].
+# dimensions of the left one, of the right one). Attention weights are
+# [batch, heads, queries, keys], all else is [batch, tokens, heads, size].
 _WEIGHTS, _HEADS = (0, 1), (0, 2)
 _PRODUCTS = (
     {"bmm1": (3, 3, _HEADS, _HEADS), "bmm2": (3, 1, _WEIGHTS, _HEADS)},
