@@ -16,7 +16,7 @@ _LINE = re.compile(r"^\s+(?:ROOT )?%([\w.-]+) = (\([^()]*\)|\S+) ([a-z][\w-]*)\(
 _SHAPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:ension)?s(?:=\{|":\[)([\d,"]*)')
 # Sizes of the attention weights that a kernel never writes.
-_WEIGHTS = re.compile(r'"intermediate_tensor_shape":\{[^{}]*?"dimensions":\[([\d,"]*)\]')
+_WEIGHTS = re.compile(r'"intermediate_tensor_shape": ?\{[^{}]*?"dimensions": ?\[([\d, "]*)\]')
 # Operations that are views, or move nothing.
 _FREE = {"parameter", "get-tuple-element", "bitcast", "constant", "tuple"}
 

@@ -157,10 +157,11 @@ _ATTENTION = """ENTRY %main (q: bf16[4,6,2,8], k: bf16[4,8,2,8], s: f32[4,2,6]) 
   ROOT %b = (bf16[4,2,6,8]{3,1,2,0}, bf16[4,2,8,8]{3,1,2,0}, bf16[4,2,8,8]{3,1,2,0}, u8[9]{0}) custom-call(%q, %k, %k, %s, %q, %q), custom_call_target="__cudnn$fmhaSoftmaxBackward", backend_config={"cudnn_fmha_backend_config":{CONFIG}}
 }
 """  # noqa: E501 - the compiler's lines
+# The compiler prints what the step says, with its spaces.
 _ATTENTION = _ATTENTION.replace(
     "CONFIG",
-    '"intermediate_tensor_shape":{"element_type":"BF16","dimensions":["4","2","6","8"]},'
-    '"bmm1_dot_dimension_numbers":{"lhs_contracting_dimensions":["3"]}',
+    '"intermediate_tensor_shape": {"element_type": "BF16", "dimensions": ["4", "2", "6", "8"]}, '
+    '"bmm1_dot_dimension_numbers": {"lhs_contracting_dimensions": ["3"]}',
 )
 
 
