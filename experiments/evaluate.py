@@ -39,8 +39,9 @@ class EvaluationRequest:
         the cores. If CUDA_VISIBLE_DEVICES names devices, each process uses one of them.
       layer: layer of an encoder directory whose outputs are pooled, from 1. Default: the last one.
       strict: whether data that differs from the published files is an error.
-      compare: `results.json` of another encoder to show beside this one; up to four, by repeating
-        the flag or separated by commas. Default: none.
+      compare: results of another encoder to show beside this one, by its name, its folder of
+        results or their `results.json`; up to four, by repeating the flag or separated by commas.
+        Default: none.
       save_predictions: whether to write the predictions of all pairs of texts, of the suites sts,
         word_similarity and qnli, and 95 % intervals of their scores; with --compare also of
         differences to encoders whose predictions were written too.
@@ -58,7 +59,7 @@ class EvaluationRequest:
     layer: Annotated[int, at_least(1)] | None = None
     strict: bool = False
     compare: Annotated[tuple[str, ...], Flag(repeats=True)] = ()
-    save_predictions: bool = False
+    save_predictions: bool = True
 
 
 def define_flags() -> None:
@@ -132,8 +133,8 @@ def report(request: EvaluationRequest, results: dict[str, Any]) -> int:
     ]
     print("".join(f"{line}\n" for line in (*failures, *missing)), end="")
     summary = tables.summary(results)
-    for suite, task, metric, value, _ in summary.rows[:_MOST_PRINTED] if summary else ():
-        print(f"{suite:16s} {task:24s} {value:>8s}  {metric}")
+    for task, value, _, metric in summary.rows[:_MOST_PRINTED] if summary else ():
+        print(f"{task:40s} {value:>8s}  {metric}")
     if summary and len(summary.rows) > _MOST_PRINTED:
         print(f"… {len(summary.rows) - _MOST_PRINTED} more")
     print(f"results: {request.output_dir}/results.md, report.html, results.json")

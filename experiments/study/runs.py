@@ -327,6 +327,7 @@ class StudyRunner(Runner):
                 suites=scoring.suites,
                 set=tuple(scoring.set),
                 sentence_vector=trial.arm.sentence_vector or None,
+                save_predictions=False,
             )
             scored = read_object(path)["suites"] if path.is_file() else {}
             # An earlier version of the study may have scored other suites too.

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, safe for colour-blind readers.
-INK, MUTED, GRID, PAGE = "#1a1c20", "#676d76", "#d9dce1", "#fcfcfd"
+INK, MUTED, GRID = "#1a1c20", "#676d76", "#d9dce1"
 FIRST, SECOND = "#0072b2", "#d55e00"
 # Encoders are coloured by their position in the report.
 ENCODER_COLORS = (FIRST, SECOND, "#009e73", "#b3589a", "#c98a00")
@@ -112,12 +112,14 @@ def bars(
 ) -> Chart:
     """Draws horizontal bars, for each label one per series; none for a missing value.
 
+    The values stand right of the axes, where no line crosses them.
+
     Args:
       title: of the chart.
       labels: from top to bottom.
       series: the bars, from top to bottom at each label.
       axis: quantity and unit.
-      decimals: of the values beside the bars, which are left out if there are many bars.
+      decimals: of the values, which are left out if there are many bars.
       references: name -> one value or None per label, marked by lines across the label's bars.
       apart: this many labels at the end, such as averages, are below a line.
     """
@@ -142,7 +144,7 @@ def bars(
             rows = [place + offset for place in places]
             drawn[one.name] = _draw_series(axes, one, rows, 0.9 * bar / row)
             if with_numbers:
-                _draw_numbers(axes, drawn[one.name], one.values, decimals)
+                _draw_numbers(axes, rows, one.values, decimals)
         styles = itertools.cycle(("-", (0, (1.5, 1)), ":", "-."))
         half = bar / row * len(series) / 2 + 0.1
         for (name, values), style in zip(references.items(), styles):
@@ -155,8 +157,7 @@ def bars(
         axes.set_ylim(places[-1] + 0.6, -0.6)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        # Room for the numbers at the ends of the bars.
-        axes.margins(x=0.12 if with_numbers else 0.03)
+        axes.margins(x=0.03)
         axes.set_xlabel("\n".join(below))
         _draw_legend(figure, drawn)
 
@@ -180,12 +181,14 @@ def _draw_series(axes: Axes, series: Series, rows: Sequence[float], thick: float
     )
 
 
-def _draw_numbers(axes: Axes, drawn: Any, values: Sequence[float | None], decimals: int) -> None:
-    """Writes the values at the ends of their bars."""
-    # The page's colour keeps the number readable where a reference's line crosses it.
-    box = {"facecolor": PAGE, "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
-    texts = [_format(value, decimals) for value in values if value is not None]
-    axes.bar_label(drawn, texts, padding=3, fontsize=8, color=INK, bbox=box)
+def _draw_numbers(
+    axes: Axes, rows: Sequence[float], values: Sequence[float | None], decimals: int
+) -> None:
+    """Writes the values at the right of the axes, in the rows of their bars."""
+    place = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "fontsize": 8}
+    for row, value in zip(rows, values):
+        if value is not None:
+            axes.text(1.02, row, _format(value, decimals), **place)
 
 
 def _format(value: float, decimals: int) -> str:

@@ -36,31 +36,46 @@ def html_report(*parts: Results) -> str:
         f'<section id="suite-{i}">\n{_suite(name, *choose_shown(name, parts))}\n</section>'
         for i, name in enumerate(suites)
     ]
+    headline = tables.headline(*parts)
     body = [
         _notice("Failed", "failures", *parts),
+        f'<p class="headline">{_text(headline)}</p>' if headline else "",
         _summary(*parts),
         _notice("No data was given for", "missing", *parts),
         f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if links else "",
         *(sections or ["<p>No suite was run.</p>"]),
         f'<p class="footnote">{_text(left_out)}</p>' if left_out else "",
+        f"<section>{_list('Encoders', tables.encoder_lines(*parts), 2)}</section>",
     ]
     page = resources.files(__package__).joinpath("page.html").read_text("utf-8")
     return string.Template(page).substitute(
         title=_text(f"Evaluation of {tables.join_names(names)}"),
-        encoders=_list("", tables.encoder_lines(*parts)),
         body="\n".join(part for part in body if part),
     )
 
 
-def charts(suite: str, *parts: Results) -> list[figures.Chart]:
-    """Draws a chart for each panel of a suite's tasks, with its averages below a line."""
+def charts(suite: str, *parts: Results, with_papers: bool = False) -> list[figures.Chart]:
+    """Draws a chart for each panel of a suite's tasks, with its averages below a line.
+
+    With papers, those whose scores papers have too, with lines at the papers' rows.
+    """
     rows = main_scores.main_scores(suite, parts) if get_results(suite).bars else []
-    panels = dict.fromkeys(row.panel for row in rows)
-    drawn = (_draw_bars(suite, [r for r in rows if r.panel == panel], parts) for panel in panels)
+    panels = [[r for r in rows if r.panel == name] for name in dict.fromkeys(r.panel for r in rows)]
+    marked = [main_scores.references(suite, panel) if with_papers else {} for panel in panels]
+    drawn = [
+        _draw_bars(suite, panel, parts, lines)
+        for panel, lines in zip(panels, marked)
+        if lines or not with_papers
+    ]
     return [chart for chart in drawn if chart]
 
 
-def _draw_bars(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
+def _draw_bars(
+    suite: str,
+    rows: Sequence[Main],
+    parts: Sequence[Results],
+    marked: dict[str, list[float | None]],
+) -> figures.Chart | None:
     """Draws one bar per task and encoder; for a single encoder also after component removal."""
     shown_as = get_results(suite)
     main = shown_as.main[0]
@@ -75,7 +90,6 @@ def _draw_bars(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
         removed = _series(suite, "component removed", parts[0], rows, color, ending)
         if any(value is not None for value in removed.values):
             series = [dataclasses.replace(series[0], name="embeddings as they are"), removed]
-    marked = main_scores.references(suite, rows)
     if len(rows) * len(series) + len(marked) < 2:
         return None
     averages = sum(row.is_average for row in rows)
@@ -105,12 +119,9 @@ def _series(
 
 def _suite(name: str, *parts: Results) -> str:
     lines = [f"<h2>{_text(name)}</h2>", f"<p>{_text(SUITES.get(name, ''))}</p>"]
-    for chart in charts(name, *parts):
-        title = _text(chart.title)
-        content = base64.b64encode(figures.svg(chart).encode()).decode()
-        drawing = f'<img alt="{title}" src="data:image/svg+xml;base64,{content}">'
-        caption = f"<figcaption>{title}</figcaption>"
-        lines.append(f'<figure>{caption}<div class="box">{drawing}</div></figure>')
+    lines += map(_figure, charts(name, *parts))
+    if marked := charts(name, *parts, with_papers=True):
+        lines.append(_fold("Beside the papers' rows", "\n".join(map(_figure, marked))))
     if table := tables.all_scores(name, *parts):
         title, drawn = f"All {len(table.rows)} scores", _table(table)
         few = len(table.rows) <= _MOST_ROWS
@@ -123,6 +134,13 @@ def _suite(name: str, *parts: Results) -> str:
     if settings := tables.lines_of("settings", name, *parts):
         lines.append(_fold("Settings", _list("", settings)))
     return "\n".join(line for line in lines if line)
+
+
+def _figure(chart: figures.Chart) -> str:
+    title = _text(chart.title)
+    content = base64.b64encode(figures.svg(chart).encode()).decode()
+    drawing = f'<img alt="{title}" src="data:image/svg+xml;base64,{content}">'
+    return f'<figure><figcaption>{title}</figcaption><div class="box">{drawing}</div></figure>'
 
 
 def _summary(*parts: Results) -> str:
@@ -148,7 +166,7 @@ def _table(table: Table) -> str:
     The first cell of a row is its heading; rows of the evaluated encoders and the best values are
     highlighted.
     """
-    kinds = ["text" if i < table.left else "number" for i in range(len(table.header))]
+    kinds = ["text" if is_text else "number" for is_text in table.is_text]
     heads = "".join(
         f'<th scope="col" class="{kind}">{_text(cell)}</th>'
         for cell, kind in zip(table.header, kinds)
@@ -180,9 +198,9 @@ def _notice(title: str, kind: str, *parts: Results) -> str:
     return f'<div class="notice {kind}"{role}><h2>{title}</h2><ul>{"".join(items)}</ul></div>'
 
 
-def _list(title: str, texts: Iterable[str]) -> str:
+def _list(title: str, texts: Iterable[str], level: int = 3) -> str:
     items = "".join(f"<li>{_text(text)}</li>" for text in texts)
-    heading = f"<h3>{title}</h3>" if title else ""
+    heading = f"<h{level}>{title}</h{level}>" if title else ""
     return f"{heading}<ul>{items}</ul>" if items else ""
 
 

@@ -1,6 +1,7 @@
 """Reads `results.json` of other encoders, for reports that compare."""
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises:
       UserError: if it is missing or has another format.
     """
-    advice = "name a results.json of experiments.evaluate"
+    advice = "name the encoder, the folder or the results.json of a cmlm evaluate"
     results = read_object(path, advice)
     try:
         _check(results, _RESULTS, "top level")
@@ -63,7 +64,10 @@ def _check(value: Any, form: Any, where: str) -> None:
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
-    """Reads the results that `--compare` names: paths, each perhaps several between commas.
+    """Reads the results that `--compare` names, each value perhaps several between commas.
+
+    A name is a `results.json`, a folder that holds one, or the encoder's name before `_results`, as
+    `cmlm evaluate` names its folders.
 
     Raises:
       UserError: for a file that cannot be read, or more than fit into a report.
@@ -71,11 +75,18 @@ def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
     paths = []
     for value in filter(str.strip, values):
         # A comma may also be part of a name.
-        paths += [value] if Path(value).expanduser().exists() else value.split(",")
-    paths = [path.strip() for path in paths if path.strip()]
+        names = [value] if Path(value).expanduser().exists() else value.split(",")
+        paths += [_find_results(Path(name.strip()).expanduser()) for name in names if name.strip()]
     if len(paths) >= MAX_ENCODERS:
         raise UserError(
             f"--compare: {len(paths)} results; a report shows {MAX_ENCODERS} encoders, so name "
             f"{MAX_ENCODERS - 1} at most"
         )
-    return [read_results(Path(path).expanduser()) for path in paths]
+    return [read_results(path) for path in paths]
+
+
+def _find_results(path: Path) -> Path:
+    """Returns the file of results that a path or a name stands for; the path if there is none."""
+    folders = (path, f"{path}_results", f"{path.name}_results")
+    files = (path, *(Path(folder, "results.json") for folder in folders))
+    return next(filter(os.path.isfile, files), path)

@@ -1,7 +1,7 @@
 """Tables as text: the main scores, all scores, and the papers' tables with own rows."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
@@ -25,14 +25,20 @@ class Table:
     Attributes:
       header: headings.
       rows: cells.
-      left: number of columns, from the first, that are text; the others are numbers.
       own: number of rows, from the first, of the evaluated encoders in a paper's table.
+      texts: number of columns, from the last, that are text as the first is; others are numbers.
     """
 
     header: list[str]
     rows: list[list[str]]
-    left: int
     own: int = 0
+    texts: int = 0
+
+    @property
+    def is_text(self) -> list[bool]:
+        """Whether each column is text."""
+        first_text = len(self.header) - self.texts
+        return [i == 0 or i >= first_text for i in range(len(self.header))]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,19 +97,40 @@ def encoder_lines(*parts: Results) -> list[str]:
 
 def summary(*parts: Results) -> Table | None:
     """Tabulates the scores that represent the first encoder's suites; None without any."""
-    rows = []
+    return _tabulate(parts, [(f"{suite}: {task}", *rest) for suite, task, *rest in _main(parts)])
+
+
+def headline(*parts: Results) -> str:
+    """Says in a sentence the score of each suite, or which encoder is better; empty without any.
+
+    Scores of several encoders are counted if they are of equally many examples.
+    """
+    names, rows = encoder_names(*parts), list(_main(parts))
+    if len(parts) == 1:
+        last = {suite: f"{_cells(each, m)[0]} in {suite} ({t})" for suite, t, m, each in rows}
+        return f"{names[0]} has {join_names(list(last.values()))}." if last else ""
+    rows = [row for row in rows if all(row[3]) and _comparable(row[3])]
+    best = [[isinstance(cell, Best) for cell in _cells(each, m)] for _, _, m, each in rows]
+    ends = [_difference_ends(each, parts) for *_, each in rows]
+    # An interval on one side of 0 is a difference that the choice of examples does not explain.
+    clear = [bool(pair) and pair[0] * pair[1] > 0 for pair in ends]
+    counts = []
+    for i, name in enumerate(names):
+        won = [is_clear for row, is_clear in zip(best, clear) if row[i]]
+        surely = f" (clearly in {sum(won)})" if any(won) else ""
+        counts += [f"{name} is best in {len(won)}{surely}"] if won else []
+    what = " Clearly: the 95 % interval of the paired difference does not contain 0." * any(clear)
+    return f"Of {len(rows)} scores {join_names(counts) or 'none differs'}.{what}" if rows else ""
+
+
+def _main(
+    parts: Sequence[Results],
+) -> Iterator[tuple[str, str, Metric, list[dict[str, Any] | None]]]:
+    """Yields suite, task, metric and each encoder's score of the scores that represent suites."""
     for suite in suite_names(*parts):
-        if not scores(parts[0], suite):
-            continue
-        for task, metric, row_scores in main_scores.summarize(suite, parts):
-            rows.append(
-                [suite, task, metric.text, *_cells(row_scores, metric), _counts(row_scores)]
-            )
-    if not rows:
-        return None
-    names = encoder_names(*parts)
-    header = ["Suite", "Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
-    return Table(header, rows, left=3)
+        if scores(parts[0], suite):
+            for row in main_scores.summarize(suite, parts):
+                yield suite, *row
 
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
@@ -156,7 +183,6 @@ def _compare(
         table=Table(
             header=["Model", *(label for label, _ in table.columns)],
             rows=texts,
-            left=1,
             own=own,
         ),
         scored=[True, *scored],
@@ -191,25 +217,42 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     For two encoders it also has the differences, where both scores are of equally many examples.
     """
     by_key = [scores(part, suite) for part in parts]
-    names = encoder_names(*parts)
-    shown_as = get_results(suite)
-    header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
-    if len(parts) == 2:
-        header.insert(4, "Difference")
     rows = []
     for key in dict.fromkeys(key for part in by_key for key in part):
         each = [part.get(key) for part in by_key]
         task, name = next((score["task"], score["metric"]) for score in each if score)
-        metric = shown_as.metric(name)
-        row = [task, metric.text, *_cells(each, metric)]
+        rows.append((task, get_results(suite).metric(name), each))
+    return _tabulate(parts, rows)
+
+
+def _tabulate(
+    parts: Sequence[Results], rows: Iterable[tuple[str, Metric, Sequence[dict[str, Any] | None]]]
+) -> Table | None:
+    """Returns a table of each encoder's scores by name and metric; None without rows.
+
+    For two encoders it has their differences, where both scores are of equally many examples.
+    """
+    names = encoder_names(*parts)
+    header = ["Task", *(names if len(names) > 1 else ["Value"]), "Count", "Metric"]
+    if len(parts) == 2:
+        header.insert(3, "Difference")
+    cells = []
+    for name, metric, each in rows:
+        row = [name, *_cells(each, metric)]
         if len(parts) == 2:
             row.append(MISSING)
             if all(each) and _comparable(each):
-                ends = each[0].get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
                 difference = _number(each[0]["value"] - each[1]["value"], metric.decimals, "+")
-                row[-1] = difference + _interval(ends, metric.decimals)
-        rows.append([*row, _counts(each)])
-    return Table(header, rows, left=2) if rows else None
+                row[-1] = difference + _interval(_difference_ends(each, parts), metric.decimals)
+        cells.append([*row, _counts(each), metric.text])
+    return Table(header, cells, texts=1) if cells else None
+
+
+def _difference_ends(each: Sequence[dict[str, Any] | None], parts: Sequence[Results]) -> Any:
+    """Returns the interval of the first of two encoders' score minus the second's, if known."""
+    if len(parts) == 2:
+        return each[0].get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
+    return None
 
 
 def markdown(*parts: Results) -> str:
@@ -220,8 +263,8 @@ def markdown(*parts: Results) -> str:
     """
     names = encoder_names(*parts)
     suites = suite_names(*parts)
-    lines = [f"# Evaluation of {escape(join_names(names))}", ""]
-    lines += [f"- {escape(line)}" for line in encoder_lines(*parts)]
+    lines = [f"# Evaluation of {escape(join_names(names))}"]
+    lines += ["", escape(text)] if (text := headline(*parts)) else []
     if table := summary(*parts):
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
@@ -234,6 +277,7 @@ def markdown(*parts: Results) -> str:
     for suite in suites:
         lines += _suite_lines(suite, *choose_shown(suite, parts))
     lines += _paper_lines(suites, *parts)
+    lines += ["", "## Encoders", "", *(f"- {escape(line)}" for line in encoder_lines(*parts))]
     if text := only_compared_line(*parts):
         lines += ["", escape(text)]
     return "\n".join(lines) + "\n"
@@ -376,7 +420,7 @@ def escape(text: str) -> str:
 
 def _table_lines(table: Table) -> list[str]:
     """Renders a pipe table; text is left-aligned, numbers are right-aligned."""
-    rule = ["---" if i < table.left else "---:" for i in range(len(table.header))]
+    rule = ["---" if is_text else "---:" for is_text in table.is_text]
     rows = [
         [_cell(text, is_own=i < table.own and not j) for j, text in enumerate(row)]
         for i, row in enumerate(table.rows)

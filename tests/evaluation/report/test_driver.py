@@ -385,7 +385,7 @@ def test_results_are_compared_with_four_others(data, tmp_path):
     assert read_compared([]) == read_compared([""]) == []
     with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
         read_compared([path["a"]] * 5)
-    with pytest.raises(UserError, match="name a results.json"):
+    with pytest.raises(UserError, match="name the encoder"):
         read_compared([str(tmp_path / "none.json")])
     _run(toy.encode, data, tmp_path / "out", settings, ("sts",), with_reports=True, compare=others)
     table = (tmp_path / "out/results.md").read_text().split("### All scores")[1]
@@ -441,9 +441,10 @@ def test_the_binary_reports_failures_by_its_status(binary, data, tmp_path):
     arguments += ["--suites=senteval", f"--output_dir={tmp_path / 'second'}", *others]
     status, output = binary(*arguments)
     assert status == 0
-    assert re.search(r"^senteval +SST2 +\d+\.\d\d +accuracy, %", output, re.MULTILINE)
+    assert re.search(r"^senteval: SST2 +\d+\.\d\d +accuracy, %", output, re.MULTILINE)
     text = (tmp_path / "second/results.md").read_text()
-    named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
+    encoders = text.partition("## Encoders")[2].splitlines()
+    named = [line for line in encoders if line.startswith("- bag (")]
     assert len(named) == 3 and "Only in compared results: sts." in text
 
 

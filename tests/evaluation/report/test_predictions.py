@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.encoder import OpenedEncoder
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.results import read_compared
@@ -40,7 +41,7 @@ def runs(tmp_path_factory):
                 save_predictions=True,
             )
         )
-        compare = read_compared([str(root / name / "results.json")])
+        compare = read_compared([str(root / name)])
     return root, results
 
 
@@ -60,6 +61,18 @@ def test_the_score_follows_from_the_file(runs):
         low, high = score["interval"]
         assert low < score["value"] < high
         assert rows[2]["first"] == 'a "bird" 2' and {row["task"] for row in rows} == {"STS-B"}
+
+
+def test_results_are_compared_by_name(runs, monkeypatch):
+    """A name stands for the folder that `cmlm evaluate` makes by default."""
+    root, _ = runs
+    shutil.copytree(root / "a", root / "mini_results")
+    monkeypatch.chdir(root)
+    for values in (["mini,b"], ["org/mini", "b/results.json"]):
+        folders = [one["folder"] for one in read_compared(values)]
+        assert folders == ["mini_results", "b"]
+    with pytest.raises(UserError, match="other: .*name the encoder, the folder or the results"):
+        read_compared(["other"])
 
 
 def test_the_interval_of_a_difference_is_paired(runs):

@@ -90,15 +90,15 @@ def test_own_scores_come_before_the_papers():
     assert places == sorted(places)
     assert text.index("CMLM, Table 2") > places[-1]
     assert section(text, "Summary") == [
-        ["Suite", "Task", "Metric", "Value", "Count"],
-        ["---", "---", "---", "---:", "---:"],
-        ["sts", "STS12", "Spearman's ρ × 100, all pairs together", "61.23", "3108"],
-        ["sts", "STS-B", "Spearman's ρ × 100", "70.00", "1379"],
-        ["qnli", "dev", "area under the ROC curve × 100", "70.00", "10"],
+        ["Task", "Value", "Count", "Metric"],
+        ["---", "---:", "---:", "---"],
+        ["sts: STS12", "61.23", "3108", "Spearman's ρ × 100, all pairs together"],
+        ["sts: STS-B", "70.00", "1379", "Spearman's ρ × 100"],
+        ["qnli: dev", "70.00", "10", "area under the ROC curve × 100"],
     ]
     # One score makes a short page, in which ablations are named only.
     text = tables.markdown(results(sts=suite(score("STS-B", "spearman", 70.0, 1379))))
-    assert len(text.splitlines()) < 90
+    assert len(text.splitlines()) < 95
     assert "DeCLUTR, Table" not in text and "dropout and span masking |" not in text
     assert "Mirror-BERT, Table 20: " in text[text.index("### Ablations") :]
 
@@ -107,18 +107,18 @@ def test_many_tasks_are_represented_by_averages():
     """Many tasks are represented by their averages, or by the mean of those that all have."""
     languages = [score(f"l{i}", "accuracy_mean", float(i)) for i in range(20)]
     mine = results(tatoeba=suite(*languages, score("macro", "accuracy_mean", 9.5, 20)))
-    assert [row[1] for row in tables.summary(mine).rows] == ["macro"]
+    assert [row[0] for row in tables.summary(mine).rows] == ["tatoeba: macro"]
     pairs = [score(f"l{i}.5k", "p@1", float(i)) for i in range(20)]
     mine, other = results(bli=suite(*pairs)), results("other", bli=suite(*pairs[4:]))
     table = tables.summary(mine, results("third"), other)
     # 4 to 19.
     assert table.rows == [
-        ["bli", "mean of 16 tasks", "precision at 1, %", "11.50", "–", "11.50", "16"]
+        ["bli: mean of 16 tasks", "11.50", "–", "11.50", "16", "precision at 1, %"]
     ]
     # Equal values: none is the best.
     assert best(table) == set()
     better = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0) for i in range(20))))
-    assert best(tables.summary(mine, better)) == {(0, 4)}
+    assert best(tables.summary(mine, better)) == {(0, 2)}
     fewer = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0, 9) for i in range(20))))
     assert best(tables.summary(mine, fewer)) == set()
 
@@ -128,10 +128,10 @@ def test_summary_shows_the_score_after_component_removal():
     shares = [score("all", f"share_own{end}", value) for end, value in (("", 90.0), ("_pcr", 40.0))]
     mine = results(language_bias=suite(*shares), qnli=suite(score("dev", "auc", 70.0)))
     rows = tables.summary(mine, results("other", language_bias=suite(shares[0]))).rows
-    assert [row[2:5] for row in rows] == [
-        ["neighbours in the query's language, %", "90.00", "90.00"],
-        ["neighbours in the query's language, %, component removed", "40.00", "–"],
-        ["area under the ROC curve × 100", "70.00", "–"],
+    assert [(row[-1], *row[1:4]) for row in rows] == [
+        ("neighbours in the query's language, %", "90.00", "90.00", "+0.00"),
+        ("neighbours in the query's language, %, component removed", "40.00", "–", "–"),
+        ("area under the ROC curve × 100", "70.00", "–", "–"),
     ]
 
 
@@ -152,9 +152,9 @@ def test_best_of_each_column_is_bold():
             for name, value in (("a", 70.001), ("b", 70.004), ("c", 69.9))
         ),
     )
-    assert table.header == ["Task", "Metric", "a", "b", "c", "Count"]
+    assert table.header == ["Task", "a", "b", "c", "Count", "Metric"]
     # A share of a language is neither good nor bad.
-    assert best(table) == {(0, 2), (0, 3)}
+    assert best(table) == {(0, 1), (0, 2)}
 
 
 def test_configuration_stands_beside_own_rows():
@@ -205,9 +205,9 @@ def test_all_scores_are_listed():
         results(sts=suite(score("SICK-R", "spearman", 81.256, 10662, 0.304), *STS["scores"]))
     )
     header, _, *rows = section(text, "All scores")
-    assert header == ["Task", "Metric", "Value", "Count"]
-    assert rows[0] == ["SICK-R", "Spearman's ρ × 100", "81.26 ± 0.30", "10662"]
-    assert rows[1] == ["STS12", "Spearman's ρ × 100, all pairs together", "61.23", "3108"]
+    assert header == ["Task", "Value", "Count", "Metric"]
+    assert rows[0] == ["SICK-R", "81.26 ± 0.30", "10662", "Spearman's ρ × 100"]
+    assert rows[1] == ["STS12", "61.23", "3108", "Spearman's ρ × 100, all pairs together"]
     assert len(rows) == 4
 
 
@@ -219,9 +219,9 @@ def test_compare_adds_a_row_and_differences():
     rows = section(text, "CMLM, Table 2")
     assert [row[:2] for row in rows[2:4]] == [["*mine*", "**61.23**"], ["*other*", "60.00"]]
     header, _, first, second, third = section(text, "All scores")
-    assert header == ["Task", "Metric", "mine", "other", "Difference", "Count"]
-    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108"]
-    assert second[2:] == ["55.00", "–", "–", "3108"]
+    assert header == ["Task", "mine", "other", "Difference", "Count", "Metric"]
+    assert first[1:5] == ["**61.23**", "60.00", "+1.23", "3108"]
+    assert second[1:5] == ["55.00", "–", "–", "3108"]
     assert third[0] == "STS-B"
     # A suite that only the second has.
     assert "## qnli" not in text
@@ -234,7 +234,27 @@ def test_intervals_stand_in_brackets():
     other = results("other", sts=suite(score("STS-B", "spearman", 69.0)))
     other["encoder"]["fingerprint"] = "f" * 16
     row = tables.all_scores("sts", results(sts=mine), other).rows[0]
-    assert row[2:5] == ["70.00 [68.12, 71.50]", "69.00", "+1.00 [0.20, 1.80]"]
+    assert row[1:4] == ["70.00 [68.12, 71.50]", "69.00", "+1.00 [0.20, 1.80]"]
+
+
+def test_a_sentence_says_which_encoder_is_better():
+    """A difference is clear if its interval, which is of the first minus the second, has no 0."""
+    names = ("STS-B", "SICK-R", "STS12", "STS13")
+    mine = suite(*(score(name, "spearman", 70.0) for name in names))
+    ends = ([0.2, 1.8], [-0.2, 2.2], [-9.0, -1.0])
+    for one, interval in zip(mine["scores"], ends):
+        one["differences"] = {"f" * 16: interval}
+    values = (69.0, 69.0, 75.0, 70.0)
+    other = results("other", sts=suite(*map(score, names, ["spearman"] * 4, values)))
+    other["encoder"]["fingerprint"] = "f" * 16
+    text = tables.headline(results(sts=mine), other)
+    assert text.startswith(
+        "Of 4 scores mine is best in 2 (clearly in 1) and other is best in 1 (clearly in 1)."
+    )
+    third = tables.headline(results(sts=mine), other, results("third", sts=mine))
+    assert third == "Of 4 scores mine is best in 2, other is best in 1 and third is best in 2."
+    alone = tables.headline(results(sts=STS, qnli=suite(score("dev", "auc", 9.0))))
+    assert alone == "mine has 70.00 in sts (STS-B) and 9.00 in qnli (dev)."
 
 
 def test_scores_of_different_examples_are_not_compared():
@@ -242,8 +262,9 @@ def test_scores_of_different_examples_are_not_compared():
     mine = results(tatoeba=suite(score("macro", "accuracy_mean", 4.45, 1)))
     other = results("other", tatoeba=suite(score("macro", "accuracy_mean", 1.66, 18)))
     text = tables.markdown(mine, other)
-    assert section(text, "Summary")[2][3:] == ["4.45", "1.66", "1 / 18"]
-    assert section(text, "All scores")[2][2:] == ["4.45", "1.66", "–", "1 / 18"]
+    for title in ("Summary", "All scores"):
+        assert section(text, title)[2][1:5] == ["4.45", "1.66", "–", "1 / 18"]
+    assert tables.headline(mine, other) == ""
     assert "none where the counts differ" in text
 
 
@@ -252,14 +273,14 @@ def test_nothing_is_best_where_nothing_differs():
     scores = [score("words", "isotropy", 1.2e-7), score("words", "mean_vector_norm", 0.5)]
     parts = [results(name, geometry=suite(*scores)) for name in "ab"]
     table = tables.all_scores("geometry", *parts)
-    assert [row[2:5] for row in table.rows] == [
+    assert [row[1:4] for row in table.rows] == [
         ["1.2e-07", "1.2e-07", "+0.0000"],
         ["0.5000", "0.5000", "+0.0000"],
     ]
     assert best(table) == set()
     parts[1]["suites"]["geometry"] = suite(score("words", "isotropy", 3.4e-6))
     table = tables.all_scores("geometry", *parts)
-    assert table.rows[0][2:5] == ["1.2e-07", "3.4e-06", "-3.3e-06"] and best(table) == {(0, 3)}
+    assert table.rows[0][1:4] == ["1.2e-07", "3.4e-06", "-3.3e-06"] and best(table) == {(0, 2)}
     # The papers print three decimals, and have others that are better.
     assert "**0.000**" not in tables.markdown(*parts)
 
@@ -278,14 +299,14 @@ def test_suites_that_only_others_have_are_named():
     mine = results(senteval=suite(score("MR", "accuracy", 81.2)), qnli=own)
     text = tables.markdown(mine, other)
     assert text.endswith("\n\nOnly in compared results: sts, xeval, qnli.\n")
-    assert [row[0] for row in section(text, "Summary")[2:]] == ["senteval"]
+    assert [row[0] for row in section(text, "Summary")[2:]] == ["senteval: MR"]
     # A line names the suites that only the compared results have.
     assert "- qnli: STS13: fetch QNLI" in text and "own note" in text and "70.00" not in text
     for gone in ("## sts", "SemEval", "a note", "reviews", "CMLM, Table 2", "CMLM, Table 4"):
         assert gone not in text
     page = html_report.html_report(mine, other)
     assert page.index("Only in compared results: sts, xeval, qnli.") > page.index('id="suite-1"')
-    assert page.count("<section") == 2 and "fetch SemEval" not in page and "70.00" not in page
+    assert page.count("<section") == 3 and "fetch SemEval" not in page and "70.00" not in page
     assert tables.summary(results(), other) is None
     assert "Only in" not in tables.markdown(mine)
 
@@ -391,12 +412,14 @@ def test_results_without_a_suite_have_a_heading_only():
     nothing = results()
     nothing["encoder"]["dimension"] = None
     text = tables.markdown(nothing)
-    assert text.startswith("# Evaluation of mine\n\n- mine: folder, fingerprint 0123456789abcdef")
+    assert text.startswith(
+        "# Evaluation of mine\n\n## Encoders\n\n- mine: folder, fingerprint 0123"
+    )
     assert "None" not in html_report.html_report(nothing)
     mine = results(zzz=suite(score("a", "b", 1.0)), sts=STS)
     assert main_scores.suite_names(mine) == ["sts", "zzz"]
     text = tables.markdown(mine)
-    assert section(text[text.index("## zzz") :], "All scores")[2][:3] == ["a", "b", "1.00"]
+    assert section(text[text.index("## zzz") :], "All scores")[2][:2] == ["a", "1.00"]
 
 
 @pytest.mark.parametrize(
