@@ -31,6 +31,17 @@ if TYPE_CHECKING:
 FLAGS = flags.FLAGS
 # Passages that are encoded together, if a file does not have more.
 _GROUP = 64
+# The best passages for questions of another field are seldom nearer than those for these.
+_FAR = (
+    *("How do whales breathe under water?", "What is the capital of Mongolia?"),
+    *("How is cheese made from milk?", "When did the first train run?", "Where is coffee grown?"),
+    *("How many players has a football team?", "Which planet has the most moons?"),
+    *("Who painted the ceiling of the chapel?", "What causes an earthquake?"),
+    *("How much does an elephant weigh?", "What is the speed of light?", "How do I tie a tie?"),
+    *("What are the rules of chess?", "Which king lost his crown in the war?"),
+    *("How do vaccines protect us?", "How do I reset my password?", "What does a notary do?"),
+)
+_FAR_SHARE = 0.75
 _FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
 _FORMS |= {".html": "html", ".htm": "html"}
 _SUFFIXES = (*_FORMS, ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
@@ -79,11 +90,15 @@ class IndexSettings:
       encoder: the encoder that made the vectors.
       words: most words of a passage; 0: not known.
       files: size, time and digest of each file; None: the index is another program's.
+      root: the folder that all files are below.
+      near: cosine that the best passages for questions of other fields seldom reach.
     """
 
     encoder: EncoderSettings = EncoderSettings()
     words: int = 0
     files: dict[str, list] | None = None
+    root: str = ""
+    near: float = -1.0
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> "IndexSettings":
@@ -218,15 +233,20 @@ def _choose_encoder(index: str) -> EncoderSettings:
 def _save(
     index: "Index", path: Path, exists: bool, encoder: EncoderSettings, words: int, states: dict
 ) -> None:
-    index.settings = dataclasses.asdict(IndexSettings(encoder, words, states))
+    import numpy as np
+
+    root = os.path.commonpath([os.path.dirname(file) for file in states] or [""])
+    best = [hits[0].score for hits in index.search(_FAR, k=1) if hits]
+    near = float(np.quantile(best or [-1.0], _FAR_SHARE))
+    index.settings = dataclasses.asdict(IndexSettings(encoder, words, states, root, near))
     index.save(path, overwrite=exists)
 
 
 def _read_files(
     files: list[str], cut: Callable[..., "list[Passage]"], column: str, roots: list[str]
-) -> dict[str, list[tuple[int, str]]]:
-    """Returns file -> line and text of its passages."""
-    passages: dict[str, list[tuple[int, str]]] = {}
+) -> "dict[str, list[Passage]]":
+    """Returns file -> its passages."""
+    passages: dict[str, list[Passage]] = {}
     with progress.bar(len(files), "file", "reading") as bar:
         for file in files:
             try:
@@ -242,15 +262,20 @@ def _read_files(
 
 
 def _add_files(
-    index: "Index", encoder: Any, passages: dict[str, list[tuple[int, str]]], done: set[str]
+    index: "Index", encoder: Any, passages: "dict[str, list[Passage]]", done: set[str]
 ) -> None:
     """Encodes passages and adds them to an index; `done` gets the files all of whose are there."""
 
     def add(files: list[str], vectors: Any) -> None:
         rows = [
-            (f"{file}:{line}:{number}", text, {"file": file, "line": line})
+            (
+                f"{file}:{one.line}:{number}",
+                one.text,
+                {"file": file, "line": one.line}
+                | ({"heading": one.heading} if one.heading else {}),
+            )
             for file in files
-            for number, (line, text) in enumerate(passages[file])
+            for number, one in enumerate(passages[file])
         ]
         if rows:
             ids, texts, metadata = map(list, zip(*rows))
@@ -267,7 +292,7 @@ def _add_files(
         files, texts = [], []
         for number, (file, of_file) in enumerate(passages.items(), 1):
             files.append(file)
-            texts += [text for _, text in of_file]
+            texts += [passage.text for passage in of_file]
             if len(texts) >= _GROUP or number == len(passages):
                 vectors = encoder.encode_document(texts, show_progress_bar=bar.update)
                 adding.submit(add, files, vectors).result()
@@ -343,8 +368,8 @@ def _read_state(file: str, earlier: list | None) -> list:
 
 def _read_passages(
     file: str, cut: Callable[..., "list[Passage]"], column: str
-) -> Iterator[tuple[int, str]]:
-    """Yields line and text of the passages of a file."""
+) -> "Iterator[Passage]":
+    """Yields the passages of a file; those of a table begin at the lines of their rows."""
     from official_cmlm.common.text_files import Reading, read_rows
 
     suffix = os.path.splitext(file)[1].lower()
@@ -360,7 +385,7 @@ def _read_passages(
         return
     for row in read_rows(file, Reading(column=column, on_missing="empty")):
         for passage in cut(row.text, "text"):
-            yield row.number, passage.text
+            yield passage._replace(line=row.number)
 
 
 if __name__ == "__main__":

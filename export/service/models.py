@@ -70,6 +70,13 @@ class SearchBody(Truncating):
 
     query: str
     k: Annotated[int, Field(ge=1, le=100)] = 10
+    sentences: bool = False
+
+
+class PassageBody(Body):
+    """A request of a passage and those around it in its file."""
+
+    id: str
 
 
 class TokenizeBody(Body):
@@ -150,12 +157,20 @@ class Classification(Answer[Label]):
 
 
 class Passage(TypedDict):
-    """A passage of the index, with its cosine with the query."""
+    """A passage, its cosine with the query, and if asked for its sentence nearest to that."""
 
     id: str
     score: float
     text: str
     metadata: dict[str, Any]
+    sentence: NotRequired[str]
+
+
+class Passages(TypedDict):
+    """Passages of the index, and the cosine from which on one is near to a query."""
+
+    hits: list[Passage]
+    near: float
 
 
 class Token(TypedDict):

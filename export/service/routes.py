@@ -2,22 +2,28 @@
 
 import asyncio
 import base64
+import os
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import TypeAdapter
 from starlette.responses import JSONResponse, Response
 
+from official_cmlm.common.errors import UserError
+from official_cmlm.search.passages import split_sentences
 from official_cmlm.tokenization import Vocabulary
 from official_cmlm.vectors.nearest import unit
 
 from . import models
 from .embedder import Rows, TokenEmbedder
 from .service import Call, Refusal, Service
+
+if TYPE_CHECKING:
+    from official_cmlm.search import Hit, Index
 
 # The values of a request's `input_type`, and the role of retrieval that each names.
 INPUT_TYPES = {"query": "query", "document": "document", "passage": "document"}
@@ -31,7 +37,8 @@ _PAGE = Path(__file__).with_name("search.html")
 # The page can load nothing from elsewhere, and no other page can show it in a frame.
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; "
+    "base-uri 'none'",
     "Referrer-Policy": "no-referrer",
 }
 
@@ -86,13 +93,40 @@ def list_labels(call: Call, probabilities: np.ndarray) -> list[Any]:
     ]
 
 
-async def search(call: Call, body: models.SearchBody) -> dict[str, list[models.Passage]]:
-    """Finds the passages nearest to a query."""
+async def search(call: Call, body: models.SearchBody) -> models.Passages:
+    """Finds the passages nearest to a query, and if asked for the nearest sentence of each."""
     vectors = await call.embed([body.query], body.truncate, role="query")
     index = call.service.index
     rows, scores = await asyncio.to_thread(index.search_vectors, vectors, body.k)
     hits = await asyncio.to_thread(index.read_hits, rows[0], scores[0])
-    return {"hits": [hit._asdict() for hit in hits]}
+    answer = show_passages(index, hits)
+    sentences = [split_sentences(hit.text) or [hit.text] for hit in hits]
+    if body.sentences and hits:
+        texts = [sentence for of_hit in sentences for sentence in of_hit]
+        near = iter(unit(await call.embed(texts, True, role="document")) @ vectors[0])
+        for passage, of_hit in zip(answer["hits"], sentences):
+            passage["sentence"] = max(of_hit, key=lambda sentence: next(near))
+    return answer
+
+
+def show_passages(index: "Index", hits: list["Hit"]) -> models.Passages:
+    """Returns passages without the folder that all files are below, which clients need not know."""
+    root = os.path.join(index.settings.get("root", ""), "")
+    answer = [hit._asdict() | {"id": hit.id.removeprefix(root)} for hit in hits]
+    for one in answer:
+        if "file" in one["metadata"]:
+            one["metadata"]["file"] = one["metadata"]["file"].removeprefix(root)
+    return {"hits": answer, "near": index.settings.get("near", -1.0)}
+
+
+async def read_passages(call: Call, body: models.PassageBody) -> models.Passages:
+    """Returns a passage and those before and after it in its file."""
+    index = call.service.index
+    id = os.path.join(index.settings.get("root", ""), body.id)
+    try:
+        return show_passages(index, await asyncio.to_thread(index.read_around, id))
+    except UserError as error:
+        raise Refusal(404, str(error), "id") from None
 
 
 async def tokenize(call: Call, body: models.TokenizeBody) -> list[list[models.Token]]:
@@ -159,6 +193,8 @@ async def list_models(call: Call) -> dict[str, Any]:
 async def get_info(call: Call) -> dict[str, Any]:
     """Tells facts and limits, as text-embeddings-inference does."""
     embedder, settings = call.service.embedder, call.service.settings
+    index = call.service.index
+    files = [] if index is None else index.settings.get("files")
     return {
         "model_id": call.service.name,
         "backend": embedder.how,
@@ -170,6 +206,7 @@ async def get_info(call: Call) -> dict[str, Any]:
         "max_client_batch_size": settings.limits.max_inputs,
         "auto_truncate": settings.on_long == "cut",
         **({"labels": classifier.labels} if (classifier := call.service.classifier) else {}),
+        **({} if index is None else {"passages": len(index), "files": len(files or [])}),
     }
 
 
@@ -287,7 +324,8 @@ def list_operations(service: Service) -> list[Operation]:
         Operation("POST", "/tokenize", tokenize),
         Operation("POST", "/similarity", compare),
         Operation("POST", "/rerank", rerank),
-        *([] if service.index is None else [Operation("POST", "/search", search)]),
+        *([Operation("POST", "/search", search)] if service.index is not None else []),
+        *([Operation("POST", "/passages", read_passages)] if service.index is not None else []),
         *([] if service.classifier is None else [Operation("POST", "/v1/classify", classify)]),
         Operation("GET", "/info", get_info),
         Operation("GET", "/openapi.json", describe, is_open=True),

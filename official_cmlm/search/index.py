@@ -279,6 +279,12 @@ class Index:
             self._row_of_id = {name: row for row, name in enumerate(self.ids)}
         return self._row_of_id
 
+    def _find_rows(self, ids: Iterable[str]) -> list[int]:
+        try:
+            return [self._get_row_of_id()[name] for name in ids]
+        except KeyError as error:
+            raise UserError(f"id {error.args[0]!r:.80} is not in the index; check the id") from None
+
     def remove(self, ids: Iterable[str]) -> None:
         """Removes texts; an index that is saved afterwards does not hold them.
 
@@ -288,12 +294,7 @@ class Index:
         """
         if isinstance(ids, str | bytes):
             raise TypeError("expected a list of ids, got a single string; pass [id]")
-        row_of_id, names = self._get_row_of_id(), set(ids)
-        for name in names:
-            if name not in row_of_id:
-                raise UserError(f"id {name!r:.80} is not in the index; check the id")
-        rows = sorted(row_of_id[name] for name in names)
-        if rows:
+        if rows := sorted(self._find_rows(set(ids))):
             self._vectors.remove(np.array(rows))
             self._texts.remove(rows)
             self._row_of_id = self._words = None
@@ -362,6 +363,21 @@ class Index:
         return [
             self._read_hit(int(row), float(score)) for row, score in zip(rows, scores) if row >= 0
         ]
+
+    def read_around(self, id: str, most: int = 50) -> list[Hit]:
+        """Returns a text and those of its `file` that were added before and after it, in order.
+
+        Args:
+          id: the id of the text.
+          most: number of texts that are looked at on each side.
+
+        Raises:
+          UserError: if the id is not in the index.
+        """
+        (row,) = self._find_rows([id])
+        rows = range(max(0, row - most), min(row + most + 1, len(self)))
+        file = self._read_hit(row).metadata.get("file")
+        return [hit for hit in map(self._read_hit, rows) if hit.metadata.get("file") == file]
 
     def _read_hit(self, row: int, score: float = 0.0) -> Hit:
         return Hit(score=score, **self._texts[row])

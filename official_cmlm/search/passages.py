@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+_SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?…][\"'”’)\]]*(?=\s)|[。！？]|(?=\n)|\Z)")
 # A long paragraph is cut after a sentence, if one ends after this share of a passage's words.
 _LAST_PART = 0.6
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -26,10 +27,12 @@ class Passage(NamedTuple):
     Attributes:
       line: the document's line where it begins, from 1.
       text: its paragraphs, a line each, after their heading.
+      heading: the first line of `text`, if this is a heading.
     """
 
     line: int
     text: str
+    heading: str = ""
 
 
 class _Block(NamedTuple):
@@ -90,7 +93,7 @@ def split_passages(
       count: returns the number of tokens of each word.
 
     >>> split_passages("# Keys\\n\\nThe key is\\nin the box.", "markdown")
-    [Passage(line=1, text='Keys\\nThe key is in the box.')]
+    [Passage(line=1, text='Keys\\nThe key is in the box.', heading='Keys')]
     """
     if form == "html":
         parser = _Html()
@@ -104,6 +107,12 @@ def split_passages(
         # A token has a byte at least, so none need be counted.
         tokens = math.inf
     return list(_pack(blocks, _Limits(words, tokens, count)))
+
+
+def split_sentences(text: str) -> list[str]:
+    """Returns the sentences of a passage; its lines that end like none, if all lines do."""
+    parts = _SENTENCE.findall(text)
+    return [part for part in parts if _SENTENCE_END.search(part)] or parts
 
 
 def _split_paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
@@ -165,7 +174,7 @@ def _pack(blocks: Iterable[_Block], limits: _Limits) -> Iterator[Passage]:
 
     def passage() -> Passage:
         texts = [heading, *(block.text for block in held)] if heading else [b.text for b in held]
-        return Passage(heading_line or held[0].line, "\n".join(texts))
+        return Passage(heading_line or held[0].line, "\n".join(texts), heading)
 
     for block in blocks:
         parts = _split_paragraph(block.text, limits, room)

@@ -57,9 +57,15 @@ def test_folder_is_indexed_and_searched(folder, capsys):
         ("old wine", "d.csv", 3, "old wine"),
     ):
         hit = _ask(folder, query, capsys)
-        assert hit["metadata"] == {"file": str(folder / name), "line": line}
+        heading = {"heading": "Dogs"} if "Dogs" in text else {}
+        assert hit["metadata"] == {"file": str(folder / name), "line": line} | heading
         assert hit["text"] == text and hit["score"] > 0.8
     target = folder.parent / "my.index"
+    settings = Index.read_settings(target)
+    # Three of four questions of other fields have no passage that is so near.
+    index, root = Index.load(target, Words()), settings["root"]
+    far = [hits[0].score >= settings["near"] for hits in index.search(indexing._FAR, 1)]
+    assert 0.2 < sum(far) / len(far) < 0.3 and root == str(folder)
     assert call("export.search.search", f"--index={target}", "--query=old wine") == 0
     assert "d.csv:3\n  old wine\n" in capsys.readouterr().out
     # A word of the query alone does not have the vector of its text, but its first rank by words.

@@ -34,7 +34,8 @@ _VALUES = st.recursive(
 _BODIES = {
     "/v1/embeddings": {"model": "m", "input": "a cat", "dimensions": 2, "input_type": "query"},
     "/v1/classify": {"model": "m", "input": ["a cat"], "truncate": True},
-    "/search": {"query": "a cat", "k": 1},
+    "/search": {"query": "a cat", "k": 1, "sentences": True},
+    "/passages": {"id": "0"},
     "/tokenize": {"inputs": "a cat", "add_special_tokens": False},
     "/similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "parameters": {}},
     "/rerank": {"query": "a cat", "texts": ["a dog"], "return_text": True},

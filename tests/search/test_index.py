@@ -205,6 +205,15 @@ def test_filter_of_ids_reads_few_vectors(approximate, named, most_read, monkeypa
     assert 0 < len(read_rows) <= most_read
 
 
+def test_text_is_read_among_those_of_its_file():
+    metadata = [{"file": "ab"[i // 4]} for i in range(8)]
+    index = Index.build(Words(), list("stuvwxyz"), metadata=metadata)
+    assert [hit.text for hit in index.read_around("5")] == list("wxyz")
+    assert [hit.text for hit in index.read_around("5", most=1)] == list("wxy")
+    with pytest.raises(UserError, match="id '9' is not in the index"):
+        index.read_around("9")
+
+
 def test_an_index_is_shown_in_one_line():
     index = Index.build(Words(), ["one cat", "two dogs"], "int8", approximate=True)
     assert repr(index) == "Index(texts=2, dimension=24, precision='int8', approximate=True)"

@@ -1,6 +1,6 @@
 """Documents cut into passages, by examples whose passages are plain to see."""
 
-from official_cmlm.search.passages import Passage, split_passages
+from official_cmlm.search.passages import Passage, split_passages, split_sentences
 
 
 def test_wrapped_lines_are_joined_and_paragraphs_put_together():
@@ -18,9 +18,9 @@ def test_heading_begins_a_passage_and_stays_with_its_section():
     text = "intro\n\n# First #\n\na b c\n\nd e f\n## Second\n```\n# code\n```\n"
     assert split_passages(text, "markdown", words=3) == [
         Passage(1, "intro"),
-        Passage(3, "First\na b c"),
-        Passage(7, "First\nd e f"),
-        Passage(8, "Second\n# code"),
+        Passage(3, "First\na b c", "First"),
+        Passage(7, "First\nd e f", "First"),
+        Passage(8, "Second\n# code", "Second"),
     ]
 
 
@@ -38,7 +38,7 @@ def test_pages_lose_scripts_and_styles():
     )
     assert split_passages(text, "html") == [
         Passage(1, "T"),
-        Passage(2, "Keys\nThe key is here.\n& there."),
+        Passage(2, "Keys\nThe key is here.\n& there.", "Keys"),
     ]
 
 
@@ -70,3 +70,17 @@ def test_empty_text_has_no_passage():
     assert [split_passages(text, form) for text in ("", "\n \n") for form in ("text", "html")] == [
         []
     ] * 4
+
+
+def test_sentences_of_a_passage_leave_out_lines_without_an_end():
+    text = 'Keys\nIt costs 3.50 a key. "Where is it?" he asked…\nHere! 钥匙在这里。你好。'
+    sentences = [
+        "It costs 3.50 a key.",
+        '"Where is it?"',
+        "he asked…",
+        "Here!",
+        "钥匙在这里。",
+        "你好。",
+    ]
+    assert split_sentences(text) == sentences
+    assert split_sentences("one\ntwo") == ["one", "two"] and split_sentences(" ") == []
