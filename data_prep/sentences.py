@@ -8,8 +8,8 @@ from official_cmlm.common.extras import check_extra
 
 # A longer "sentence" is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
-# Characters that are split at once; no paragraph of running text is longer.
-_WINDOW = 1 << 18
+# Characters that are split at once; few paragraphs of running text are longer.
+_WINDOW = 1 << 15
 # `\s` matches the characters that `str.strip` takes for white space.
 _NO_SPACE = re.compile(r"\S")
 

@@ -22,7 +22,7 @@ from absl import app, flags, logging
 from official_cmlm.common import progress, signals, validation
 from official_cmlm.common.errors import Stopped, UserError, one_line
 from official_cmlm.common.extras import check_extra
-from official_cmlm.common.files import system_error
+from official_cmlm.common.files import refuse_special, system_error
 
 T = TypeVar("T")
 
@@ -379,7 +379,12 @@ def _parse(argv: list[str]) -> list[str]:
         for flag in () if module.startswith("absl.") else defined:
             flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
     try:
+        for name in re.findall(r"^--?flagfile[=\n] *(.+)", "\n".join(argv), re.MULTILINE):
+            # A device would be read without end.
+            refuse_special(os.path.expanduser(name))
         rest = flags.FLAGS(argv)
+    except UserError as error:
+        sys.exit(_fail(error))
     except flags.Error as error:
         text = str(error)
         if missing := re.search(rf"^flag --\w+=None: ({_NEEDS}.*)", text, re.MULTILINE):

@@ -24,12 +24,12 @@ _SECTIONS = (
 )
 _UNDERLINE = re.compile(r"([-=~^#*\"+])\1{2,}")
 _NUMPY_SECTION = re.compile(rf"({_SECTIONS})", re.IGNORECASE)
-_GOOGLE_SECTION = re.compile(rf"\W*({_SECTIONS})\W*:\W*", re.IGNORECASE)
+_GOOGLE_SECTION = re.compile(rf"\W*({_SECTIONS})[^\w:]*:\W*", re.IGNORECASE)
 _LIST = re.compile(r":\w[^:`]*:( |$)|@\w+|\.\. |([-*+•]|[(\[]?\d+[.)\]]) ")
-_ROLE = re.compile(r":[\w:+-]+:`[~!]?([^`<]*?)( <[^`>]*>)?`|`([^`<]+?) <[^`>]*>`__?")
+_ROLE = re.compile(r"(?<![\w:+-]):[\w:+-]+:`[~!]?([^`<]*?)( <[^`>]*>)?`|`([^`<]+?) <[^`>]*>`__?")
 _MARKUP = re.compile(r"`+|(?<!\w)\*{1,2}(?=\w)|(?<=[\w.])\*{1,2}(?!\w)")
 _SIGNATURE = re.compile(r"[\w.]+\([^)]*\)( *->|:|$)|[\w.]+ ?= ")
-_CODE = re.compile(r">>>|```|\|.*\||\+--|--+\+| {4,}|\t|[{}\\]|\S==?\S|::$")
+_CODE = re.compile(r">>>|```|\|.*\||\+--|--\+| {4,}|\t|[{}\\]|\S==?\S|::$")
 _SENTENCE_END = re.compile(r"[.!?:](?=\s|$)")
 
 

@@ -33,8 +33,9 @@ _WORD = re.compile(r"\w")
 _UP_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
 # A sentence of a script whose marks are unambiguous, without any language's own rules.
 _PLAIN_SENTENCE = re.compile(rf"[^{UNAMBIGUOUS_MARKS}]+[{UNAMBIGUOUS_MARKS}]*")
-# A string of JSON holds no line end, so strings can be found line by line, in any layout.
-_JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+# A string of JSON holds no line end, so strings can be found line by line, in any layout. One
+# without an end goes to the line's end, as the search would begin again at each quote in it.
+_JSON_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)')
 
 
 @dataclasses.dataclass(frozen=True)

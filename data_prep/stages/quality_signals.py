@@ -37,9 +37,9 @@ STOP_WORDS = {
 # brackets may follow.
 _END_MARKS = frozenset(SENTENCE_END_MARKS + "\"'”’»«“‘›‹‟｡」』")
 _CLOSING = ")]}）］】〉》〕"
-_sentence_end = re.compile(
-    rf"[{re.escape(SPACED_MARKS)}]+[\"'”’»«“‘›‹)\]]*(?=\s|$)|[{UNSPACED_MARKS}]"
-)
+_MARK = f"[{re.escape(SPACED_MARKS)}]"
+# A run of marks is tried once, not from each of its marks.
+_sentence_end = re.compile(rf"(?<!{_MARK}){_MARK}++[\"'”’»«“‘›‹)\]]*+(?=\s|$)|[{UNSPACED_MARKS}]")
 _BULLETS = (*"•‣▸▹►▻▶▷▪▫■□◦○●◆◇∙·⁃➤➢✓✔*", "- ")
 _ELLIPSES = ("...", "…")
 _EDGES = ".,;:!?…\"'“”‘’«»‹›()[]{}-–—*_¿¡"

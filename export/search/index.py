@@ -370,12 +370,12 @@ def _read_passages(
     file: str, cut: Callable[..., "list[Passage]"], column: str
 ) -> "Iterator[Passage]":
     """Yields the passages of a file; those of a table begin at the lines of their rows."""
+    from official_cmlm.common.files import read_bytes
     from official_cmlm.common.text_files import Reading, read_rows
 
     suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
-        with open(file, "rb") as opened:
-            content = opened.read()
+        content = read_bytes(file)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:

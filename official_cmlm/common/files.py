@@ -136,6 +136,14 @@ def refuse_special(path: str | os.PathLike) -> None:
         raise UserError(f"{path}: {kind}, not a file; write its content into a file and name that")
 
 
+def check_fits_memory(path: str | os.PathLike) -> None:
+    """Raises `UserError` for a file with more bytes than this machine's memory, as a sparse one."""
+    if hasattr(os, "sysconf") and os.path.exists(path):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if os.path.getsize(path) > memory:
+            raise UserError(f"{path}: larger than this machine's memory; is it the right file?")
+
+
 def sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file's content in hexadecimal digits; raises as `refuse_special`."""
     refuse_special(path)
@@ -147,11 +155,12 @@ def digest(paths: Iterable[Path], facts: str = "") -> str:
     """Returns sixteen hexadecimal digits of the contents of files and of `facts`.
 
     Raises:
-      UserError: as `refuse_special`.
+      UserError: as `refuse_special` and `check_fits_memory`.
     """
     hashed = hashlib.sha256(facts.encode())
     for path in paths:
         refuse_special(path)
+        check_fits_memory(path)
         with path.open("rb") as file:
             while chunk := file.read(1 << 22):
                 hashed.update(chunk)
@@ -464,19 +473,31 @@ def join_inside(folder: str | os.PathLike, name: str, source: str | os.PathLike)
 
 
 def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
-    """Reads a small text file, such as a configuration.
+    """Reads a small text file in UTF-8, such as a configuration.
+
+    Raises:
+      UserError: as `read_bytes`; or it is not UTF-8.
+    """
+    try:
+        return read_bytes(path, advice).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}; {advice}") from None
+
+
+def read_bytes(path: str | os.PathLike, advice: str = "check the path") -> bytes:
+    """Reads a small file.
 
     Args:
-      path: the file, local or with a scheme such as gs://; UTF-8, at most 256 MiB.
+      path: the file, local or with a scheme such as gs://; at most 256 MiB.
       advice: what to do about a fault, for messages.
 
     Raises:
-      UserError: if it is missing, a folder, too large, not a regular file (reading a pipe or a
-        device might never end) or not UTF-8.
+      UserError: if it is missing, a folder, too large or not a regular file (reading a pipe or a
+        device might never end).
     """
     try:
         if "://" in os.fspath(path):
-            return _read_remote(os.fspath(path), advice).decode("utf-8-sig")
+            return _read_remote(os.fspath(path), advice)
         path = Path(path)
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -486,13 +507,11 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
         if status.st_size > _MOST_BYTES:
             size = f"{status.st_size / 2**20:.0f} MiB, at most {_MOST_BYTES // 2**20} are read"
             raise UserError(f"{path}: too large ({size}); {advice}")
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes()
     except UserError:
         raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {advice}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}; {advice}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{str(path)[:200]!r}: cannot be read ({reason}); {advice}") from None

@@ -44,7 +44,7 @@ FORMATS = ("auto", *dict.fromkeys(SUFFIXES.values()))
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 COMPRESSED = (".gz", ".zst")
-# A longer line or cell cannot be a sentence; the file probably has no line ends.
+# A longer line or row cannot be a sentence; the file probably has no line ends.
 MOST_CELL_BYTES = 1 << 24
 # A JSON file is read as a whole, unlike JSON lines.
 _MOST_JSON_BYTES = 1 << 28
@@ -559,13 +559,21 @@ def _table_rows(
 ) -> Iterator[Record]:
     # The limit holds for the whole module csv, whose default is lower.
     csv.field_size_limit(MOST_CELL_BYTES)
-    lines = (line for _, line in _lines(path, file))
-    reader = csv.reader(lines, delimiter="\t" if form == "tsv" else ",", strict=True)
+    number, size = 1, 0
+
+    def read_bounded() -> Iterator[str]:
+        nonlocal size
+        for _, line in _lines(path, file):
+            size += len(line)
+            if size > MOST_CELL_BYTES:
+                raise csv.Error(f"a row of more than {MOST_CELL_BYTES >> 20} Mi characters")
+            yield line
+
+    reader = csv.reader(read_bounded(), delimiter="\t" if form == "tsv" else ",", strict=True)
     header: list[str] = []
-    number = 1
     try:
         for cells in reader:
-            where, first, number = f"{path}:{number}", number, reader.line_num + 1
+            where, first, number, size = f"{path}:{number}", number, reader.line_num + 1, 0
             if not cells:
                 continue
             if not header:
@@ -706,10 +714,18 @@ def _parquet_rows(
             parquet = stack.enter_context(
                 pq.ParquetFile(source, metadata=metadata, read_dictionary=strings)
             )
-            number = 0
+            # A text that the file stores once can be that of all rows.
+            number, most = 0, max(BOMB_BYTES, BOMB_RATIO * source.seek(0, os.SEEK_END))
             for batch in _batches(path, parquet, names, strings):
                 for values in zip(*(_values(batch[name]) for name in names)):
                     number += 1
+                    most -= sum(len(value) for value in values if isinstance(value, str))
+                    if most < 0:
+                        raise UserError(
+                            f"{path}: row {number}: texts of {BOMB_BYTES >> 20} Mi characters and"
+                            f" {BOMB_RATIO} times the file's size; write them as .jsonl, if they"
+                            " are to be trusted"
+                        )
                     yield number, f"{path}: row {number}", dict(zip(names, values))
         except UnicodeDecodeError:
             raise UserError(

@@ -11,9 +11,26 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import read_text
 from official_cmlm.common.validation import read_fields
 
+# A longer text is no configuration, and the loader takes its time.
+_MOST_CHARACTERS = 1 << 16
+# Aliases of lists of aliases would be a million values in a hundred characters.
+_MOST_ALIASES = 16
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader that also reads `1e-3` as a number (YAML 1.1 wants `1.0e-3`)."""
+
+    aliases = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Reads a value, or refuses one alias too many."""
+        self.aliases += self.check_event(yaml.AliasEvent)
+        if self.aliases > _MOST_ALIASES:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {_MOST_ALIASES} aliases",
+                problem_mark=self.peek_event().start_mark,
+            )
+        return super().compose_node(parent, index)
 
 
 _Loader.add_implicit_resolver(
@@ -29,6 +46,10 @@ def parse_yaml(text: str, where: str) -> Any:
     Raises:
       UserError: with `where` and the line of the mistake.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise UserError(
+            f"{where}: longer than {_MOST_CHARACTERS} characters; is it the right file?"
+        )
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except RecursionError:

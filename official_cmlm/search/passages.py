@@ -1,9 +1,8 @@
 """Documents cut into passages: paragraphs with their heading, of a length that an encoder reads."""
 
-import html.parser
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
@@ -11,7 +10,9 @@ _SENTENCE = re.compile(r"\S[^\n]*?(?:[.!?…][\"'”’)\]]*(?=\s)|[。！？]|(
 # A long paragraph is cut after a sentence, if one ends after this share of a passage's words.
 _LAST_PART = 0.6
 _FENCE = re.compile(r"^\s*(```|~~~)")
-_HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*\s*$")
+_HEADING = re.compile(r" {0,3}#{1,6}\s")
+# A longer heading is a paragraph, as the passages of its section would repeat it.
+_LONGEST_HEADING = 1000
 _LIST_ITEM = re.compile(r"^\s*([-*+•]|\d+[.)])\s+")
 _BLOCKS = frozenset(
     "address article aside blockquote body br dd div dl dt figcaption footer form header hr li "
@@ -52,10 +53,12 @@ class _Limits:
 
     def count(self, words: Sequence[str]) -> int:
         """Returns the number of tokens of words."""
-        new = [word for word in dict.fromkeys(words) if word not in self._tokens_of]
-        if new:
+        try:
+            return sum(map(self._tokens_of.__getitem__, words))
+        except KeyError:
+            new = list(set(words) - self._tokens_of.keys())
             self._tokens_of.update(zip(new, map(int, self._count(new))))
-        return sum(self._tokens_of[word] for word in words)
+            return self.count(words)
 
     def split(self, text: str, tokens: float) -> Iterator[str]:
         """Yields the words of a text; longer ones than so many tokens, as of Chinese, in parts."""
@@ -96,11 +99,7 @@ def split_passages(
     [Passage(line=1, text='Keys\\nThe key is in the box.', heading='Keys')]
     """
     if form == "html":
-        parser = _Html()
-        parser.feed(text)
-        parser.close()
-        parser.end_block()
-        blocks: Iterable[_Block] = parser.blocks
+        blocks: Iterable[_Block] = _read_html(text)
     else:
         blocks = _split_paragraphs(text, form == "markdown")
     if len(text.encode("utf-8", "replace")) <= tokens:
@@ -126,7 +125,7 @@ def _split_paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
             lines = []
         fenced ^= is_fence
         if heading:
-            yield _Block(number, heading[1], True)
+            yield _Block(number, line[heading.end() :].strip().rstrip("#").rstrip(), True)
         elif line.strip() and not is_fence:
             first = first if lines else number
             lines.append(line.strip())
@@ -134,38 +133,52 @@ def _split_paragraphs(text: str, markdown: bool) -> Iterator[_Block]:
         yield _Block(first, " ".join(lines))
 
 
-class _Html(html.parser.HTMLParser):
-    """The blocks of a page, without scripts and styles."""
+def _read_html(text: str) -> list[_Block]:
+    from lxml import etree
+
+    page = _Page()
+    parser = etree.HTMLParser(target=page, encoding="utf-8", huge_tree=True)
+    # The parser does not tell lines, so it gets them one by one, each after its line break.
+    for line in text.encode("utf-8", "replace").split(b"\n"):
+        page.line += 1
+        parser.feed(b"\n" + line)
+    return parser.close()
+
+
+class _Page:
+    """The blocks of a page, without scripts and styles, as lxml's parser meets them."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.blocks: list[_Block] = []
-        self._line, self._text, self._unseen, self._heading = 0, "", 0, False
+        self.line, self._blocks = 0, list[_Block]()
+        self._begin, self._texts, self._unseen, self._heading = 0, list[str](), 0, False
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        del attrs
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        del attributes
         self._unseen += tag in _UNSEEN
         if tag in _BLOCKS:
-            self.end_block()
+            self._end_block()
             self._heading = tag in _HEADINGS
 
-    def handle_endtag(self, tag: str) -> None:
-        self._unseen = max(0, self._unseen - (tag in _UNSEEN))
+    def end(self, tag: str) -> None:
+        self._unseen -= tag in _UNSEEN
         if tag in _BLOCKS:
-            self.end_block()
+            self._end_block()
 
-    def handle_data(self, data: str) -> None:
-        if self._unseen or not (data.strip() or self._text):
+    def data(self, data: str) -> None:
+        if self._unseen or not (data.strip() or self._texts):
             return
-        if not self._text:
-            self._line = self.getpos()[0] + len(data[: -len(data.lstrip())].splitlines()[1:])
-        self._text += data
+        if not self._texts:
+            self._begin = self.line - data.lstrip().count("\n")
+        self._texts.append(data)
 
-    def end_block(self) -> None:
-        """Ends the block that is being read."""
-        if text := " ".join(self._text.split()):
-            self.blocks.append(_Block(self._line, text, self._heading))
-        self._text, self._heading = "", False
+    def close(self) -> list[_Block]:
+        self._end_block()
+        return self._blocks
+
+    def _end_block(self) -> None:
+        if text := " ".join("".join(self._texts).split()):
+            self._blocks.append(_Block(self._begin, text, self._heading))
+        self._texts, self._heading = [], False
 
 
 def _pack(blocks: Iterable[_Block], limits: _Limits) -> Iterator[Passage]:
@@ -178,7 +191,7 @@ def _pack(blocks: Iterable[_Block], limits: _Limits) -> Iterator[Passage]:
 
     for block in blocks:
         parts = _split_paragraph(block.text, limits, room)
-        if block.is_heading:
+        if block.is_heading and len(block.text) <= _LONGEST_HEADING:
             if held or heading_line:
                 yield passage()
             # The later passages repeat the beginning of a long heading.

@@ -109,7 +109,7 @@ def test_the_text_is_found_without_a_name(tmp_path):
             "a.csv",
             b'text\n"' + (b"a" * 999 + b"\n") * 17000,
             {},
-            r"a.csv:2: not CSV \(field larger",
+            r"a.csv:2: not CSV \(a row of more",
         ),
         ("a.csv", b"text\nM\xfcller\n", {}, r"a.csv:2: not UTF-8 at byte 1 .*WINDOWS-1252"),
         ("a.csv", "text\na\n".encode("utf-16"), {}, "UTF-16; convert it"),

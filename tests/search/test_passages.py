@@ -42,6 +42,16 @@ def test_pages_lose_scripts_and_styles():
     ]
 
 
+def test_passages_of_pages_know_their_lines():
+    page = "<p\nclass='a\nb'>One\n two</p>\n<!--\n-->\n<ul><li>\n\n Three <b\n>x</b>\n</ul>"
+    assert split_passages(page, "html", words=2) == [
+        Passage(3, "One two"),
+        Passage(9, "Three x"),
+    ]
+    deep = "<div>" * 5000 + "\nthe bottom"
+    assert split_passages(deep, "html") == [Passage(2, "the bottom")]
+
+
 def _count(words):
     """Counts a token for three letters."""
     return [-(-len(word) // 3) for word in words]

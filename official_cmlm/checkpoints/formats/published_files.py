@@ -129,6 +129,7 @@ def read_tensors(
     others: set[str] = set()
     for path, expected in paths.items():
         files.refuse_special(path)
+        files.check_fits_memory(path)
         with guard_reading(path, ADVICE):
             # Opening checks header, offsets and file size against each other.
             with safe_open(path, framework="np") as file:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from official_cmlm.common.errors import UserError, guard_reading
-from official_cmlm.common.files import refuse_special
+from official_cmlm.common.files import check_fits_memory, refuse_special
 from official_cmlm.common.processor import usable_cores
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class GraphBackend:
         """
         if isinstance(graph, Path):
             refuse_special(graph)
+            check_fits_memory(graph)
         providers = _providers(device)
         with guard_reading(where, "export or download it again"):
             self._session = _session(graph, providers)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -85,7 +84,7 @@ def parse_markup(lines: Sequence[str]) -> Rows:
     The files are not well-formed XML, so items are found by pattern. Character references are
     replaced as in HTML.
     """
-    items = re.findall(r"<item>(.*?)</item>", "\n".join(lines), flags=re.DOTALL)
+    items = _elements("\n".join(lines), "item")
     return [_row(_field(item, "rating"), _field(item, "text")) for item in items]
 
 
@@ -100,12 +99,19 @@ def _reviews(
     return Reviews([text for _, text in good], labels, len(rows) - len(good))
 
 
+def _elements(text: str, name: str) -> list[str]:
+    """Returns what is in each element of this name, from its start to the next end."""
+    begin, end = f"<{name}>", f"</{name}>"
+    return [part.partition(begin)[2] for part in text.split(end)[:-1] if begin in part]
+
+
 def _field(item: str, name: str) -> str | None:
-    element = re.search(rf"<{name}>(.*?)</{name}>", item, flags=re.DOTALL)
-    if element is None:
+    elements = _elements(item, name)
+    if not elements:
         return None
-    literal = re.fullmatch(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", element[1], flags=re.DOTALL)
-    return literal[1] if literal else html.unescape(element[1])
+    text = elements[0].strip()
+    is_literal = text.startswith("<![CDATA[") and text.endswith("]]>")
+    return text[9:-3] if is_literal else html.unescape(elements[0])
 
 
 def _row(stars: object, text: object) -> tuple[float, str] | None:

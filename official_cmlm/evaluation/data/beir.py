@@ -13,14 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.text_files import (
-    BOMB_BYTES,
-    BOMB_RATIO,
-    list_columns,
-    open_file,
-    read_records,
-    split_csv,
-)
+from official_cmlm.common.text_files import list_columns, open_file, read_records, split_csv
 from official_cmlm.evaluation.data.folder import DataFolder, finite, json_object
 from official_cmlm.evaluation.scores import MissingData
 
@@ -245,16 +238,8 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             )
         return names
 
-    # All texts are held in memory, and a text that the file stores once can be that of all rows.
-    most = max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
     with open_file(str(path)) as file:
-        for _, where, row in read_records(str(path), "parquet", file, choose_columns):
-            most -= sum(len(value) for value in row.values() if isinstance(value, str))
-            if most < 0:
-                raise UserError(
-                    f"{where}: texts of {BOMB_BYTES >> 20} Mi characters and {BOMB_RATIO} times the"
-                    " file's size; write them as .jsonl, if they are to be trusted"
-                )
+        for _, _, row in read_records(str(path), "parquet", file, choose_columns):
             yield row
 
 
