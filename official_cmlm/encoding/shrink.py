@@ -38,7 +38,7 @@ from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, check_writable, stage_folder, write_array
 from official_cmlm.common.input_files import expand_inputs
 from official_cmlm.common.text_files import Reading, read_rows, read_with_language
-from official_cmlm.common.validation import OneOf, at_least
+from official_cmlm.common.validation import OneOf, at_least, between
 from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.encoding.backends.onnx import OnnxBackend
 from official_cmlm.encoding.backends.onnx_graph import graph_of
@@ -105,6 +105,8 @@ class Shrinking:
       whiten: dimensions of vectors that are whitened on the texts of --input, before they are
         scaled to length 1: their first principal components, each with mean 0 and variance 1.
         Su et al. take 256 of BERT base and 384 of BERT large. Default: as they are.
+      whiten_power: the power of its variance by which --whiten divides a component; below 0.5 the
+        larger components stay larger. Default: 0.5, for variances of 1.
       language_components: directions to remove from the vectors, before they are scaled to length
         1: those in which the means of the languages of --input differ most, at most one less than
         the languages (after Xie et al. 2022). Default: none.
@@ -127,6 +129,7 @@ class Shrinking:
     dense_size: Annotated[int, at_least(0)] = 0
     pooling: Annotated[str, OneOf(("", *POOLINGS))] = ""
     whiten: Annotated[int, at_least(0)] = 0
+    whiten_power: Annotated[float, between(0, 0.5)] = 0.5
     language_components: Annotated[int, at_least(0)] = 0
     weights: Annotated[str, OneOf(WEIGHT_FORMS)] = WEIGHT_FORMS[0]
     drop_head: bool = False
@@ -490,15 +493,18 @@ def principal_components(
     return centred @ basis.T, basis, mean
 
 
-def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
+def whitening(
+    chunks: Iterable[np.ndarray], width: int, power: float = 0.5
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns kernel `[columns, width]` and bias `[width]` that whiten rows (Su et al. 2021, §3).
 
-    `rows @ kernel + bias` are the first principal components of the rows, each divided by its
-    standard deviation: their mean is 0, their covariance the identity.
+    `rows @ kernel + bias` are the first principal components of the rows, each divided by a power
+    of its variance: their mean is 0, and their covariance the identity if the power is 0.5.
 
     Args:
       chunks: the rows, `[rows, columns]` each.
       width: number of the components.
+      power: the power.
 
     Raises:
       UserError: if the rows do not span so many dimensions.
@@ -524,7 +530,7 @@ def whitening(chunks: Iterable[np.ndarray], width: int) -> tuple[np.ndarray, np.
             "dimensions; give more texts, or a smaller number"
         )
     # The eigenvalues are in ascending order.
-    kernel = axes[:, ::-1][:, :width] / np.sqrt(variances[::-1][:width])
+    kernel = axes[:, ::-1][:, :width] / variances[::-1][:width] ** power
     return kernel, -(mean + origin) @ kernel
 
 
@@ -752,7 +758,7 @@ def shrink(directory: EncoderDirectory, shrinking: Shrinking) -> SmallEncoder:
         encode = small.make_encode(directory)
     if shrinking.whiten:
         vectors = map(encode, read_texts(files, shrinking.column))
-        small = small.with_map(*whitening(vectors, shrinking.whiten))
+        small = small.with_map(*whitening(vectors, shrinking.whiten, shrinking.whiten_power))
     if shrinking.language_components:
         columns = shrinking.column or "text", shrinking.language_column
         rows = read_with_language(expand_inputs(files), *columns)

@@ -13,13 +13,17 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.validation import OneOf, at_least
+from official_cmlm.common.validation import OneOf, above, at_least
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs.pair_views import text_view
 from official_cmlm.inputs.views import RecordFacts, TaughtSentences, View
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
-from official_cmlm.losses.distillation import similarity_error, teacher_distance
+from official_cmlm.losses.distillation import (
+    neighbour_divergence,
+    similarity_error,
+    teacher_distance,
+)
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     HIGHER,
@@ -47,6 +51,9 @@ class DistillationConfig(ObjectiveConfig):
       similarity_weight: factor of the squared error of the batch's similarities (Tung and Mori
         2019, Eq. 4). Default 4, with which both terms have about the same size at the start of a
         training.
+      neighbour_weight: factor of the divergence of each text's nearest texts in the batch from the
+        teacher's (Abbasi Koohpayegani et al. 2020, §3). Default 0: none.
+      neighbour_temperature: what similarities are divided by there. Default 0.05.
       matryoshka_dims: numbers of first components of the student's vector whose similarities follow
         the teacher's too, so that they serve as vectors of their own (Kusupati et al. 2022).
         Default empty: whole vectors only.
@@ -57,14 +64,17 @@ class DistillationConfig(ObjectiveConfig):
 
     cosine_weight: Annotated[float, at_least(0)] = 1.0
     similarity_weight: Annotated[float, at_least(0)] = 4.0
+    neighbour_weight: Annotated[float, at_least(0)] = 0.0
+    neighbour_temperature: Annotated[float, above(0)] = 0.05
     matryoshka_dims: Annotated[list[int], at_least(1)] = dataclasses.field(default_factory=list)
     teacher_size: Annotated[int, at_least(0)] = 0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        if not (self.cosine_weight or self.similarity_weight):
+        if not (self.cosine_weight or self.similarity_weight or self.neighbour_weight):
             raise UserError(
-                f"{where}: cosine_weight and similarity_weight are both 0; set one of them above 0"
+                f"{where}: cosine_weight, similarity_weight and neighbour_weight are 0; set one of "
+                "them above 0"
             )
         check_dims(self.matryoshka_dims, encoder_config, where)
 
@@ -137,6 +147,10 @@ class Distillation(Objective):
         errors = [similarity_error(part, teacher, reduction) for part in parts]
         total = config.cosine_weight * distance
         total += config.similarity_weight * tf.add_n(errors) / len(errors)
+        if config.neighbour_weight:
+            total += config.neighbour_weight * neighbour_divergence(
+                student, teacher, config.neighbour_temperature, reduction
+            )
         return ObjectiveOutput(
             loss=total / count,
             metrics={

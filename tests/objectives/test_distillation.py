@@ -4,10 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 import tensorflow as tf
 
 from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
-from official_cmlm.losses.distillation import similarity_error
+from official_cmlm.losses.distillation import neighbour_divergence, similarity_error
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.distillation import DistillationConfig, PairDistillationConfig
 from official_cmlm.records.manifest import load_folders
@@ -86,14 +88,41 @@ def test_retrieval_and_distillation_of_the_same_pairs_share_a_batch(folders):
     assert "negative" in triples.view.sequences and "negative" not in pairs.view.sequences
 
 
-def test_blocks_give_the_same_error_and_gradients():
+def test_neighbours_diverge_as_those_of_loops(folders):
+    config = DistillationConfig(
+        cosine_weight=0,
+        similarity_weight=0,
+        neighbour_weight=2,
+        neighbour_temperature=0.1,
+        teacher_size=TEACHER_SIZE,
+    )
+    task = make_task(folders / "taught_documents", "distillation", config)
+    model, batch = random_model(task), make_batch(task)
+    students, teachers = embed(model, batch["segment"]), batch["teacher_vector"].numpy()
+    total = 0.0
+    for i in range(len(students)):
+        others = [j for j in range(len(students)) if j != i]
+        p, q = (
+            scipy.special.softmax([cosine(vectors[i], vectors[j]) / 0.1 for j in others])
+            for vectors in (teachers, students)
+        )
+        total += scipy.stats.entropy(p, q)
+    loss = _output(model, "distillation", batch).loss
+    assert float(loss) == pytest.approx(2 * total / len(students), rel=1e-4)
+
+
+@pytest.mark.parametrize("of_neighbours", [False, True])
+def test_blocks_give_the_same_error_and_gradients(of_neighbours):
     student, teacher = (tf.random.stateless_normal([7, n], [1, n]) for n in (5, 3))
 
     def error(rows):
         reduction = sum_at_once if rows is None else lambda *a: sum_in_blocks(*a, block=rows * 7)
         with tf.GradientTape() as tape:
             tape.watch(student)
-            value = similarity_error(student, teacher, reduction)
+            if of_neighbours:
+                value = neighbour_divergence(student, teacher, 0.1, reduction)
+            else:
+                value = similarity_error(student, teacher, reduction)
         return value.numpy(), tape.gradient(value, student).numpy()
 
     for value, expected in zip(error(2), error(None)):

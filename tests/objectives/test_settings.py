@@ -85,7 +85,7 @@ CONTRADICTIONS = [
     # An offset takes rows from the position table.
     ("declutr", {"max_span_length": 47}, {"position_offset": 2}, ["declutr.max_span_length", 46]),
     ("declutr", {"max_span_length": 49}, {}, ["task.encoder.max_position_embeddings", 49, 48]),
-    ("distillation", {"cosine_weight": 0.0, "similarity_weight": 0.0}, {}, ["both 0"]),
+    ("distillation", {"cosine_weight": 0.0, "similarity_weight": 0.0}, {}, ["are 0"]),
     ("distillation", {"matryoshka_dims": [4096]}, {}, ["matryoshka_dims is [4096]", 16]),
     # RoBERTa has one type of tokens, DistilBERT none.
     ("nsp", {}, {"type_vocab_size": 1}, ["encoder.type_vocab_size is 1"]),
