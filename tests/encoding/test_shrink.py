@@ -415,6 +415,20 @@ def test_whitened_vectors_have_the_identity_as_covariance(
         np.testing.assert_allclose(after @ after.T, expected @ expected.T, atol=2e-3)
 
 
+def test_partly_whitened_components_keep_a_part_of_their_variance(teacher, sentences, tmp_path):
+    file, texts = sentences
+    whiten = ("--whiten=12", f"--input={file}")
+    by_power = {
+        power: SentenceEncoder.load(
+            shrink(teacher, tmp_path / str(power), *whiten, f"--whiten_power={power}").path
+        ).encode(texts)
+        for power in (0, 0.2)
+    }
+    variances = by_power[0].var(axis=0)
+    assert variances[0] > 2 * variances[-1]
+    np.testing.assert_allclose(by_power[0.2].var(axis=0), variances**0.6, rtol=1e-3)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls_pooler"])
 def test_whitened_vectors_are_normalised_and_exported(vocabulary, sentences, tmp_path, pooling):
     """Each format gives them; for sentence-transformers BERT's pooler is a module `Dense` too."""
