@@ -93,8 +93,8 @@ def test_search_page_is_used_by_keyboard(page, searched):
     page.keyboard.press("/")
     page.keyboard.press("Tab")
     page.locator("#more").press("Enter")
-    page.wait_for_selector(f"{HITS}:nth-child(20)")
-    page.wait_for_function("document.activeElement == document.querySelectorAll('#hits a')[10]")
+    page.wait_for_selector(f"{HITS}:nth-child(11) a:focus")
+    assert page.locator(HITS).count() == 20
     page.goto(f"{searched}?q=whales")
     page.get_by_text("Nothing near was found.").wait_for()
     _look(page, "dark", 390)
