@@ -277,7 +277,7 @@ def take_default_model() -> None:
         flags.FLAGS.model = DEFAULT_MODEL
         announce(
             f"taking {DEFAULT_MODEL}, an encoder for English; --model names another, such as "
-            "multilingual-e5-small for other languages"
+            "mini-multi for other languages"
         )
 
 

@@ -166,7 +166,7 @@ def test_files_that_are_left_out_are_counted_by_suffix(folder, capsys):
 
 def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):
     assert _index(folder) == 0
-    taken = "taking mini-en, an encoder for English; --model names another, such as"
+    taken = "taking mini-en, an encoder for English; --model names another, such as mini-multi"
     assert taken in capsys.readouterr().err
     assert Index.read_settings(folder.parent / "my.index")["encoder"]["model"] == "mini-en"
     (folder / "a.txt").write_text("the next call takes the encoder of the index\n")
