@@ -1,0 +1,48 @@
+"""The table of scores that `make -f experiments/shipped/Makefile multi_scores` prints."""
+
+import json
+
+from experiments.shipped import scores
+
+TEN = ("de", "ru", "hi", "ja", "vi", "sw", "tr", "ko", "ar", "fi")
+
+
+def _write_results(folder, name, suites):
+    suite = {
+        "protocol": "",
+        "seconds": 1.0,
+        "seeds": [],
+        "notes": [],
+        "failures": [],
+        "options": {},
+    }
+    encoder = {"path": name, "kind": "x", "fingerprint": "x", "dimension": 4, "name": name}
+    written = {
+        suite_name: suite
+        | {
+            "scores": [
+                {"task": task, "metric": metric, "value": value, "count": 9}
+                for task, metric, value in rows
+            ]
+        }
+        for suite_name, rows in suites.items()
+    }
+    folder.mkdir()
+    (folder / "results.json").write_text(
+        json.dumps(
+            {"encoder": encoder, "data_dir": "", "started": "", "seconds": 1.0, "suites": written}
+        )
+    )
+    return str(folder)
+
+
+def test_a_row_of_several_languages_is_their_mean_and_a_missing_one_is_said(tmp_path, capsys):
+    """A score of another metric or language does not count; half of a row is not a row."""
+    ten = [(task, "accuracy_to_english", float(i)) for i, task in enumerate(TEN)]
+    other = [("de", "accuracy_from_english", 90.0), ("ta", "accuracy_to_english", 90.0)]
+    whole = _write_results(tmp_path / "a", "whole", {"tatoeba": ten + other})
+    part = _write_results(tmp_path / "b", "part", {"tatoeba": ten[1:] + other})
+    scores.main([whole, part])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["| score | whole | part |", "|---|---|---|"]
+    assert "| … de ru hi ja vi sw tr ko ar fi | 4.50 | not measured |" in lines
