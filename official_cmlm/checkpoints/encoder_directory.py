@@ -17,10 +17,10 @@ but the weights is read here; `encoder_weights` reads the weights. Neither modul
 
 A training writes `weights.safetensors` after each checkpoint, by one rename, with the name and a
 digest of that checkpoint in it. While a training holds `training.lock`, readers take the file as it
-is: during a save they get the encoder of the checkpoint before. If the file is missing, as in
-folders of earlier versions, is not of the newest checkpoint after a training was killed, or if
-somebody went back to an earlier checkpoint, the weights are read from the newest checkpoint. The
-next start of the training writes the file again.
+is: during a save they get the encoder of the checkpoint before. If the file is missing, is not of
+the newest checkpoint after a training was killed, or if somebody went back to an earlier
+checkpoint, the weights are read from the newest checkpoint. The next start of the training writes
+the file again.
 """
 
 import dataclasses
@@ -177,12 +177,15 @@ class EncoderDirectory:
       values: the content of `encoder_config.json`.
       config: the encoder's shape and sentence vector.
       max_seq_length: default length for encoding, in tokens.
+      for_sentences: whether the encoder was made to encode sentences. A plain language model was
+        not: nothing has chosen its pooling.
     """
 
     path: Path
     values: Mapping[str, Any]
     config: EncoderConfig
     max_seq_length: int
+    for_sentences: bool
 
     @staticmethod
     def is_at(path: str | os.PathLike) -> bool:
@@ -207,8 +210,8 @@ class EncoderDirectory:
         length = values.get("max_seq_length")
         if type(length) is not int or length < 3:
             raise UserError(f"{file}: max_seq_length must be 3 tokens or more, got {length!r:.60}")
-        get_typed(file, values, "for_sentences", bool)
-        return cls(Path(path), values, config, length)
+        for_sentences = get_typed(file, values, "for_sentences", bool, True)
+        return cls(Path(path), values, config, length, for_sentences)
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
@@ -510,7 +513,7 @@ def describe(
       folder: the directory.
       config, vocabulary: its encoder.
       max_seq_length: length for encoding, in tokens.
-      for_sentences: see `weights.is_sentence_encoder`.
+      for_sentences: see `EncoderDirectory`.
       encoding: prompts and the like. Default: the folder keeps the settings that it has.
 
     Raises:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,7 +12,6 @@ from official_cmlm.checkpoints.encoder_arrays import EncoderWeights, Tensors
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, check_same
 from official_cmlm.checkpoints.encoder_weights import (
     check_finite,
-    has_head,
     read_weights,
     write_weights,
 )
@@ -25,35 +24,10 @@ from official_cmlm.checkpoints.training_checkpoint import (
 )
 from official_cmlm.common.errors import UserError
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
-from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
 from official_cmlm.modeling.pooling import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.tokenization import Vocabulary
-
-
-def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection[str]) -> bool:
-    """Returns whether an encoder directory was made to encode sentences.
-
-    A plain language model was not: nothing has chosen its pooling. Directories of earlier versions
-    do not say; then the objectives that trained them decide. Without objectives, a directory is a
-    language model if it has a language-model head and does not normalise its embeddings.
-
-    Args:
-      directory: the encoder directory.
-      language_models: names of the objectives that train no sentence vector.
-    """
-    if "for_sentences" in directory.values:
-        return directory.values["for_sentences"]
-    params = directory.path / "params.yaml"
-    task = (read_yaml(params) or {}).get("task") if params.exists() else None
-    objectives = (task or {}).get("objectives") or {}
-    trained = {name for name, settings in objectives.items() if settings is not None}
-    if trained:
-        return not trained <= set(language_models)
-    if directory.config.normalize or directory.weights_digest is None:
-        return True
-    return not has_head(directory)
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:

@@ -238,10 +238,7 @@ def _read_fields(
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     fields = {}
-    removed = _list_removed_fields(kind)
     for key, value in values.items():
-        if key in removed and value in removed[key]:
-            continue
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
             others = f"valid: {', '.join(names)}"
@@ -266,18 +263,6 @@ def _list_required_fields(kind: type) -> list[str]:
     fields = dataclasses.fields(kind)
     missing = dataclasses.MISSING
     return [field.name for field in fields if field.default is field.default_factory is missing]
-
-
-@functools.cache
-def _list_removed_fields(kind: type) -> dict[str, tuple]:
-    """Returns the fields that files of earlier versions may have, with the values that did nothing.
-
-    A class names them as `removed_fields`; those of its bases count too.
-    """
-    values_of: dict[str, tuple] = {}
-    for base in kind.__mro__:
-        values_of |= vars(base).get("removed_fields", {})
-    return values_of
 
 
 def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:

@@ -1,7 +1,7 @@
 """Configuration of the data: which records are read, and how they become batches."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from official.modeling.hyperparams import base_config
 
@@ -103,8 +103,6 @@ class DataConfig(base_config.Config):
     language_exponent: Annotated[float, between(0, 1)] = 1.0
     max_examples: Annotated[int, at_least(0)] = 0
     seed: Annotated[int, SEED] = 0
-
-    removed_fields: ClassVar[dict[str, tuple]] = {"short_documents": ("split",)}
 
     def check(self, where: str) -> None:
         """Raises `UserError` naming the field below `where` (e.g. `task.train_data`)."""

@@ -679,7 +679,7 @@ def write(model: str, request: ShrinkRequest) -> None:
     compatible = embed_probes(name, config.embedding_size) if name else None
     with stage_folder(output) as partial:
         is_mapped = bool(shrinking.whiten or shrinking.language_components)
-        for_sentences = is_mapped or directory.values.get("for_sentences", True)
+        for_sentences = is_mapped or directory.for_sentences
         length, settings = directory.max_seq_length, directory.settings
         if shrinking.drop_prompts:
             settings = dataclasses.replace(settings, prompts={}, default_prompt_name=None)

@@ -10,7 +10,7 @@ validation too: equal views would only measure how far apart the sentences are.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import tensorflow as tf
 
@@ -107,8 +107,6 @@ class ContrastiveConfig(InBatchConfig):
     repetition_rate: Annotated[float, between(0, 1, above_low=True)] = 0.32
     controlled_dropout: bool = False
     projection_head: Annotated[str, OneOf(PROJECTION_HEADS)] = "mlp"
-
-    removed_fields: ClassVar[dict[str, tuple]] = {"augmentation_rate": (AUGMENTATION_RATE,)}
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)

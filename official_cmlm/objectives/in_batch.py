@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import tensorflow as tf
 
@@ -38,8 +38,6 @@ class InBatchConfig(ObjectiveConfig):
     ignore_equal_texts: bool = False
     matryoshka_dims: Annotated[list[int], at_least(1)] = dataclasses.field(default_factory=list)
     matryoshka_weights: Annotated[list[float], above(0)] = dataclasses.field(default_factory=list)
-
-    removed_fields: ClassVar[dict[str, tuple]] = {"max_negative_similarity": (None,)}
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)

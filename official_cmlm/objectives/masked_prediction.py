@@ -46,8 +46,6 @@ class MaskingConfig(ObjectiveConfig):
     bernoulli_masking: bool = False
     vocabulary_block_size: Annotated[int, between(0, 1 << 24)] = 0
 
-    removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
-
     def mask_tokens(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
         """Returns a function that adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
         return MaskTokens(

@@ -205,7 +205,6 @@ def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], byt
         "remove_extra_whitespaces is off": not normalizer.remove_extra_whitespaces,
         "escape_whitespaces is off": not normalizer.escape_whitespaces,
         "user-defined pieces": any(p.type == format_.USER_DEFINED for p in model.pieces),
-        "ALBERT's normalisation": bool(normalizer.steps),
     }
     for what, is_so in wrong.items():
         if is_so:

@@ -45,8 +45,6 @@ _MESSAGES = Messages(
             "add_dummy_prefix": (3, "bool", "true"),
             "remove_extra_whitespaces": (4, "bool", "true"),
             "escape_whitespaces": (5, "bool", "true"),
-            # Earlier versions of this project stored the steps of ALBERT's tokenizer here.
-            "steps": (200, "string", None),
         },
         "Model": {
             "pieces": (1, "Piece", []),

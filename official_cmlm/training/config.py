@@ -1,7 +1,7 @@
 """The configuration of a whole experiment."""
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from official.core import config_definitions as cfg
 from official.modeling import optimization
@@ -91,12 +91,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
     )
-
-    # The runtime decides these settings now.
-    removed_fields: ClassVar[dict[str, tuple]] = {
-        "static_shapes": (False, True),
-        "static_validation": (False, True),
-    }
 
     def __setattr__(self, name: str, value: Any) -> None:
         if type(value) is EncoderConfig:

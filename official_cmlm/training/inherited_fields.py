@@ -17,7 +17,6 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
 )
 from official_cmlm.checkpoints.integrity import checkpoints_of
-from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.objectives import objectives
 
@@ -127,10 +126,9 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.
     directory = EncoderDirectory.open(folder if EncoderDirectory.is_at(folder) else path)
-    sentences = is_sentence_encoder(directory, _language_models())
     settings = EncodingSettings.of_values(directory.values, directory.path / CONFIG_NAME)
     length = directory.max_seq_length
-    return StartingEncoder(folder, directory.config, length, sentences, settings)
+    return StartingEncoder(folder, directory.config, length, directory.for_sentences, settings)
 
 
 def source_of_weights(init_checkpoint: str, model_dir: str | None) -> StartingEncoder | None:
@@ -162,9 +160,5 @@ def encoding_length(start: StartingEncoder | None, longest: int) -> int:
 
 def is_for_sentences(start: StartingEncoder | None, trained: Collection[str]) -> bool:
     """Returns whether an encoder that these objectives have trained is for sentences."""
-    return not set(trained) <= _language_models() or (start is not None and start.for_sentences)
-
-
-def _language_models() -> set[str]:
-    """Returns the names of the objectives that train no sentence vector."""
-    return {name for name, objective in objectives().items() if objective.is_language_model}
+    trains_vectors = any(not objectives()[name].is_language_model for name in trained)
+    return trains_vectors or (start is not None and start.for_sentences)

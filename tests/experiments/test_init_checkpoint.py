@@ -183,22 +183,6 @@ def test_a_need_of_the_method_or_the_user_wins(encoders, name, override, pooling
     assert [note for note in notes if note.startswith(f"task.encoder.{line}")], notes
 
 
-@pytest.mark.parametrize(
-    ("objectives", "is_one"),
-    [({"mlm": {}, "cmlm": None}, False), ({"mlm": {}, "cmlm": {}}, True), (None, False)],
-)
-def test_the_kind_of_an_older_directory_follows_from_its_objectives(
-    encoders, tmp_path, objectives, is_one
-):
-    """The kind follows from their objectives; that of an import from whether it has a head."""
-    folder = _change_description(
-        encoders / "language_model", tmp_path, lambda values: values.pop("for_sentences")
-    )
-    if objectives is not None:
-        (folder / "params.yaml").write_text(json.dumps({"task": {"objectives": objectives}}))
-    assert read_starting_encoder(str(folder)).for_sentences == is_one
-
-
 def test_another_pooling_drops_the_starts_padded_length(encoders, tmp_path):
     """`padded_length` goes with the pooling that needs it."""
     padded = {"pooling": "mean_padded", "padded_length": 30}

@@ -21,7 +21,6 @@ from official_cmlm.tokenization.sentence_piece import (
     read_sentence_piece,
     sentence_piece_vocabulary,
 )
-from official_cmlm.tokenization.sentence_piece_model import parse_model
 from tests.checkpoints.helpers import REFERENCES, read_changed
 from tests.tokenization.texts import HAND_MADE, LONG, check_graphs, check_joined, different, ids_of
 
@@ -218,15 +217,6 @@ def test_all_white_space_splits_without_rules(tmp_path):
     theirs = [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
     assert ids_of(vocabulary, texts) == theirs
     assert RustSentencePiece(vocabulary).tokenize(texts).to_list() == theirs
-
-
-def test_vocabulary_of_albert_is_refused(vocabulary, tmp_path):
-    """Earlier versions stored the steps of its tokenizer in a field of the model."""
-    model = parse_model(vocabulary.serialize())
-    model.normalizer_spec.steps = "quotes accents lower_case"
-    (tmp_path / "sentencepiece.model").write_bytes(model.SerializeToString())
-    with pytest.raises(UserError, match="ALBERT's normalisation, which cannot be represented"):
-        load_vocabulary(tmp_path)
 
 
 def test_invalid_models_are_refused(tmp_path, trained):

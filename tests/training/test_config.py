@@ -28,17 +28,6 @@ def _task(folder, objectives, encoder=None, **overrides):
     return SentenceEncoderTask(task_config(folder, objectives, encoder, **overrides))
 
 
-def test_files_of_earlier_versions_are_read():
-    """A field that is gone may be there with its default, which did nothing; else it is unknown."""
-    config = SentenceEncoderTaskConfig()
-    override(
-        config, {"static_shapes": True, "objectives": {"mlm": {"max_predictions_share": 1}}}, ""
-    )
-    assert config.objectives.mlm == MlmConfig()
-    values = {"objectives": {"mlm": {"max_predictions_share": 0.5}}}
-    refuses(lambda: override(config, values, "f"), "unknown key", "max_predictions_share")
-
-
 def test_unknown_objective_may_be_one_to_import():
     values = {"objectives": {"my_own": {}}}
     words = "f: unknown key objectives.my_own", "import_module takes the module of one of your own"

@@ -152,7 +152,7 @@ def test_the_trained_length_is_kept(records_dir, tmp_path):
     describe_run(params, task, "train", str(tmp_path / "model"))
     description = json.loads((tmp_path / "model" / "encoder_config.json").read_text())
     assert description["max_seq_length"] == 300
-    # A directory of an earlier version, resumed, says so from then on.
+    # A directory that a training resumes is described anew.
     del description["for_sentences"]
     described = json.dumps(description | {"max_seq_length": 128})
     (tmp_path / "model" / "encoder_config.json").write_text(described)
