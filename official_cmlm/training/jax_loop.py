@@ -7,6 +7,7 @@ the library imports JAX.
 
 import concurrent.futures
 import dataclasses
+import io
 import sys
 import time
 from collections import deque
@@ -18,6 +19,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.files import cache_folder
 from official_cmlm.modeling.fused_attention import KERNELS
 from official_cmlm.training.step_module import StepModule, lower
 
@@ -28,6 +30,8 @@ INSTALL = (
 _AMPERE = 8
 # Steps that may be queued on the device: enough that it never waits for Python.
 _AHEAD = 3
+# Bytes of compiled steps that are kept; those that were not used for longest are removed.
+_KEPT_BYTES = 2**31
 
 
 class DeviceFailed(Exception):
@@ -53,6 +57,13 @@ def _load() -> Any:
         ) from None
     jax.config.update("jax_enable_x64", True)
     return jax
+
+
+def _keep_compiled(jax: Any) -> None:
+    """Lets JAX keep compiled steps for the next start, unless the user has named a folder."""
+    if not jax.config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "compiled"))
+        jax.config.update("jax_compilation_cache_max_size", _KEPT_BYTES)
 
 
 def _devices(jax: Any) -> list[Any]:
@@ -116,6 +127,7 @@ class JaxLoop:
 
     Attributes:
       device: readable name of the device.
+      accelerated: whether the device is something else than a CPU.
       waited: seconds in which the device was idle because the next batch had not arrived.
       compiling: seconds spent on lowering and compiling steps.
     """
@@ -138,6 +150,9 @@ class JaxLoop:
         self._jax = _load()
         self._device = _devices(self._jax)[0]
         self.device = describe_device()
+        self.accelerated = self._device.platform != "cpu"
+        if self.accelerated:
+            _keep_compiled(self._jax)
         self._step, self._variables = step, variables
         self._host_variables = list(host_variables)
         self._host = {variable.ref() for variable in self._host_variables}
@@ -149,18 +164,18 @@ class JaxLoop:
         self.waited = 0.0
         self.compiling = 0.0
 
-    def run(self, iterator: Any, num_steps: int) -> None:
-        """Runs `num_steps` steps on the batches of an iterator.
+    def run(self, iterator: Any, num_steps: int, stop: Callable[[], bool] = lambda: False) -> None:
+        """Runs `num_steps` steps on the batches of an iterator, or at least one until `stop()`.
 
         Raises:
           DeviceFailed: if the device or JAX fails.
         """
         try:
-            self._run(iterator, int(num_steps))
+            self._run(iterator, int(num_steps), stop)
         except self._jax.errors.JaxRuntimeError as error:
             raise DeviceFailed(f"{self._device.device_kind}: {_first_line(error)}") from error
 
-    def _run(self, iterator: Any, num_steps: int) -> None:
+    def _run(self, iterator: Any, num_steps: int, stop: Callable[[], bool]) -> None:
         self._push([ref for ref in self._state if ref in self._host])
         self._newer = True
         done_before, ends = None, deque()
@@ -176,6 +191,8 @@ class JaxLoop:
                 ends.append((arrived, watcher.submit(self._wait_for, end)))
                 if len(ends) > _AHEAD:
                     done_before = self._count(ends.popleft(), done_before)
+                if stop():
+                    break
             while ends:
                 done_before = self._count(ends.popleft(), done_before)
         self._pull([ref for ref in self._state if ref in self._host])
@@ -333,6 +350,7 @@ def _as_exported(
     this machine's.
     """
     from jax.extend import mlir
+    from jax.extend.mlir import ir
     from jax.extend.mlir.dialects import stablehlo
 
     arguments = [_shape_of(jax, value) for value in (*batch, *module.captured)]
@@ -344,10 +362,44 @@ def _as_exported(
     exported = jax.export.export(jax.jit(nothing, keep_unused=True), platforms=platforms)(
         *arguments
     )
-    code = mlir.serialize_portable_artifact(
-        mlir.hlo_to_stablehlo(module.hlo), stablehlo.get_current_version()
-    )
+    # Any function's context knows all dialects.
+    with jax.jit(lambda: 0).lower().compiler_ir().context, ir.Location.unknown():
+        step = ir.Module.parse(mlir.hlo_to_stablehlo(module.hlo))
+        _select_instead_of_branching(step)
+        step.operation.write_bytecode(code := io.BytesIO())
+    code = mlir.serialize_portable_artifact(code.getvalue(), stablehlo.get_current_version())
     return dataclasses.replace(exported, mlir_module_serialized=code)
+
+
+def _select_instead_of_branching(module: Any) -> None:
+    """Computes both branches of each condition of a StableHLO module, and selects the results.
+
+    A GPU's program reads a condition on the host, which then waits for the device in each step. The
+    steps' branches are an update and none, so that a selection takes no more time.
+    """
+    from jax.extend.mlir import ir
+    from jax.extend.mlir.dialects import stablehlo
+
+    conditions: list[Any] = []
+
+    def collect(operation: Any) -> Any:
+        if operation.name == "stablehlo.if":
+            conditions.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    # Inner conditions come first.
+    module.operation.walk(collect, ir.WalkOrder.POST_ORDER)
+    for condition in conditions:
+        branches = []
+        for region in condition.regions:
+            *body, end = region.blocks[0].operations
+            for operation in body:
+                operation.operation.move_before(condition)
+            branches.append(list(end.operands))
+        with ir.InsertionPoint(condition):
+            for result, *values in zip(condition.results, *branches):
+                result.replace_all_uses_with(stablehlo.select(condition.operands[0], *values))
+        condition.erase()
 
 
 def _sizes(batch: dict[str, dict]) -> str:

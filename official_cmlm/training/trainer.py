@@ -117,8 +117,11 @@ class Stopwatch:
 
 # Seconds that the compiled loop runs between two checks for a stop.
 PIECE_SECONDS = 0.5
+# Seconds of an accelerator's piece, whose steps all end before the host reads its metrics. JAX's
+# loop itself looks for a stop after each step.
+ACCELERATED_SECONDS = 5.0
 # Most steps of a piece. Workers agree on it by a float32 sum, which is exact for small integers.
-_MOST_STEPS = 1000
+_MOST_STEPS = 10_000
 # Seconds between two reports of a loop that is still running.
 REPORT_SECONDS = 2.0
 # Seconds after which a training without a checkpoint ends its loop early to save the first one.
@@ -163,6 +166,7 @@ class Trainer(base_trainer.Trainer):
         reached: dict[str, np.ndarray] | None = None,
         train: bool = True,
         evaluate: bool = True,
+        now: Callable[[], float] = time.monotonic,
         **kwargs: Any,
     ) -> None:
         """Builds the datasets and the metrics.
@@ -171,8 +175,9 @@ class Trainer(base_trainer.Trainer):
           config, task, train, evaluate, **kwargs: as in the base class.
           stop: returns whether a stop was requested.
           reached: data positions at which a resumed training goes on, see `build_inputs`.
+          now: a clock, in seconds.
         """
-        self._stop = stop
+        self._stop, self._now = stop, now
         self._reported = -math.inf
         # Time at which a training without a checkpoint saves its first one; None if it has one, or
         # has stopped its loop to save it.
@@ -252,15 +257,17 @@ class Trainer(base_trainer.Trainer):
     def _run_device_loop(self, iterator: Any, num_steps: tf.Tensor) -> None:
         loop = self.device_loop
         waited, compiling = loop.waited, loop.compiling
-        loop.run(iterator, int(num_steps))
+        loop.run(iterator, int(num_steps), self._stop)
         self._watch.correct(loop.waited - waited, loop.compiling - compiling)
 
     def _in_pieces(self, loop: Callable, iterator: Any, num_steps: tf.Tensor) -> None:
         """Runs the compiled loop in short pieces, for `num_steps` steps or until a stop."""
         left = int(num_steps)
+        accelerated = self.device_loop and self.device_loop.accelerated
+        aim = ACCELERATED_SECONDS if accelerated else PIECE_SECONDS
         while left:
             piece = min(left, self._piece)
-            started = time.monotonic()
+            started = self._now()
             loop(iterator, tf.constant(piece, tf.int32))
             failure = self.model.guard.failure()
             if failure is not None:
@@ -272,13 +279,13 @@ class Trainer(base_trainer.Trainer):
             left -= piece
             if not self._first.steps:
                 if self.on_first_step is not None:
-                    self.on_first_step(time.monotonic() - started)
+                    self.on_first_step(self._now() - started)
                 self._first = self._since_begin(
                     {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
                 )
             # The next piece has twice as many steps, or as many as fit into the time.
-            fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
-            self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
+            fitting = piece * aim / max(self._now() - started, 1e-6)
+            self._piece = max(1, min(2 * self._piece, int(fitting), _MOST_STEPS))
             self._report()
             local = self._stop() or self._first_checkpoint_is_due()
             any_worker, self._piece = self._all_workers(local, self._piece)
@@ -289,9 +296,9 @@ class Trainer(base_trainer.Trainer):
         # Reading metrics would be a collective operation of all workers.
         if self.on_piece is None or self._several_workers:
             return
-        if time.monotonic() - self._reported >= REPORT_SECONDS:
+        if self._now() - self._reported >= REPORT_SECONDS:
             self.on_piece(self._so_far())
-            self._reported = time.monotonic()
+            self._reported = self._now()
 
     def _so_far(self) -> dict[str, float]:
         """Returns metrics of the current loop; rates only from the second piece of the run on."""
@@ -305,7 +312,7 @@ class Trainer(base_trainer.Trainer):
         return values
 
     def _first_checkpoint_is_due(self) -> bool:
-        if self._checkpoint_due is None or time.monotonic() < self._checkpoint_due:
+        if self._checkpoint_due is None or self._now() < self._checkpoint_due:
             return False
         self._checkpoint_due = None
         return True
@@ -335,7 +342,7 @@ class Trainer(base_trainer.Trainer):
         super().train_loop_begin()
         self._began = int(self.global_step.numpy())
         if not self._began:
-            self._checkpoint_due = time.monotonic() + FIRST_CHECKPOINT_SECONDS
+            self._checkpoint_due = self._now() + FIRST_CHECKPOINT_SECONDS
         self._watch.start()
 
     def train_loop_end(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import concurrent.futures
 import itertools
 import re
 import sys
+import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +15,10 @@ import tf_keras
 from official_cmlm.common.errors import UserError
 from official_cmlm.modeling.fused_attention import KERNELS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.training import jax_loop
 from official_cmlm.training.jax_loop import JaxLoop, portable_step
-from official_cmlm.training.step import optimizer_variables
+from official_cmlm.training.non_finite import FiniteGuard
+from official_cmlm.training.step import apply_if, apply_summed, optimizer_variables
 from official_cmlm.training.step_module import lower
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import tiny_encoder_config
@@ -178,6 +182,105 @@ def test_one_state_for_batches_of_all_shapes(capfd):
     shapes = re.findall("compiling the step for batches of (.*)", capfd.readouterr().err)
     assert shapes == ["2 × 4 tokens", "2 × 8 tokens"]
     assert loop.compiling > 0
+
+
+def test_a_stop_ends_a_run_after_a_step():
+    """However many steps were asked for; the batches after it stay with the iterator."""
+    counter, batches = tf.Variable(0.0), _batches(2, 2, 2, 2)
+    asked = iter([False, True])
+    _counting_loop(counter, tf.Variable([0.0, 0.0])).run(batches, 4, lambda: next(asked))
+    assert counter.numpy() == 2 and len(list(batches)) == 2
+
+
+def test_batches_are_on_the_device_before_the_step_ahead_of_them_has_ended(monkeypatch):
+    """No step ends before the batches of the next three are copied and their steps are started."""
+    loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
+    events, fourth = [], threading.Event()
+    take, wait_for = loop._take, loop._wait_for
+
+    def take_noted(executable, features):
+        assert all(isinstance(feature, jax.Array) for feature in features)
+        events.append("start")
+        if events.count("start") == 4:
+            fourth.set()
+        return take(executable, features)
+
+    def wait_until_four_started(array):
+        events.append("end" if fourth.wait(60) else "nothing is ahead")
+        return wait_for(array)
+
+    monkeypatch.setattr(loop, "_take", take_noted)
+    monkeypatch.setattr(loop, "_wait_for", wait_until_four_started)
+    loop.run(_batches(1, 1, 1, 1, 1), 5)
+    assert events[:4] == ["start"] * 4 and sorted(events[4:]) == ["end"] * 5 + ["start"]
+
+
+def _train_guarded(batches):
+    """Returns the step as StableHLO, and the values after each step, the weights first.
+
+    The optimizer scales the loss, so that two conditions are nested: the guard's and its own.
+    """
+    weights, guard = tf.Variable(np.linspace(-1.0, 1.0, 50, dtype=np.float32)), FiniteGuard()
+    sgd = tf_keras.optimizers.SGD(0.25, momentum=0.5)
+    optimizer = tf_keras.mixed_precision.LossScaleOptimizer(sgd)
+    optimizer.build([weights])
+    variables = [weights, *guard.variables, *optimizer_variables(optimizer)]
+
+    def step(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum((weights * batch["group"]["x"]) ** 2)
+            scaled = optimizer.get_scaled_loss(loss)
+        gradients = optimizer.get_unscaled_gradients(tape.gradient(scaled, [weights]))
+        allowed = guard.allows(loss, tf.norm(gradients[0]), True, optimizer.iterations)
+        apply_if(allowed, lambda values: apply_summed(optimizer, values, [weights]), gradients)
+
+    loop, values = JaxLoop(step, variables, lambda: variables), []
+    for batch in batches:
+        loop.run(iter([batch]), 1)
+        values.append([variable.numpy() for variable in variables])
+    lowered = portable_step(loop.lower(batches[0], ""), batches[0], "cpu")
+    return jax.export.deserialize(bytearray(lowered)).mlir_module(), values
+
+
+def test_a_step_has_no_condition_that_the_host_would_read(monkeypatch):
+    """The update is selected; all values are, bit for bit, those that a branch would give.
+
+    The second step overflows by its scale alone, the fourth has an infinite loss. Products with
+    powers of two are exact, whether or not a compiler joins them with sums across the branch.
+    """
+    values = (0.25, 2.0**57, 0.5, np.inf, 0.125)
+    batches = [{"group": {"x": tf.fill([50], value)}} for value in values]
+    selecting, selected = _train_guarded(batches)
+    monkeypatch.setattr(jax_loop, "_select_instead_of_branching", lambda module: None)
+    branching, branched = _train_guarded(batches)
+    assert branching.count("stablehlo.if") >= 2
+    assert not re.search(r"stablehlo\.(if|case)", selecting)
+    for one, other in zip(selected, branched, strict=True):
+        for value, expected in zip(one, other, strict=True):
+            np.testing.assert_array_equal(value, expected)
+    first, second, third, fourth, last = (values[0] for values in selected)
+    assert (first == second).all() and (third == fourth).all() and (third == last).all()
+    assert (first != third).any() and np.isfinite(last).all()
+
+
+@pytest.mark.parametrize(("platform", "named"), [("gpu", ""), ("gpu", "own"), ("cpu", "")])
+def test_compiled_steps_of_an_accelerator_are_kept(monkeypatch, tmp_path, platform, named):
+    """In the cache, or where the user says; a CPU compiles in seconds."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    device = SimpleNamespace(platform=platform, device_kind="X", compute_capability="9.0")
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    names = ["jax_compilation_cache_dir", "jax_compilation_cache_max_size"]
+    before = [getattr(jax.config, name) for name in names]
+    try:
+        jax.config.update(names[0], named or None)
+        loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
+        folder = jax.config.jax_compilation_cache_dir
+    finally:
+        for name, value in zip(names, before):
+            jax.config.update(name, value)
+    assert loop.accelerated == (platform == "gpu")
+    kept = str(tmp_path / "official_cmlm" / "compiled") if platform == "gpu" else None
+    assert folder == (named or kept)
 
 
 def test_waiting_is_the_time_between_a_step_and_the_next_batch():

@@ -153,6 +153,49 @@ def test_the_first_piece_says_nothing_of_the_rates(monkeypatch, steps_per_loop):
     assert trainer.totals == Totals(8, 16, 240, 320, 68.0, 0.0)
 
 
+class _DeviceLoop:
+    """A loop of JAX's, each of whose steps takes 1/128 s; it notes when it gives metrics back."""
+
+    waited = compiling = 0.0
+
+    def __init__(self, clock, accelerated):
+        self.accelerated, self._clock, self.pieces = accelerated, clock, []
+
+    def run(self, iterator, num_steps, stop):
+        self._clock.passes(num_steps / 128)
+        self.pieces.append(num_steps)
+
+
+@pytest.mark.parametrize(
+    ("accelerated", "pieces"),
+    [
+        (True, [1, 2, 4, 8, 16, 32, 64, 128, 256, 189, *3 * [640, 60]]),
+        (False, [1, 2, 4, 8, 16, 32, 64, *8 * [64], 61, *3 * [*10 * [64], 60]]),
+    ],
+)
+def test_an_accelerator_gives_its_metrics_back_every_five_seconds(monkeypatch, accelerated, pieces):
+    """A CPU every half second; a short rest of a loop does not make the next pieces short."""
+    clock, config = _Clock(), SentenceEncoderExperimentConfig()
+    config.runtime.distribution_strategy = "pjrt"
+    loop = _DeviceLoop(clock, accelerated)
+    monkeypatch.setattr(trainer_module, "JaxLoop", lambda *_: loop)
+    model = tf.Module()
+    model.guard = SimpleNamespace(failure=lambda: None, variables=[])
+    model.data_positions = SimpleNamespace(all=list)
+    trainer = Trainer(
+        config,
+        _Task(clock),
+        model=model,
+        optimizer=tf_keras.optimizers.SGD(0.5),
+        stop=lambda: False,
+        evaluate=False,
+        now=lambda: clock.now,
+    )
+    for _ in range(4):
+        trainer.train(tf.constant(700))
+    assert loop.pieces == pieces
+
+
 class _Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
     def __init__(self, start):
         self.step = tf.Variable(start, dtype=tf.int64)
