@@ -160,9 +160,8 @@ def peak_memory(paths: list[str], vocabulary_file: str, folder: Path, deduplicat
     return int(match[1])
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Measures speed and memory."""
-    del argv
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

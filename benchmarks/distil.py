@@ -27,9 +27,8 @@ def define_flags() -> None:
     shared.define_model_flag()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs both sides in turns, and prints the medians."""
-    del argv
     if not (data := shared.data_dir()):
         raise UserError("--data_dir is missing; name a folder with senteval/downstream")
     pairs = read_sts_benchmark(data / "senteval/downstream/STS/STSBenchmark/sts-test.csv")

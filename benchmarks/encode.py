@@ -53,9 +53,8 @@ def define_flags() -> None:
     flags.DEFINE_multi_enum("sides", SIDES, SIDES, "Ways to measure. Default: all.")
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Measures every way in turn, and prints the table and the ratios."""
-    del argv
     source = str(find_encoder(FLAGS.model))
     with tempfile.TemporaryDirectory() as folder:
         # The import and the ONNX graphs of our encoder are cached here, and deleted with it.

@@ -51,9 +51,8 @@ def define_flags() -> None:
     flags.DEFINE_list("objectives", list(_OBJECTIVES), "Objectives to compare.")
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Measures the paper's setting, then every objective."""
-    del argv
     records = _write_records(Path(FLAGS.work_dir))
     # The share of one of 64 cores; no bucket has a larger batch.
     paper = {"global_batch_size": 32, "max_bucket_batch_size": 32}

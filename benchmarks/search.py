@@ -64,9 +64,8 @@ def define_flags() -> None:
     flags.DEFINE_bool("only_search", False, "Search among clusters of random vectors; no encoder.")
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Measures embedding, then each way to search."""
-    del argv
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

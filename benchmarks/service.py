@@ -45,9 +45,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("most_texts", 8, "Most texts a request; each request has 1 or more.", 1)
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the benchmark; returns 1 if a request failed."""
-    del argv
     # Otherwise the client logs a line for each request.
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:

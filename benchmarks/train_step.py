@@ -55,9 +55,8 @@ def define_flags() -> None:
     flags.DEFINE_integer("batch_size", 8, "Examples of 256 tokens a step.", lower_bound=1)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Compares each objective at each size."""
-    del argv
     examples = _examples()
     for size in FLAGS.sizes:
         for batches in examples:

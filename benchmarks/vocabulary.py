@@ -36,11 +36,11 @@ def build(arguments: list[str]) -> tuple[float, float]:
     FLAGS(["build_vocab", *arguments])
     cli.import_tensorflow()
     began = time.process_time()
-    build_vocab.main([])
+    build_vocab.main()
     return time.process_time() - began, peak_mib()
 
 
-def main(argv: list[str]) -> None:
+def main(*arguments: str) -> None:
     """Learns both vocabularies and prints how they differ."""
     from data_prep.vocabulary.wordpiece import format_coverage
     from official_cmlm.tokenization import load_vocabulary
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
         for generator in ("tensorflow_text", "tokenizers"):
             output = f"{folder}/{generator}.txt"
             own = [f"--generator={generator}", f"--input={parts[0]}", f"--output={output}"]
-            seconds, mib = shared.in_new_process(build, [*argv[1:], *size, *own, "--nocheck"])
+            seconds, mib = shared.in_new_process(build, [*arguments, *size, *own, "--nocheck"])
             vocabulary = load_vocabulary(output)
             entries[generator] = set(vocabulary.tokens)
             size = [f"--vocab_size={len(vocabulary.tokens)}"]

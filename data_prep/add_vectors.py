@@ -65,9 +65,8 @@ def define_flags() -> None:
     cli.define_model()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     from official_cmlm.records.manifest import join, load_manifest, load_records_vocabulary
     from official_cmlm.records.teacher_vectors import token_ids_of
     from official_cmlm.tokenization.vocabulary import token_rows

@@ -138,9 +138,8 @@ def check(output: Path, entries: list[str], samples: dict[str, list[str]]) -> No
     print(format_coverage(vocabulary, samples), end="")
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     started = time.monotonic()
     output = Path(FLAGS.output)
     files = tuple(common_flags.text_files())

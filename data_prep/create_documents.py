@@ -53,9 +53,8 @@ def write_records(options: Options, workers: int = 1, beam: BeamWorkers | None =
     )
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     return write_records(read_options())
 
 

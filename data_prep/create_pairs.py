@@ -71,9 +71,8 @@ def define_flags() -> None:
     cli.require_flags("languages")
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     inputs = common_flags.pair_inputs(FLAGS.languages)
     if FLAGS.row_aligned and FLAGS.format not in TABLES:
         raise UserError("--row_aligned joins tables; pass --format=tsv, table or nli with it")

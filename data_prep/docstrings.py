@@ -122,9 +122,8 @@ def define_flags() -> None:
     cli.define(Corpus)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = cli.read(Corpus)
     check_output(options.output, options.overwrite)
     output = Path(options.output)

@@ -67,9 +67,8 @@ def define_flags() -> None:
     cli.define(Options)
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     options, counts = cli.read(Options), Counts()
     files = common_flags.text_files()
     names = [options.train_output, options.held_out_output]

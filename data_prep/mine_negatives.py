@@ -72,9 +72,8 @@ def define_flags() -> None:
     cli.define(Options)
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     options = cli.read(Options)
     if FLAGS.format == "nli":
         raise UserError("--format=nli: pairs with labels; give pairs whose texts belong together")

@@ -14,6 +14,7 @@ the same paths on all of them.
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 from absl import flags
@@ -56,7 +57,7 @@ def define_flags() -> None:
     cli.define(Division)
 
 
-def _find_beam(arguments: list[str]) -> BeamWorkers | None:
+def _find_beam(arguments: Sequence[str]) -> BeamWorkers | None:
     """Returns the runner of Beam that the flags name, if any."""
     if FLAGS.runner != "local":
         return BeamWorkers(FLAGS.runner, arguments)
@@ -75,9 +76,9 @@ def _warn_of_level(path: str, level: str) -> None:
         )
 
 
-def main(argv: list[str]) -> int:
+def main(*arguments: str) -> int:
     """Runs the binary."""
-    beam = _find_beam(argv[1:])
+    beam = _find_beam(arguments)
     # A worker may start in another directory.
     options = read_options(model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model))
     if options.quality.model:

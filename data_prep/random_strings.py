@@ -70,9 +70,8 @@ def draw_strings(options: RandomStrings) -> Iterator[str]:
             yield drawn
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = cli.read(RandomStrings)
     check_output(options.output, options.overwrite)
     cli.announce(f"drawing {options.count} strings …")

@@ -64,9 +64,8 @@ def define_flags() -> None:
     cli.define(TitlesOutput)
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary."""
-    del argv
     options, counts, written = cli.read(TitlesOutput), Counts(), 0
     files = common_flags.text_files()
     check_output(options.output, options.overwrite, (file.path for file in files))

@@ -251,9 +251,8 @@ def _at_level(document: Document) -> Iterator[Document]:
         yield Document(cut_id(document.id, "sentence", number), document.language, [sentence])
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     check_language_tag(FLAGS.language, "language")
     output = Path(FLAGS.output)
     if not output.parent.is_dir():

@@ -25,4 +25,4 @@ if __name__ == "__main__":
     model_garden_flags.define_flags()
     cli.require_flags("experiment", "mode", "model_dir")
     exp_factory.register()
-    cli.run(train.main)
+    cli.run(lambda: train.main([]))

@@ -42,7 +42,7 @@ def is_export(folder: Path) -> bool:
     return (folder / WEIGHTS).exists()  # Then `--overwrite` may replace the folder.
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     options = exporting.begin(NumpyOptions)
     # The folder appears when it is complete; after an error nothing is left of it.
     with exporting.stage_export(options, is_export, OWN_FILES) as (folder, source):

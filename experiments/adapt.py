@@ -432,9 +432,8 @@ def find_places(output_dir: str) -> tuple[Path, Path]:
     return output, folder
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = cli.read(Adaptation)
     output, folder = find_places(options.output_dir)
     from official_cmlm.checkpoints.encoder_directory import output_directory

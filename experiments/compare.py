@@ -58,9 +58,8 @@ def define_flags() -> None:
     cli.define(cli.Backend)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     comparison = cli.read(Comparison)
     cli.quiet_tensorflow()
     from official_cmlm.encoding.encoders import open_encoder

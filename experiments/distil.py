@@ -95,9 +95,8 @@ def define_flags() -> None:
     cli.define(Distillation)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = cli.read(Distillation)
     output, folder = find_places(options.output_dir)
     if output.exists() and not (options.input and (folder / PLAN).exists()):

@@ -69,9 +69,8 @@ def define_flags() -> None:
     cli.define_import_module()
 
 
-def main(argv: list[str]) -> int:
+def main() -> int:
     """Runs the binary; returns 1 if a task failed, or has no data although it was named."""
-    del argv
     from official_cmlm.evaluation import suites
 
     cli.quiet_tensorflow()

@@ -57,9 +57,8 @@ def define_flags() -> None:
     cli.define_import_module()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     request = cli.read(LoweringRequest)
     folder = os.path.expanduser(request.output_dir)
     check_writable(folder, is_folder=True)

@@ -53,9 +53,8 @@ def define_flags() -> None:
     cli.define_import_module()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     request = cli.read(ViewRequest)
     cli.import_tensorflow()
     cli.import_modules()

@@ -58,9 +58,8 @@ def define_flags() -> None:
     cli.define_import_module()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     request = cli.read(TrainingRequest)
     if request.experiment in (None, "?", "list"):
         print(f"experiments:\n{registry.list_files(registry.experiment_files())}")

@@ -39,9 +39,8 @@ def define_flags() -> None:
     cli.define_import_module()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     request = cli.read(ChainRequest)
     if request.stages in (None, "?", "list"):
         print(registry.list_files(chains.stage_files()))

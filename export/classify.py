@@ -55,9 +55,8 @@ def define_flags() -> None:
     cli.define(Reading, skip={"keep"})
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     task, reading = cli.read(Task), cli.read(Reading)
     paths = expand_inputs(task.input)
     for path in paths:

@@ -54,9 +54,8 @@ def define_flags() -> None:
     exporting.define_flags(LitertOptions, skip={"seq_length"})
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = exporting.begin(LitertOptions)
     for name, size in export(options).items():
         print(f"{options.export_dir}/{name}  {size / 1e6:.1f} MB")

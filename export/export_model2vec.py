@@ -38,9 +38,8 @@ def define_flags() -> None:
     exporting.define_flags()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = exporting.begin()
     export(options)
     print(options.export_dir)

@@ -42,9 +42,8 @@ def define_flags() -> None:
     exporting.define_flags(OnnxOptions)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = exporting.begin(OnnxOptions)
     export(options)
     print(options.export_dir)

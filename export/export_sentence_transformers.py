@@ -76,9 +76,8 @@ def define_flags() -> None:
     exporting.define_flags(FolderOptions)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = exporting.begin(FolderOptions)
     export(options)
     print(options.export_dir)

@@ -16,9 +16,8 @@ def define_flags() -> None:
     exporting.define_flags(TfhubOptions)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = exporting.begin(TfhubOptions)
     from .formats import tfhub
 

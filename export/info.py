@@ -25,9 +25,8 @@ def define_flags() -> None:
     cli.define_model_name()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     from official_cmlm.checkpoints.find_encoder import encoder_directory_of, find_encoder
     from official_cmlm.search import Index
 

@@ -82,23 +82,23 @@ def import_tensorflow() -> None:
             raise
 
 
-def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:
-    """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
+def run(main: Callable[..., int | None], arguments: bool = False) -> None:
+    """Runs `main` under absl; turns a `UserError` into one line and exit status 1.
 
     Invalid flags, a lack of memory and the system's errors, TensorFlow's included, are reported in
     the same way. `Stopped` is reported as one line too, with exit status 0. Ctrl-C ends the program
     within two seconds, see `signals.ending_soon`, with exit status 130.
 
     Args:
-      main: takes the positional arguments (program name first), returns an exit status or None.
-      arguments: whether `main` takes any besides the program name; otherwise they are an error.
+      main: takes the positional arguments, returns an exit status or None.
+      arguments: whether `main` takes any; otherwise they are an error.
     """
 
     def run_main(argv: list[str]) -> int | None:
         if len(argv) > 1 and not arguments:
             return _fail(f"unexpected argument {argv[1]!r}; flags start with --")
         try:
-            status = main(argv)
+            status = main(*argv[1:])
             # If output could not be written when Python ends, there would be a stack trace.
             sys.stdout.flush()
             return status

@@ -56,9 +56,8 @@ def define_flags() -> None:
     flags.DEFINE_string("work_dir", "", "Folder that keeps results. Default: nothing is kept.")
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Compiles each experiment."""
-    del argv
     # Processes that this one starts inherit these variables.
     os.environ.update(ENVIRONMENT)
     cases = [case_of(experiment) for experiment in FLAGS.experiments]

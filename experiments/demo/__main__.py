@@ -70,9 +70,8 @@ def define_flags() -> None:
     cli.define(DemoRequest)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the demo."""
-    del argv
     # Each stage would report only what it misses itself, one after the other.
     check_extra("demo", "matplotlib", "sentencex", "tensorflow_hub", "zstandard")
     request = cli.read(DemoRequest)

@@ -112,9 +112,8 @@ def load_encoders(request: ReportRequest, sentences: list[str]) -> dict[str, Enc
     return encoders
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     cli.quiet_tensorflow()
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
     from official_cmlm.evaluation.report import figures

@@ -53,9 +53,8 @@ def define_flags() -> None:
     )
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     if FLAGS.findings:
         from .findings import write_findings
 

@@ -67,9 +67,8 @@ def define_flags() -> None:
     cli.define(run.Request, skip=_WITHOUT_FLAG | _OF_ENCODERS)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     task = cli.read(Task)
     with tempfile.TemporaryDirectory() as folder:
         if "-" in task.input:

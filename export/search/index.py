@@ -116,9 +116,8 @@ def define_flags() -> None:
     cli.define_model(required=False)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     options = cli.read(IndexOptions)
     cli.announce(f"reading {', '.join(options.input)} …")
     change, left_out = update_index(options, _choose_encoder(options.index))

@@ -53,9 +53,8 @@ def define_flags() -> None:
     cli.define(cli.Backend)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     question = cli.read(Question)
     index = _index_standard_input() if question.index == "-" else _open_index(question)
     width = min(100, shutil.get_terminal_size().columns)

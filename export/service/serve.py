@@ -45,9 +45,8 @@ def define_flags() -> None:
     cli.define_model()
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     # Until the server sets its handler, SIGHUP would end the process.
     signal.signal(signal.SIGHUP, lambda number, frame: None)
     check_extra("serve", "prometheus_client", "pydantic", "starlette", "uvicorn")

@@ -43,9 +43,8 @@ def define_flags() -> None:
     cli.define(ImportRequest)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     request = cli.read(ImportRequest)
     output_dir = request.output_dir
     check_writable(os.path.expanduser(output_dir), is_folder=True, replaced=True)

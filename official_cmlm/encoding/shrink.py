@@ -660,9 +660,8 @@ def define_flags() -> None:
     cli.define(ShrinkRequest)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
     """Runs the binary."""
-    del argv
     write(FLAGS.model, cli.read(ShrinkRequest))
 
 

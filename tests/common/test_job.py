@@ -65,10 +65,10 @@ def compute(tool, number):
         threading.Event().wait()
     return {"number": number}
 
-def main(argv):
-    tool = {"busy": 1} if len(argv) > 2 else {}
+def main(folder, *busy):
+    tool = {"busy": 1} if busy else {}
     parts = [Part(str(number), number) for number in range(2)]
-    with Job(Path(argv[1]), {}) as job, Processes(1, dict, tool) as processes:
+    with Job(Path(folder), {}) as job, Processes(1, dict, tool) as processes:
         job.compute(compute, parts, processes, bar(2, "part", "x"))
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def test_a_stop_is_one_line():
     """The binaries' own start-up turns `Stopped` into status 0."""
     code = (
         "from official_cmlm import cli; from official_cmlm.common.errors import Stopped\n"
-        "def main(argv): raise Stopped('stopped at step 3')\n"
+        "def main(): raise Stopped('stopped at step 3')\n"
         "cli.run(main)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -100,13 +100,13 @@ signals._SAME_SECONDS = 0.0
 keeps = sys.argv[1] == "keeps"
 signals._MOST_SECONDS = 0.0 if keeps else 1.0
 
-def main(argv):
+def main(way):
     with signals.keeping("all is kept") if keeps else contextlib.nullcontext():
         try:
             print("ready", flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
-            if argv[1] == "ends":
+            if way == "ends":
                 raise
             print("goes on", flush=True)
             threading.Event().wait()

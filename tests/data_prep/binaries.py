@@ -13,8 +13,7 @@ def run_binary(binary: ModuleType, *arguments: str, **values: object) -> int | N
     # On the way out flags that were defined inside are removed again.
     with flagsaver.flagsaver():
         binary.define_flags()
-        rest = flags.FLAGS(["prog", *given, *arguments])
-        return binary.main(rest)
+        return binary.main(*flags.FLAGS(["prog", *given, *arguments])[1:])
 
 
 def names_in(folder: Path) -> list[str]:

@@ -470,7 +470,8 @@ def _main(binary, **values):
     # On the way out flags that were defined inside are removed again.
     with flagsaver.flagsaver():
         binary.define_flags()
-        return binary.main(flags.FLAGS(["prog", *arguments]))
+        flags.FLAGS(["prog", *arguments])
+        return binary.main()
 
 
 def test_flags_of_the_evaluation(tmp_path, monkeypatch):

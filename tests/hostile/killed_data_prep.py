@@ -42,7 +42,7 @@ def _life(binary: str, arguments: list[str], before: Callable[[], None]) -> int:
         sys.addaudithook(hook)
         module = importlib.import_module(f"data_prep.{binary}")
         module.define_flags()
-        status = module.main(flags.FLAGS([binary, *arguments]))
+        status = module.main(*flags.FLAGS([binary, *arguments])[1:])
     finally:
         os._exit(status)
 

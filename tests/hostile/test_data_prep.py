@@ -400,7 +400,7 @@ def test_memory_and_the_file_system(monkeypatch, capsys):
     import tensorflow as tf
 
     def run(error):
-        def main(argv):
+        def main():
             raise error
 
         result = []

@@ -401,7 +401,7 @@ def binary(capsys):
         with flagsaver.flagsaver():
             evaluate.define_flags()
             flags.FLAGS(["prog", *arguments])
-            status = evaluate.main(["prog"])
+            status = evaluate.main()
         return status, capsys.readouterr().out
 
     return binary
