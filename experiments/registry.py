@@ -3,20 +3,47 @@
 A YAML file elsewhere is an experiment too; its name is its path with `.yaml`.
 """
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.validation import Flag
 
 _ROOT = Path(__file__).parent
 # These folders hold other YAML files than experiments.
 _OTHER = ("chains", "studies")
 # Least summaries of a training: a curve needs five points, and with 20 its ends tell something too.
 _LEAST_SUMMARIES = 20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentRequest:
+    """An experiment and the values that change it, as flags; names are as in Model Garden's driver.
+
+    Attributes:
+      experiment: name of an experiment, as `cmlm train --experiment=?` lists them, or a YAML file
+        of your own, which ends in .yaml.
+      data: folder of records to train on; it overrides task.train_data.input_path. Default: as the
+        other values say.
+      config_file: YAML file that overrides the experiment's values; may be repeated, later ones
+        win. Default: none.
+      params_override: values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.
+    """
+
+    experiment: str
+    data: str | None = None
+    config_file: Annotated[tuple[str, ...], Flag(repeats=True)] = ()
+    params_override: str | None = None
+
+    def load(self, init_checkpoint: str | None = None, notes: list[str] | None = None):  # noqa: ANN201
+        """Builds the configuration; see `load`."""
+        changes = (self.config_file, self.params_override)
+        return load(self.experiment, *changes, init_checkpoint, notes, self.data)
 
 
 def experiment_files() -> dict[str, Path]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from official_cmlm import cli
-from official_cmlm.common.validation import Flag, at_least
+from official_cmlm.common.validation import at_least
 
 from . import registry
 
@@ -26,25 +26,15 @@ if TYPE_CHECKING:
 _MOST_COMPONENTS = 4
 
 
-@dataclasses.dataclass(frozen=True)
-class ViewRequest:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ViewRequest(registry.ExperimentRequest):
     """The experiment, its records, and how much of them is printed.
 
     Attributes:
-      experiment: name of an experiment, as experiments.train lists them, or a YAML file of your
-        own. Required.
-      data: folder of records. Default: task.train_data.input_path of the experiment.
       number: examples to print for each objective, or group of objectives that share records.
-      config_file: YAML file that overrides the experiment's values; may be repeated, later ones
-        win. Default: none.
-      params_override: values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.
     """
 
-    experiment: str
-    data: str | None = None
     number: Annotated[int, at_least(1)] = 5
-    config_file: Annotated[tuple[str, ...], Flag(repeats=True)] = ()
-    params_override: str | None = None
 
 
 def define_flags() -> None:
@@ -58,9 +48,7 @@ def main() -> None:
     request = cli.read(ViewRequest)
     cli.import_tensorflow()
     cli.import_modules()
-    changes = (request.config_file, request.params_override)
-    params = registry.load(request.experiment, *changes, data=request.data)
-    for line in show_examples(params.task, request.number):
+    for line in show_examples(request.load().task, request.number):
         print(line)
 
 

@@ -14,16 +14,16 @@ from typing import Annotated
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import check_writable, read_text
-from official_cmlm.common.validation import Flag, OneOf
+from official_cmlm.common.validation import OneOf
 
 from . import registry
 
 _MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingRequest:
-    """A training by an experiment's name; names of flags are as in Model Garden's driver.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingRequest(registry.ExperimentRequest):
+    """A training by an experiment's name.
 
     Attributes:
       experiment: name of an experiment: the path of its YAML file below experiments/, '?' lists
@@ -31,11 +31,6 @@ class TrainingRequest:
       mode: the work: train, eval (the latest checkpoint), train_and_eval (in turn),
         continuous_eval (each new checkpoint), train_and_post_eval (eval once at the end).
       model_dir: folder for checkpoints, params.yaml and summaries. Required.
-      data: folder of records to train on; it overrides task.train_data.input_path. Default: as the
-        other values say.
-      config_file: YAML file that overrides the experiment's values; may be repeated, later ones
-        win. Default: none.
-      params_override: values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.
       init_checkpoint: encoder to start from: an encoder directory, a public folder, or a name such
         as mini-en or org/model; the encoder takes its sizes, and from a sentence encoder pooling,
         normalisation and length. Default: as task.init_checkpoint says, normally random weights.
@@ -45,9 +40,6 @@ class TrainingRequest:
     experiment: str | None = None
     mode: Annotated[str, OneOf(_MODES)] = "train_and_eval"
     model_dir: str | None = None
-    data: str | None = None
-    config_file: Annotated[tuple[str, ...], Flag(repeats=True)] = ()
-    params_override: str | None = None
     init_checkpoint: str | None = None
     tpu: str | None = None
 
@@ -77,14 +69,7 @@ def main() -> None:
     cli.import_tensorflow()
     cli.import_modules()
     notes: list[str] = []
-    params = registry.load(
-        request.experiment,
-        request.config_file,
-        request.params_override,
-        request.init_checkpoint,
-        notes,
-        request.data,
-    )
+    params = request.load(request.init_checkpoint, notes)
     for line in notes if "train" in request.mode else ():
         print(line, file=sys.stderr)
     if request.tpu:
