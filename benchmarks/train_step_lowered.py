@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.train_step_torch_model import IGNORED, Model, optimizer_of
+from benchmarks.train_step_torch_model import IGNORED, Model, make_step
 
 # Sequences of each objective that are encoded, as in `train_step_examples.SEQUENCES`.
 _SEQUENCES = {
@@ -40,17 +40,8 @@ def main() -> None:
     length = next(iter(batches[0].values()))["ids"].shape[1]
     model = Model(objective, *sizes, seq_length=length, with_masks=not args.no_masks)
     model = model.to(device).train()
-    optimizer = optimizer_of(model)
     loss_of = torch.compile(model, dynamic=False) if args.compile == "static" else model
-
-    def step(batch: dict) -> torch.Tensor:
-        optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=args.precision == "bfloat16"):
-            loss = loss_of(batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach().clone()
+    step = make_step(model, loss_of, device, args.precision)
 
     def run(steps: int) -> tuple[float, list[float]]:
         began = time.perf_counter()

@@ -30,7 +30,7 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     """
     import torch
 
-    from benchmarks.train_step_torch_model import Model, optimizer_of
+    from benchmarks.train_step_torch_model import Model, make_step
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
@@ -41,7 +41,6 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
     ]
     layers, width = (int(n) for n in size.split("x"))
     model = Model(examples.objective, examples.vocab_size, layers, width).train()
-    optimizer = optimizer_of(model)
     loss_of = model
     if variant in ("dynamic", "static"):
         torch._dynamo.config.cache_size_limit = _MOST_SHAPES
@@ -50,16 +49,7 @@ def prepare(examples: Examples, size: str, variant: str, precision: str) -> Call
             for sequence in batch.values():
                 for name in ("predicted", "labels") if "predicted" in sequence else ():
                     torch._dynamo.mark_dynamic(sequence[name], 0)
-
-    def step(batch: dict) -> "torch.Tensor":
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            loss = loss_of(batch)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss.detach()
-
+    step = make_step(model, loss_of, "cpu", precision)
     before = peak_mib()
     # Each of our shapes runs once here, which compiles it.
     seen = {batch.length or i: tensor for i, (batch, tensor) in enumerate(zip(batches, tensors))}

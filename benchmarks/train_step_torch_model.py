@@ -1,6 +1,7 @@
 """The models of Hugging Face's parts that `benchmarks.train_step` compares with."""
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -119,7 +120,25 @@ class Model(nn.Module):
         return nn.functional.cross_entropy(logits, masked["labels"])
 
 
-def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+def make_step(
+    model: nn.Module, loss_of: Callable, device: str, precision: str
+) -> Callable[[dict], torch.Tensor]:
+    """Returns a step of training on a batch; `loss_of` is the model itself, or compiled."""
+    optimizer = _optimizer_of(model)
+
+    def step(batch: dict) -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16"):
+            loss = loss_of(batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss.detach().clone()
+
+    return step
+
+
+def _optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
     """Returns PyTorch's fused AdamW with BERT's weight decay."""
     undecayed = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     decayed = [p for p in model.parameters() if not any(p is k for k in undecayed)]
