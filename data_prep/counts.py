@@ -53,11 +53,9 @@ def is_removal(name: str) -> bool:
 
 
 def unit(name: str) -> str:
-    """Returns the unit of a counter, in the plural; empty for counters of older releases."""
+    """Returns the unit of a counter, in the plural."""
     if name in NOTED:
         return NOTED[name]
-    if "/" not in name:
-        return ""
     return next((unit for start, unit in _UNITS.items() if name.startswith(start)), "documents")
 
 

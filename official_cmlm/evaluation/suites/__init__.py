@@ -20,6 +20,7 @@ The suites of this package are imported when they are needed. A suite of your ow
 module that `--import_module` imports, see `examples/own_suite.py`.
 """
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -28,7 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from official_cmlm.common.errors import UserError
-from official_cmlm.common.validation import OneOf, read_dataclass
+from official_cmlm.common.validation import OneOf, default_of, read_dataclass
 from official_cmlm.evaluation.suite import Suite, SuiteResults, Tasks
 
 # Name -> one line; registered suites are added.
@@ -123,8 +124,9 @@ def describe(names: list[str]) -> str:
 def read_options(name: str, values: dict[str, Any]) -> Any:
     """Builds a suite's options, with `values` in place of defaults.
 
-    For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. Where an option
-    takes only certain words, these may be written in upper or lower case.
+    For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. A list may be empty
+    only where that is the default. Where an option takes only certain words, these may be written
+    in upper or lower case.
     """
     kind = get_suite(name).options
     hints = typing.get_type_hints(kind, include_extras=True)
@@ -132,7 +134,10 @@ def read_options(name: str, values: dict[str, Any]) -> Any:
         key: _read_text(f"{name}.{key}", value, hints[key]) if key in hints else value
         for key, value in values.items()
     }
+    defaults = {field.name: default_of(field) for field in dataclasses.fields(kind)}
     for key, value in values.items():
+        if value == [] and defaults.get(key):
+            raise UserError(f"{name}: {key} must name at least one")
         if isinstance(value, list) and len({repr(item) for item in value}) < len(value):
             raise UserError(f"{name}.{key} has a repeated item: {value!r}")
     return read_dataclass(kind, values, name)

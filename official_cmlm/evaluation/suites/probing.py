@@ -60,10 +60,6 @@ class Options:
         default_factory=lambda: list(TASKS)
     )
 
-    def __post_init__(self) -> None:
-        if not self.tasks:
-            raise ValueError("tasks must name at least one")
-
 
 RESULTS = SuiteResults(
     (

@@ -73,10 +73,6 @@ class Options:
         default_factory=lambda: list(senteval_data.TASKS)
     )
 
-    def __post_init__(self) -> None:
-        if not self.tasks:
-            raise ValueError("tasks must name at least one")
-
     @property
     def numbers(self) -> list[int]:
         """The seeds."""

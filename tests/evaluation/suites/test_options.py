@@ -60,7 +60,7 @@ def test_impossible_lists_are_refused(setting, message):
     ("suite", "values", "message"),
     [
         ("amazon", {"dev_share": 1.0}, "dev_share"),
-        ("amazon", {"grid": []}, "grid must hold positive numbers"),
+        ("amazon", {"grid": []}, "grid must name at least one"),
         ("amazon", {"grid": [0.0]}, "grid"),
         ("geometry", {"max_texts": 1}, "max_texts must be at least 2"),
         ("language_bias", {"max_rows": -1}, "max_rows"),
