@@ -38,12 +38,15 @@ class GraphBackend:
           UserError: if ONNX Runtime cannot read the file, or has no such device; if the file is a
             pipe or a device.
         """
+        import onnxruntime
+
         if isinstance(graph, Path):
             refuse_special(graph)
             check_fits_memory(graph)
         providers = _providers(device)
         with guard_reading(where, "export or download it again"):
             self._session = _session(graph, providers)
+        self._options = onnxruntime.RunOptions()
         self._inputs = {
             value.name: np.int32 if value.type == "tensor(int32)" else np.int64
             for value in self._session.get_inputs()
@@ -57,7 +60,7 @@ class GraphBackend:
         """Returns an output of the graph."""
         values = {IDS: word_ids, MASK: mask, TYPES: np.zeros_like(word_ids)}
         feeds = {name: values[name].astype(dtype) for name, dtype in self._inputs.items()}
-        return self._session.run([output], feeds)[0]
+        return self._session.run([output], feeds, self._options)[0]
 
 
 def mask_of(word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ Such a folder has `onnx/model.onnx` or `model.onnx`, a tokenizer of Hugging Face
 sentence-transformers' `modules.json`, which names the pooling. NumPy pools token outputs.
 """
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,9 @@ _INT8 = ("model_int8.onnx", "model_quantized.onnx")
 
 class PublicOnnxBackend(GraphBackend):
     """A backend for a graph of sentence vectors, or of token outputs that are pooled here."""
+
+    # An honest graph computes two tokens in less; one with an endless loop is stopped then.
+    most_seconds = 300.0
 
     def __init__(
         self, path: Path, modules: Modules, pooling: str, positions: int, device: str | None
@@ -67,7 +71,17 @@ class PublicOnnxBackend(GraphBackend):
         self._rows, self.padded_length = (n if isinstance(n, int) else 0 for n in shape)
         self.max_positions = min(positions, self.padded_length or positions)
         probe, mask = np.zeros([1, 2], np.int32), np.ones([1, 2], bool)
-        shape = self._run_padded(probe, mask).shape
+        timer = threading.Timer(self.most_seconds, setattr, (self._options, "terminate", True))
+        timer.start()
+        try:
+            shape = self._run_padded(probe, mask).shape
+        except Exception:
+            if self._options.terminate:
+                message = f"{path}: did not end in {self.most_seconds} s; export it again"
+                raise UserError(message) from None
+            raise
+        finally:
+            timer.cancel()
         if shape[:-1] != ((1,) if self._is_sentence else (1, 2)):
             raise UserError(
                 f"{path}: its output {self._output} has the shape {list(shape)} for a text of 2 "

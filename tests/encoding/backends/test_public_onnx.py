@@ -8,6 +8,7 @@ import tokenizers
 
 from official_cmlm.common.errors import UserError
 from official_cmlm.encoding.backends.onnx_messages import message, node_of, tensor_of, value_info
+from official_cmlm.encoding.backends.public_onnx import PublicOnnxBackend
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 
@@ -56,6 +57,27 @@ def test_sentence_vectors_are_taken_as_they_are(tmp_path):
     library = tokenizers.Tokenizer.from_file(str(REFERENCES / "bert/tokenizer.json"))
     vector = SentenceEncoder.load(tmp_path / "public").encode(["a"])[0]
     np.testing.assert_allclose(vector, table[library.encode("a").ids].mean(axis=0), atol=1e-6)
+
+
+def test_graph_with_an_endless_loop_is_stopped_in_one_line(tmp_path, monkeypatch):
+    _write(tmp_path / "public")
+    onnx = pytest.importorskip("onnx")
+    make, info = onnx.helper, onnx.helper.make_tensor_value_info
+    flag, number = onnx.TensorProto.BOOL, onnx.TensorProto.INT64
+    nodes = [make.make_node("Identity", [name], [f"{name}_out"]) for name in ("go", "tokens")]
+    inputs = [info("turn", number, []), info("go", flag, []), info("tokens", 1, None)]
+    outputs = [info("go_out", flag, []), info("tokens_out", 1, None)]
+    model = onnx.load(tmp_path / "public" / "model.onnx")
+    model.graph.node[0].output[0] = "looked_up"
+    body = make.make_graph(nodes, "body", inputs, outputs)
+    values = ["turns", "always", "looked_up"]
+    model.graph.node.append(make.make_node("Loop", values, ["token_embeddings"], body=body))
+    for name, value in (("turns", np.int64(2**62)), ("always", np.bool_(True))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    onnx.save(model, tmp_path / "public" / "model.onnx")
+    monkeypatch.setattr(PublicOnnxBackend, "most_seconds", 0.01)
+    with pytest.raises(UserError, match=r"model\.onnx: did not end in 0\.01 s; "):
+        SentenceEncoder.load(tmp_path / "public", backend="onnx")
 
 
 @pytest.mark.parametrize(
