@@ -6,11 +6,9 @@ gone. The index remembers model and settings, so `cmlm search my.index "a questi
 Ctrl-C leaves an index of the files that are finished.
 """
 
-import contextlib
 import dataclasses
 import functools
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -283,7 +281,6 @@ def _add_files(
 
     count = sum(map(len, passages.values()))
     with (
-        _count_cut_texts(count, encoder.max_seq_length),
         progress.bar(count, "passage", "encoding") as bar,
         # An interrupt, which only the main thread gets, lets it add the group to the end.
         ThreadPoolExecutor(1) as adding,
@@ -296,27 +293,6 @@ def _add_files(
                 vectors = encoder.encode_document(texts, show_progress_bar=bar.update)
                 adding.submit(add, files, vectors).result()
                 files, texts = [], []
-
-
-@contextlib.contextmanager
-def _count_cut_texts(count: int, most_tokens: int) -> Iterator[None]:
-    """Replaces the block's warnings of texts that are cut by one line with their number."""
-    from official_cmlm.encoding.sentence_encoder import TextCutWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", TextCutWarning)
-        yield
-    cut = 0
-    for warning in caught:
-        if isinstance(warning.message, TextCutWarning):
-            cut += warning.message.texts
-        else:
-            warnings.warn(warning.message, stacklevel=1)
-    if cut:
-        cli.warn(
-            f"{cut} of {count} passages have more than {most_tokens} tokens, and their ends are "
-            "not found; make the index anew with fewer --words"
-        )
 
 
 def _list_files(roots: list[str], index: str) -> tuple[list[str], Counter[str]]:
