@@ -105,7 +105,7 @@ $(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/
 LOCK := uv pip compile --quiet --universal --generate-hashes --python-version 3.11
 lock:
 	$(LOCK) pyproject.toml --extra demo -o requirements.txt
-	$(LOCK) pyproject.toml --extra serve --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) pyproject.toml --extra serve --extra documents --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) pyproject.toml --extra beam -c requirements.txt -o requirements-beam.txt
 	$(LOCK) pyproject.toml --extra jax -c requirements.txt -o requirements-jax.txt
 	$(LOCK) --group docs -o requirements-docs.txt

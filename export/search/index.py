@@ -1,9 +1,9 @@
 """Makes files searchable by meaning: `cmlm index my/ --to=my.index`.
 
-Folders are walked; text, Markdown and HTML files are cut into passages, tables and JSON lines give
-one text a row. The same command again reads only what is new or has changed, and forgets what is
-gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs neither.
-Ctrl-C leaves an index of the files that are finished.
+Folders are walked; text, Markdown, HTML, PDF and Word files are cut into passages, tables and JSON
+lines give one text a row. The same command again reads only what is new or has changed, and forgets
+what is gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs
+neither. Ctrl-C leaves an index of the files that are finished.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.common import progress, signals
 from official_cmlm.common.errors import UserError, list_names
+from official_cmlm.common.extras import is_installed
 from official_cmlm.common.validation import OneOf, at_least, read_dataclass
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _FAR = (
 _FAR_SHARE = 0.75
 _FORMS = {".txt": "text", ".md": "markdown", ".markdown": "markdown"}
 _FORMS |= {".html": "html", ".htm": "html"}
-_SUFFIXES = (*_FORMS, ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+_SUFFIXES = (*_FORMS, ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".docx", ".pdf")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +209,8 @@ def announce_left_out(left_out: Counter[str]) -> None:
         f"{number} {suffix or 'without a suffix'}" for suffix, number in left_out.most_common()
     ]
     if counts:
-        cli.announce(f"left out: {list_names(counts, 9)}")
+        advice = '; pip install ".[documents]" reads PDF' if left_out[".pdf"] else ""
+        cli.announce(f"left out: {list_names(counts, 9)}{advice}")
 
 
 def _choose_encoder(index: str) -> EncoderSettings:
@@ -296,7 +298,7 @@ def _add_files(
 
 
 def _list_files(roots: list[str], index: str) -> tuple[list[str], Counter[str]]:
-    """Returns the input files and, of input folders, all files below with a readable suffix.
+    """Returns the input files and, of input folders, all files below that can be read by suffix.
 
     The second result counts the other files below by suffix.
     """
@@ -316,7 +318,8 @@ def _list_files(roots: list[str], index: str) -> tuple[list[str], Counter[str]]:
         else:
             paths.append(root)
     paths = [path for path in dict.fromkeys(paths) if not _is_below(path, index)]
-    files = [path for path in paths if path.lower().endswith(_SUFFIXES)]
+    suffixes = _SUFFIXES if is_installed("pypdf") else _SUFFIXES[:-1]
+    files = [path for path in paths if path.lower().endswith(suffixes) or path in roots]
     left_out = Counter(os.path.splitext(path)[1].lower() for path in set(paths) - set(files))
     if not files:
         announce_left_out(left_out)
@@ -344,9 +347,10 @@ def _read_state(file: str, earlier: list | None) -> list:
 def _read_passages(
     file: str, cut: Callable[..., "list[Passage]"], column: str
 ) -> "Iterator[Passage]":
-    """Yields the passages of a file; those of a table begin at the lines of their rows."""
+    """Yields the passages of a file; their lines are those of a table's rows, or a PDF's pages."""
     from official_cmlm.common.files import read_bytes
     from official_cmlm.common.text_files import Reading, read_rows
+    from official_cmlm.search.documents import read_docx, read_pdf
 
     suffix = os.path.splitext(file)[1].lower()
     if suffix in _FORMS:
@@ -358,9 +362,17 @@ def _read_passages(
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
         yield from cut(text, _FORMS[suffix])
         return
-    for row in read_rows(file, Reading(column=column, on_missing="empty")):
-        for passage in cut(row.text, "text"):
-            yield passage._replace(line=row.number)
+    if suffix == ".docx":
+        yield from cut(read_docx(file), "html")
+        return
+    if suffix == ".pdf":
+        texts = enumerate(read_pdf(file), 1)
+    else:
+        reading = Reading(column=column, on_missing="empty")
+        texts = ((row.number, row.text) for row in read_rows(file, reading))
+    for number, text in texts:
+        for passage in cut(text, "text"):
+            yield passage._replace(line=number)
 
 
 if __name__ == "__main__":

@@ -92,9 +92,17 @@ def test_checked_packages_belong_to_the_extra_that_is_named():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check_extra"
         for argument in node.args[1:]
     }
-    assert {"beam", "data", "demo", "evaluate", "parquet", "report", "serve", "train"} == {
-        extra for extra, _ in named
-    }
+    assert {
+        "beam",
+        "data",
+        "demo",
+        "documents",
+        "evaluate",
+        "parquet",
+        "report",
+        "serve",
+        "train",
+    } == {extra for extra, _ in named}
     for extra, package in named:
         assert brings(package, packages_of(extra)), (extra, package)
     lines = {line for extra in PROJECT["optional-dependencies"].values() for line in extra}

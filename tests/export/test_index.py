@@ -12,6 +12,7 @@ from export.search import index as indexing
 from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 from official_cmlm.search import Index
 from tests.binaries import call
+from tests.search.test_documents import write_docx, write_pdf
 from tests.search.toy_encoder import Words
 
 
@@ -149,7 +150,8 @@ def test_passages_end_before_the_encoder_would_cut_them(folder, capsys, monkeypa
     assert " ".join(numbers).split().count("ten") == 3
 
 
-def test_files_that_are_left_out_are_counted_by_suffix(folder, capsys):
+def test_files_that_are_left_out_are_counted_by_suffix(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pypdf", None)
     (folder / "sub" / "f.PDF").write_bytes(b"%PDF")
     (folder / "g.pdf").write_bytes(b"%PDF")
     (folder / "README").write_text("no suffix")
@@ -157,11 +159,31 @@ def test_files_that_are_left_out_are_counted_by_suffix(folder, capsys):
         assert _index(folder, "--model=toy") == 0
         said = capsys.readouterr().err.splitlines()
         (line,) = [line for line in said if line.startswith("left out: ")]
-        assert set(line.removeprefix("left out: ").split(", ")) == {
-            "2 .pdf",
-            "1 .bin",
-            "1 without a suffix",
-        }
+        kinds, advice = line.removeprefix("left out: ").split("; ")
+        assert set(kinds.split(", ")) == {"2 .pdf", "1 .bin", "1 without a suffix"}
+        assert advice == 'pip install ".[documents]" reads PDF'
+    assert _index(folder / "g.pdf") == 1
+    assert 'pypdf is not installed; in the checkout of this project, run pip install ".[doc' in (
+        capsys.readouterr().err
+    )
+
+
+def test_pdf_and_word_files_of_a_folder_are_searched(folder, capsys):
+    pytest.importorskip("pypdf", reason="an optional extra: requirements-dev.txt")
+    write_pdf(folder / "sub" / "f.PDF", ["a page of tea", "a page of coffee"])
+    write_docx(folder / "g.docx", "<p><r><t>minutes</t></r></p><p><r><t>of May</t></r></p>")
+    (folder / "damaged.docx").write_bytes(b"PK")
+    (folder / "damaged.pdf").write_bytes(b"%PDF")
+    assert _index(folder, "--model=toy") == 0
+    said = capsys.readouterr().err.splitlines()
+    for name in ("damaged.docx", "damaged.pdf"):
+        assert [line for line in said if f"left out: {folder / name}: damaged" in line]
+    assert [line for line in said if line.startswith("left out: ")][-1] == "left out: 1 .bin"
+    hit = _ask(folder, "a page of coffee", capsys)
+    assert hit["metadata"] == {"file": f"{folder}/sub/f.PDF", "line": 2}
+    assert _ask(folder, "minutes of May", capsys)["text"] == "minutes\nof May"
+    assert _index(folder / "damaged.pdf") == 1
+    assert "damaged.pdf: damaged" in capsys.readouterr().err
 
 
 def test_index_without_a_model_takes_the_english_one_that_ships(folder, capsys):
