@@ -1,14 +1,15 @@
 """Makes files searchable by meaning: `cmlm index my/ --to=my.index`.
 
 Folders are walked; text, Markdown, HTML, PDF and Word files are cut into passages, tables and JSON
-lines give one text a row. The same command again reads only what is new or has changed, and forgets
-what is gone. The index remembers model and settings, so `cmlm search my.index "a question"` needs
-neither. Ctrl-C leaves an index of the files that are finished.
+lines give one text a row; `-` is text from standard input. The same command again reads only what
+is new or has changed, and forgets what is gone. The index remembers model and settings, so `cmlm
+search my.index "a question"` needs neither. Ctrl-C leaves an index of the files that are finished.
 """
 
 import dataclasses
 import functools
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,7 @@ class IndexOptions:
     """The files that become an index, and its form.
 
     Attributes:
-      input: files and folders.
+      input: files and folders; - for text from standard input.
       index: folder of the index, made or added to.
       column: column of tables, or field of objects, with the text.
       words: most words of a passage, which never has more tokens than the encoder reads.
@@ -150,7 +151,9 @@ def update_index(
     before = IndexSettings.read(path) if exists else IndexSettings(files={})
     if before.files is None:
         raise UserError(f"{path}: an index that was not made by this command; name another --index")
-    roots = [os.path.abspath(os.path.expanduser(root)) for root in options.input]
+    roots = [
+        root if root == "-" else os.path.abspath(os.path.expanduser(root)) for root in options.input
+    ]
     files, left_out = _list_files(roots, str(path))
     check_writable(path, is_folder=True)
     earlier = before.files
@@ -234,7 +237,8 @@ def _save(
 ) -> None:
     import numpy as np
 
-    root = os.path.commonpath([os.path.dirname(file) for file in states] or [""])
+    folders = [os.path.dirname(file) for file in states]
+    root = "" if "-" in states else os.path.commonpath(folders or [""])
     best = [hits[0].score for hits in index.search(_FAR, k=1) if hits]
     near = float(np.quantile(best or [-1.0], _FAR_SHARE))
     index.settings = dataclasses.asdict(IndexSettings(encoder, words, states, root, near))
@@ -249,7 +253,7 @@ def _read_files(
     with progress.bar(len(files), "file", "reading") as bar:
         for file in files:
             try:
-                passages[file] = list(_read_passages(file, cut, column))
+                passages[file] = list(read_passages(file, cut, column))
             except UserError as error:
                 if file in roots:
                     raise
@@ -311,6 +315,8 @@ def _list_files(roots: list[str], index: str) -> tuple[list[str], Counter[str]]:
         if os.path.isdir(root):
             # A link in a folder may lead to nothing; a folder may have been emptied since.
             paths += sorted(path for path in walk_files(root) if os.path.isfile(path))
+        elif root == "-":
+            paths.append(root)
         elif not os.path.exists(root):
             raise UserError(f"{root}: no such file or folder; check the path")
         elif not root.lower().endswith(_SUFFIXES):
@@ -335,6 +341,9 @@ def _read_state(file: str, earlier: list | None) -> list:
     """Returns size, time and digest of a file; with the earlier size and time, the same digest."""
     from official_cmlm.common.files import sha256
 
+    if file == "-":
+        # Standard input can be read once, so it counts as changed.
+        return [0, 0, os.urandom(16).hex()]
     try:
         facts = os.stat(file)
         if earlier and earlier[:2] == [facts.st_size, facts.st_mtime_ns]:
@@ -344,8 +353,8 @@ def _read_state(file: str, earlier: list | None) -> list:
         raise UserError(f"{file}: cannot be read ({error.strerror})") from None
 
 
-def _read_passages(
-    file: str, cut: Callable[..., "list[Passage]"], column: str
+def read_passages(
+    file: str, cut: Callable[..., "list[Passage]"], column: str = ""
 ) -> "Iterator[Passage]":
     """Yields the passages of a file; their lines are those of a table's rows, or a PDF's pages."""
     from official_cmlm.common.files import read_bytes
@@ -353,14 +362,15 @@ def _read_passages(
     from official_cmlm.search.documents import read_docx, read_pdf
 
     suffix = os.path.splitext(file)[1].lower()
-    if suffix in _FORMS:
-        content = read_bytes(file)
+    form = "text" if file == "-" else _FORMS.get(suffix)
+    if form:
+        content = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             text = content.decode("utf-8-sig", "replace")
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
-        yield from cut(text, _FORMS[suffix])
+        yield from cut(text, form)
         return
     if suffix == ".docx":
         yield from cut(read_docx(file), "html")

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import shutil
-import sys
 import textwrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,9 +75,8 @@ def _index_standard_input() -> "Index":
     from official_cmlm.search import Index
 
     cli.take_default_model()
-    text = sys.stdin.buffer.read().decode("utf-8-sig", "replace")
     encoder = load_model("queries", {"model": flags.FLAGS.model})
-    passages = indexing.make_cutter(encoder)(text)
+    passages = list(indexing.read_passages("-", indexing.make_cutter(encoder)))
     lines = [{"file": "-", "line": passage.line} for passage in passages]
     return Index.build(encoder, [passage.text for passage in passages], metadata=lines)
 

@@ -251,6 +251,21 @@ def test_text_of_standard_input_is_searched(capsys, monkeypatch):
     assert (hit["text"], hit["metadata"]) == ("the café is open", {"file": "-", "line": 3})
 
 
+def test_text_of_standard_input_is_indexed_beside_files(folder, capsys, monkeypatch):
+    """A later text takes the place of the earlier one."""
+    target = f"--index={folder.parent}/my.index"
+    for text, inputs in (("the cup", f"{folder},-"), ("the café is open", "-")):
+        stdin = io.BytesIO(f"\n{text}\n".encode())
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
+        assert call("export.search.index", f"--input={inputs}", target, "--model=toy") == 0
+        hit = _ask(folder, text, capsys)
+        assert (hit["text"], hit["metadata"]) == (text, {"file": "-", "line": 2})
+    index = Index.load(folder.parent / "my.index", Words())
+    assert "the cup" not in index.texts and "old wine" in index.texts
+    # The passages around one are found by the id that the page shows.
+    assert index.settings["root"] == ""
+
+
 def test_file_that_is_not_utf8_is_indexed_with_a_warning(folder, capsys):
     (folder / "latin.txt").write_bytes("the café is open, and the tea is hot\n".encode("latin-1"))
     assert _index(folder, "--model=toy") == 0
