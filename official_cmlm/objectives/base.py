@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 import tf_keras
@@ -15,48 +15,11 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds, View
 from official_cmlm.losses.replicas import global_mean
-from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.encode import Encode
 
 # Whether higher or lower values of a metric are better.
 HIGHER, LOWER = "higher", "lower"
-
-
-class Encode(Protocol):
-    """A function that calls the encoder and caches its outputs.
-
-    Each call has a name, and its dropout masks are a function of the name. They do not depend on
-    earlier calls.
-
-    Attributes:
-      training: whether dropout is on.
-    """
-
-    training: bool | None
-
-    def __call__(
-        self,
-        inputs: dict[str, tf.Tensor] | list[dict[str, tf.Tensor]],
-        name: str,
-        views: int = 1,
-        shared_masks: bool = False,
-        with_tokens: bool = False,
-        always_dropout: bool = False,
-    ) -> dict[str, tf.Tensor]:
-        """Returns the vectors or, with `output_positions` among the inputs, the outputs at these.
-
-        See `SentenceEncoderModel.call`.
-
-        Args:
-          inputs: a batch, or several of one padded length that are encoded as one, end to end.
-          name: name of the call.
-          views, shared_masks: see `SentenceEncoderModel.call`.
-          with_tokens: whether the outputs of all tokens are returned too.
-          always_dropout: whether dropout is on in validation too.
-        """
-
-    def stream(self, name: str) -> DropoutStream | None:
-        """Returns the dropout stream for a call of another network."""
 
 
 @dataclasses.dataclass

@@ -21,7 +21,8 @@ import tensorflow as tf
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.objectives import Objective, ObjectiveOutput
 from official_cmlm.objectives.base import Prediction, Vectors, combine, weighted_sum
-from official_cmlm.training.model import MultiObjectiveModel, own_first_row
+from official_cmlm.objectives.encode import own_first_row
+from official_cmlm.training.model import MultiObjectiveModel
 
 Gradients = list[tf.Tensor | None]
 """A gradient for each trainable variable; None for one that the loss does not depend on."""

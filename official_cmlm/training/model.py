@@ -1,7 +1,5 @@
 """The trained model: the encoder, the language-model head and the objectives on top of them."""
 
-import dataclasses
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -9,13 +7,13 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.inputs.data_position import CHECKPOINT_NAME, DataPositions
-from official_cmlm.inputs.hashing import fold
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.pooling import Projection
-from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
-from official_cmlm.objectives.base import Encode, Prediction, Vectors, combine
+from official_cmlm.objectives.base import Prediction, Vectors, combine
+from official_cmlm.objectives.encode import Encode, own_first_row
 from official_cmlm.training.non_finite import FiniteGuard
 
 
@@ -121,13 +119,13 @@ class MultiObjectiveModel(tf_keras.Model):
         step_key: tf.Tensor | None,
         first_rows: dict[str, tf.Tensor] | None,
     ) -> Iterator[tuple[str, dict, Encode]]:
-        """Yields (name, features, encoder) of each objective; a group shares one `EncodeCache`."""
+        """Yields (name, features, encoder) of each objective; a group shares one `Encode`."""
         for group, batch in features.items():
             stream = None
             if step_key is not None:
                 first_row = first_rows[group] if first_rows else own_first_row(batch)
                 stream = DropoutStream(step_key, first_row, self._static_shapes)
-            encode = EncodeCache(self.encoder, training, stream, batch)
+            encode = Encode(self.encoder, training, stream, batch)
             for name in self._groups[group]:
                 yield name, batch, encode
 
@@ -148,70 +146,3 @@ class MultiObjectiveModel(tf_keras.Model):
             for name, projection in own.items()
             if isinstance(projection, Projection) and projection is not self.encoder.projection
         }
-
-
-def own_first_row(batch: dict) -> tf.Tensor:
-    """Returns the row in the global batch of this replica's first example: int64 scalar."""
-    context = tf.distribute.get_replica_context()
-    replica = 0 if context is None else context.replica_id_in_sync_group
-    return tf.cast(replica, tf.int64) * tf.cast(tf.shape(batch["key"])[0], tf.int64)
-
-
-class EncodeCache:
-    """Encoder of one group's batch that caches its outputs by input tensors; see `Encode`.
-
-    CMLM and retrieval both encode s1 of a pair. With the cache they share one pass, and so one
-    dropout mask: the weighted sum of their losses is then a loss of one sentence vector.
-    """
-
-    def __init__(
-        self,
-        encoder: SentenceEncoderModel,
-        training: bool | None,
-        dropout: DropoutStream | None,
-        batch: dict,
-    ) -> None:
-        self._encoder, self._dropout, self._batch = encoder, dropout, batch
-        self.training = training
-        # The tensors are kept with the outputs: an id is unique only while its object is alive.
-        self._cached: dict[tuple, tuple[list, dict]] = {}
-
-    def stream(self, name: str) -> DropoutStream | None:
-        """Returns the dropout stream of the call `name`; see `objectives.base.Encode`."""
-        if self._dropout is None:
-            return None
-        key = fold(self._dropout.key, zlib.crc32(name.encode()))
-        return dataclasses.replace(self._dropout, key=key)
-
-    def __call__(
-        self,
-        inputs: dict[str, tf.Tensor] | list[dict[str, tf.Tensor]],
-        name: str,
-        views: int = 1,
-        shared_masks: bool = False,
-        with_tokens: bool = False,
-        always_dropout: bool = False,
-    ) -> dict[str, tf.Tensor]:
-        """Encodes inputs, or returns the outputs of an earlier call with the same tensors."""
-        parts = inputs if isinstance(inputs, list) else [inputs]
-        extra = [part for part in ("dense_inputs", "output_positions") if part in parts[0]]
-        names = [*INPUT_NAMES, *extra]
-        tensors = [[part[name] for part in parts] for name in names]
-        settings = (views, shared_masks, with_tokens, always_dropout)
-        key = (*settings, *extra, *(id(t) for row in tensors for t in row))
-        if key not in self._cached:
-            stream = self.stream(name)
-            if always_dropout and not self.training:
-                # The masks are the same in each validation.
-                stream = DropoutStream(tf.constant(0, tf.int64), own_first_row(self._batch))
-            joined = [row[0] if len(row) == 1 else tf.concat(row, axis=0) for row in tensors]
-            outputs = self._encoder(
-                dict(zip(names, joined)),
-                training=self.training or always_dropout,
-                views=views,
-                shared_masks=shared_masks,
-                stream=stream,
-                vector_only=not with_tokens,
-            )
-            self._cached[key] = (tensors, outputs)
-        return self._cached[key][1]
