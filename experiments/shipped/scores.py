@@ -26,7 +26,7 @@ ROWS = (
         f"XNLI dev, learned in English, mean of {' '.join(_INFERRED)}, %",
         "xnli",
         _INFERRED,
-        "accuracy",
+        "dev_accuracy",
     ),
     ("XQuAD-R, 11 languages in one pool, mAP × 100", "lareqa", ("all",), "map"),
     ("… within each language", "lareqa", ("all",), "map_own_language"),
