@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--report_every", type=int, default=100, help="steps")
     parser.add_argument("--checkpoint_every", type=int, default=1000, help="steps")
     parser.add_argument("--seed", type=int, default=0, help="of weights that are drawn here")
-    parser.add_argument("--half", action="store_true", help="write weights of 16 bits")
+    parser.add_argument("--half", action="store_true", help="write the encoder alone, in 16 bits")
     parser.add_argument("--profile", help="folder for a trace of the last reported steps")
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -191,7 +191,8 @@ class Training:
             if _STATE.fullmatch(other.name) and other != path:
                 other.unlink()
         kind = np.float16 if half else np.float32
-        weights = {name: array.astype(kind) for name, array in weights.items()}
+        left = _TRAINED_WITH if half else ()
+        weights = {n: a.astype(kind) for n, a in weights.items() if not n.startswith(left)}
         header, offset = {}, 0
         for name, array in weights.items():
             ends = [offset, offset + array.nbytes]
@@ -205,6 +206,8 @@ class Training:
 
 
 _STATE = re.compile(r"state-(\d+)\.npz")
+# The weights whose names begin so serve the training; vectors are computed without them.
+_TRAINED_WITH = ("language_model_head/", "objectives/")
 
 
 def draw(row: dict, seed: int, name: str) -> np.ndarray:

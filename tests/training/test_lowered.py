@@ -90,6 +90,9 @@ def test_a_lowered_training_goes_on_where_it_stopped(copy, tmp_path):
         assert len(one.files) == len(contents["variables"])
         for key in one.files:
             np.testing.assert_array_equal(one[key], two[key])
+    stored = [(each / "weights.safetensors").read_bytes() for each in (copy, other)]
+    assert [b"objectives/cmlm/projection" in each for each in stored] == [True, False]
+    assert [b"language_model_head/" in each for each in stored] == [True, False]
     # 16 bits keep three digits.
     vectors = [SentenceEncoder.load(each).encode(["a cat sat"]) for each in (copy, other)]
     np.testing.assert_allclose(*vectors, rtol=0.02, atol=0.01)
