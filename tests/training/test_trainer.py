@@ -119,6 +119,18 @@ class _Task:
         return {"loss": tf.constant(1.0)}
 
 
+def _make_trainer(config, clock, model, **settings):
+    return Trainer(
+        config,
+        _Task(clock),
+        model=model,
+        optimizer=tf_keras.optimizers.SGD(0.5),
+        stop=lambda: False,
+        evaluate=False,
+        **settings,
+    )
+
+
 @pytest.mark.parametrize("steps_per_loop", [1, 4])
 def test_the_first_piece_says_nothing_of_the_rates(monkeypatch, steps_per_loop):
     """The first step is traced, which no rate includes if there is another; the sums have both."""
@@ -132,14 +144,7 @@ def test_the_first_piece_says_nothing_of_the_rates(monkeypatch, steps_per_loop):
     model.guard = SimpleNamespace(failure=lambda: None)
     tf.config.run_functions_eagerly(True)
     try:
-        trainer = Trainer(
-            config,
-            _Task(clock),
-            model=model,
-            optimizer=tf_keras.optimizers.SGD(0.5),
-            stop=lambda: False,
-            evaluate=False,
-        )
+        trainer = _make_trainer(config, clock, model)
         rates = [
             trainer.train(tf.constant(steps_per_loop))["steps_per_second"]
             for _ in range(8 // steps_per_loop)
@@ -182,15 +187,7 @@ def test_an_accelerator_gives_its_metrics_back_every_five_seconds(monkeypatch, a
     model = tf.Module()
     model.guard = SimpleNamespace(failure=lambda: None, variables=[])
     model.data_positions = SimpleNamespace(all=list)
-    trainer = Trainer(
-        config,
-        _Task(clock),
-        model=model,
-        optimizer=tf_keras.optimizers.SGD(0.5),
-        stop=lambda: False,
-        evaluate=False,
-        now=lambda: clock.now,
-    )
+    trainer = _make_trainer(config, clock, model, now=lambda: clock.now)
     for _ in range(4):
         trainer.train(tf.constant(700))
     assert loop.pieces == pieces
