@@ -27,11 +27,7 @@ def modules_with(code: str) -> list[str]:
     )
 
 
-BINARIES = [
-    name
-    for name in modules_with("cli.run(")
-    if name not in ("official_cmlm.cli", "official_cmlm.command")
-]
+BINARIES = modules_with("def define_flags() -> None:")
 
 
 def import_binary(module: str):

@@ -9,24 +9,24 @@ sentences that answer them, among all of its sentences.
 
 import csv
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from official_cmlm.common.errors import UserError
+from official_cmlm import cli
+from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import stage_folder
 
 
-def main(title_pairs: Path, qnli: Path, output: Path) -> None:
+def main(title_pairs: str, qnli: str, output: str) -> None:
     """Writes both data sets into a new folder."""
-    if output.exists():
+    if Path(output).exists():
         raise UserError(f"{output}: exists already; remove it, or name another folder")
-    with title_pairs.open(encoding="utf-8") as file:
+    with guard_reading(title_pairs), open(title_pairs, encoding="utf-8") as file:
         titles = [(row["title"], row["body"]) for row in map(json.loads, file)]
-    with qnli.open(encoding="utf-8", newline="") as file:
+    with guard_reading(qnli), open(qnli, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    answers = [(r["question"], r["sentence"]) for r in rows if r["label"] == "entailment"]
-    with stage_folder(output) as folder:
+        answers = [(r["question"], r["sentence"]) for r in rows if r["label"] == "entailment"]
+    with stage_folder(Path(output)) as folder:
         write_set(folder / "titles", titles, [body for _, body in titles])
         write_set(folder / "qnli", answers, [row["sentence"] for row in rows])
 
@@ -57,4 +57,4 @@ def write_set(folder: Path, pairs: Iterable[tuple[str, str]], texts: Iterable[st
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    cli.run(main, arguments=True)

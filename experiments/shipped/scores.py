@@ -6,9 +6,9 @@
 """
 
 import statistics
-import sys
 from pathlib import Path
 
+from official_cmlm import cli
 from official_cmlm.evaluation.report.main_scores import scores
 from official_cmlm.evaluation.report.results import read_results
 
@@ -39,7 +39,7 @@ ROWS = (
 )
 
 
-def main(folders: list[str]) -> None:
+def main(*folders: str) -> None:
     """Prints a table in Markdown, with a column for each folder that `cmlm evaluate` wrote."""
     encoders = [read_results(Path(folder) / "results.json") for folder in folders]
     print("| score |", *(f"{results['encoder']['name']} |" for results in encoders))
@@ -55,4 +55,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    cli.run(main, arguments=True)

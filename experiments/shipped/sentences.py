@@ -8,8 +8,6 @@ first lines of a language are a sample.
 
 import hashlib
 import json
-import sys
-from pathlib import Path
 
 from official_cmlm import cli
 from official_cmlm.common.files import atomic_write
@@ -17,7 +15,7 @@ from official_cmlm.records.manifest import join, load_manifest
 from official_cmlm.records.teacher_vectors import texts_of
 
 
-def main(records: str, output: Path) -> None:
+def main(records: str, output: str) -> None:
     """Writes the file."""
     cli.import_tensorflow()
     import tensorflow as tf
@@ -35,4 +33,4 @@ def main(records: str, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    cli.run(main, arguments=True)

@@ -43,3 +43,5 @@ def test_queries_with_one_right_text_are_written(tmp_path):
     assert list(sets["qnli"].documents.values()) == ['The "answer.', "No answer."]
     with pytest.raises(UserError, match="exists already"):
         main(*inputs, tmp_path / "out")
+    with pytest.raises(UserError, match="nowhere: cannot be read"):
+        main("nowhere", inputs[1], tmp_path / "new")

@@ -42,7 +42,7 @@ def test_a_row_of_several_languages_is_their_mean_and_a_missing_one_is_said(tmp_
     other = [("de", "accuracy_from_english", 90.0), ("ta", "accuracy_to_english", 90.0)]
     whole = _write_results(tmp_path / "a", "whole", {"tatoeba": ten + other})
     part = _write_results(tmp_path / "b", "part", {"tatoeba": ten[1:] + other})
-    scores.main([whole, part])
+    scores.main(whole, part)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["| score | whole | part |", "|---|---|---|"]
     assert "| … de ru hi ja vi sw tr ko ar fi | 4.50 | not measured |" in lines
