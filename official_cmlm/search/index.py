@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import os
 import sys
 import warnings
@@ -18,6 +19,7 @@ from official_cmlm.common.errors import UserError, guard_reader, guard_reading
 from official_cmlm.common.files import (
     atomic_write,
     check_writable,
+    digest,
     join_inside,
     output_folder,
     read_array,
@@ -485,6 +487,7 @@ class Index:
                     settings=self.settings,
                     sha256={file.name: sha256(file) for file in sorted(folder.iterdir())},
                 )
+                description.sha256[DESCRIPTION] = description.compute_checksum()
                 write_json(folder / DESCRIPTION, dataclasses.asdict(description))
 
     @staticmethod
@@ -536,7 +539,9 @@ class Index:
         values = read_description(path)
         for name, checksum in ({FILE: ""} | values.sha256).items():
             if verify or name == FILE:
-                _verify(join_inside(path, name, path / DESCRIPTION), checksum)
+                file = join_inside(path, name, path / DESCRIPTION)
+                with guard_reading(file, ADVICE):
+                    _verify(file, sha256(file), checksum)
         codes = Codes(values.precision, values.dimension, values.scale)
         vectors = Vectors.load(path, codes, values.approximate, values.texts, mapped)
         index = cls(encoder, vectors, Texts.load(path, values.texts, mapped))
@@ -680,7 +685,7 @@ class Description:
       dimension: width of the vectors.
       scale: the step of codes of 8 bits.
       settings: see `Index`.
-      sha256: the checksum of each other file by name.
+      sha256: the checksum of each file by name; when it is read, of each other file.
     """
 
     format: str = _FORMAT
@@ -692,6 +697,10 @@ class Description:
     scale: Annotated[float, Range(0, 1e9, above_low=True)]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     sha256: dict[str, str]
+
+    def compute_checksum(self) -> str:
+        """Returns the checksum of these values, among which its own must not be."""
+        return digest([], json.dumps(dataclasses.asdict(self)))
 
 
 @guard_reader(ADVICE)
@@ -706,14 +715,16 @@ def read_description(path: Path) -> Description:
             f"{file}: of format {values.get('format')!r:.40} {values.get('version', '')!s:.20}, "
             f"this version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
-    return read_dataclass(Description, values, str(file))
+    description = read_dataclass(Description, values, str(file))
+    # Indexes of earlier releases do not have it.
+    if own := description.sha256.pop(DESCRIPTION, ""):
+        _verify(file, description.compute_checksum(), own)
+    return description
 
 
-def _verify(path: Path, checksum: str) -> None:
+def _verify(path: Path, checksum: str, expected: str) -> None:
     """Raises `UserError` unless a file is the one that was saved."""
-    with guard_reading(path, ADVICE):
-        is_same = sha256(path) == checksum
-    if not is_same:
+    if checksum != expected:
         raise UserError(
             f"{path}: is not as it was saved (another SHA-256); copy the index again, or {ADVICE}"
         )

@@ -509,6 +509,13 @@ def test_earlier_versions_are_refused_with_advice(tmp_path):
     Index.build(Words(), TEXTS).save(tmp_path / "index", overwrite=True)
 
 
+def test_changed_settings_are_refused(tmp_path):
+    Index.build(Words(), TEXTS).save(tmp_path / "index")
+    _change_json(settings={"near": 0.5})(tmp_path / "index")
+    with pytest.raises(UserError, match="index.json: is not as it was saved"):
+        Index.read_settings(tmp_path / "index")
+
+
 def _change_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
