@@ -9,7 +9,7 @@ from official_cmlm.common.extras import check_extra
 # A longer "sentence" is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
 # Characters that are split at once; few paragraphs of running text are longer.
-_WINDOW = 1 << 15
+_WINDOW = 1 << 13
 # `\s` matches the characters that `str.strip` takes for white space.
 _NO_SPACE = re.compile(r"\S")
 
