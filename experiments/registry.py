@@ -5,6 +5,7 @@ A YAML file elsewhere is an experiment too; its name is its path with `.yaml`.
 
 import dataclasses
 import difflib
+import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ class ExperimentRequest:
         return load(self.experiment, *changes, init_checkpoint, notes, self.data)
 
 
+@functools.cache
 def experiment_files() -> dict[str, Path]:
     """Returns experiment name, e.g. `cmlm/english_base`, -> its YAML file."""
     files = {}

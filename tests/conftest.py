@@ -40,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # This process only hands tests to its workers, which start after it.
         return
     import tensorflow as tf
+    from tensorflow.python.autograph.core import config as autograph
+    from tensorflow.python.util import tf_stack
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -47,6 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "not long":
         # Graphs run once or twice: to optimise one takes longer. Long tests run them optimised.
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        # AutoGraph converts no function that branches on no tensor, and the place in the code of
+        # each operation is not noted: both take time wherever a graph is built.
+        unconverted = ("official", "official_cmlm", "export", "tensorflow_text")
+        rules = map(autograph.DoNotConvert, unconverted)
+        autograph.CONVERSION_RULES = (*rules, *autograph.CONVERSION_RULES)
+        tf_stack.extract_stack = functools.cache(tf_stack.extract_stack)
     # Model Garden asks for a config's type hints at every assignment: half the time of a load.
     from official.modeling.hyperparams import base_config
 
@@ -67,11 +75,11 @@ _collected = [0.0]
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """Collects garbage every ten seconds, as TensorFlow frees many functions at once slowly.
+    """Collects garbage every 30 seconds, as TensorFlow frees many functions at once slowly.
 
     After five minutes of tests one collection took a minute.
     """
-    if time.monotonic() - _collected[0] > 10:
+    if time.monotonic() - _collected[0] > 30:
         gc.collect()
         _collected[0] = time.monotonic()
 
