@@ -14,6 +14,7 @@ import numpy as np
 
 from official_cmlm.common.hashing import GOLDEN_GAMMA, mix, ngram_hashes
 from official_cmlm.common.languages import UNSPACED
+from official_cmlm.common.normal_forms import normalise
 
 from . import batches
 
@@ -113,7 +114,7 @@ def _splits(lengths: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _normalise(text: str) -> str:
-    return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    return text.lower() if text.isascii() else normalise("NFKC", text).casefold()
 
 
 def _analyse(texts: Sequence[str]) -> Letters:

@@ -5,7 +5,8 @@ Words that were hyphenated at a line's end are joined again.
 
 import dataclasses
 import re
-import unicodedata
+
+from official_cmlm.common import normal_forms
 
 from ..counts import DropCounter
 from ..readers.document import Document
@@ -95,10 +96,10 @@ def normalise(text: str) -> str:
     if not text.isprintable():
         text = _no_text.sub(_replacement, text)
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text)
+        text = normal_forms.normalise("NFC", text)
         if "\u200c" in text or "\u200d" in text:
             # Characters that a joiner kept apart may compose now.
-            text = unicodedata.normalize("NFC", _stray_joiners.sub("", text))
+            text = normal_forms.normalise("NFC", _stray_joiners.sub("", text))
     return " ".join(text.split())
 
 

@@ -5,13 +5,13 @@ import functools
 import hashlib
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from official_cmlm.common.errors import UserError, guard_reading
 from official_cmlm.common.files import atomic_write, refuse_special
+from official_cmlm.common.normal_forms import normalise
 from official_cmlm.tokenization import sentence_piece_model as format_
 from official_cmlm.tokenization.vocabulary import (
     ROLES,
@@ -282,7 +282,7 @@ class RustSentencePiece(Tokenizer):
 
 
 def _compose(match: re.Match[str]) -> str:
-    return unicodedata.normalize("NFC", match[0])
+    return normalise("NFC", match[0])
 
 
 def bare_sentence_piece(vocabulary: SentencePieceVocabulary, entries: Sequence[str]) -> Any:

@@ -1,6 +1,7 @@
 """Files of one long run: a pattern with repeats in repeats would take hours on them."""
 
 import os
+import unicodedata
 
 import pytest
 
@@ -9,6 +10,7 @@ from data_prep.stages.exclusion import _JSON_STRING
 from data_prep.stages.quality_signals import sentence_ends
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import digest
+from official_cmlm.common.normal_forms import normalise
 from official_cmlm.configs.yaml_loading import parse_yaml
 from official_cmlm.search.passages import split_passages
 
@@ -26,6 +28,14 @@ def test_passages_of_a_long_run(form):
 def test_long_heading_is_not_repeated():
     text = f"# {'x' * LENGTH}\n\n" + "a b c\n\n" * 1000
     assert sum(len(p.text) for p in split_passages(text, "markdown", 10)) < 2 * len(text)
+
+
+def test_marks_have_the_normal_form_of_the_library():
+    run = "\u0301\u0316\u0344" * (LENGTH // 3)
+    for form in ("NFC", "NFKC"):
+        some = f"a{run[:1000]}\u2460{run[:1000]}"
+        assert normalise(form, some) == unicodedata.normalize(form, some)
+        assert len(normalise(form, run)) == LENGTH * 4 // 3
 
 
 def test_patterns_take_one_look_at_a_run():
