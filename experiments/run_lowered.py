@@ -132,7 +132,9 @@ class Training:
         exported = jax.export.deserialize(bytearray(path.read_bytes()))
         arguments, _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
         dtypes = [each.dtype for each in arguments[2]]
-        compiled = jax.jit(exported.call, donate_argnums=0).lower(*arguments).compile()
+        lowered = jax.jit(exported.call, donate_argnums=0).lower(*arguments)
+        # As `COMPILER_OPTIONS` of the library's `jax_loop`, which is not at hand here.
+        compiled = lowered.compile({"xla_allow_excess_precision": False})
         self.steps[kind] = compiled, dtypes
         self.compiling += time.monotonic() - began
 

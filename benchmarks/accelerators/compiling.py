@@ -97,6 +97,8 @@ def compile_step(step: Path, name: str) -> dict[str, Any]:
     device = find_device(name)
     import jax
 
+    from official_cmlm.training.jax_loop import COMPILER_OPTIONS
+
     sharding = jax.sharding.SingleDeviceSharding(device)
     exported = jax.export.deserialize(step.read_bytes())
     arguments, _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
@@ -106,7 +108,8 @@ def compile_step(step: Path, name: str) -> dict[str, Any]:
     lowered = jax.jit(exported.call, donate_argnums=0).lower(*shapes)
     started = time.monotonic()
     try:
-        compiled = lowered.compile(_GPU_OPTIONS if name == H100 else None)
+        own = _GPU_OPTIONS if name == H100 else {}
+        compiled = lowered.compile({**COMPILER_OPTIONS, **own})
     except jax.errors.JaxRuntimeError as error:
         shortage = out_of_memory(str(error))
         if not shortage:

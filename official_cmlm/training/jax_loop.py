@@ -30,6 +30,9 @@ INSTALL = (
 _AMPERE = 8
 # Steps that may be queued on the device: enough that it never waits for Python.
 _AHEAD = 3
+# A value that the step rounds to 16 bits is written in 16 bits. By default XLA leaves out roundings
+# that are followed by a conversion to float32, and then writes such values in float32.
+COMPILER_OPTIONS = {"xla_allow_excess_precision": False}
 # Bytes of compiled steps that are kept; those that were not used for longest are removed.
 _KEPT_BYTES = 2**31
 
@@ -304,7 +307,7 @@ def _donating(jax: Any, module: StepModule, exported: Any, constants: dict[int, 
         # This result is separate, as the memory of all others is donated to the next step.
         return list(results), jax.numpy.ravel(results[0])[:1]
 
-    return jax.jit(run, donate_argnums=0)
+    return jax.jit(run, donate_argnums=0, compiler_options=COMPILER_OPTIONS)
 
 
 def portable_step(module: StepModule, batch: Any, platform: str) -> bytes:
