@@ -14,10 +14,6 @@ from tests.conftest import make_documents, write_records
 from tests.inputs.pipelines import Pipeline, assert_same, concatenate, pairs_by_hand, pairs_of
 
 
-def _keys(batches):
-    return {int(key) for batch in batches for key in batch["key"]}
-
-
 def test_buckets(pipeline):
     """Padding up to the bucket and no further, at a constant number of tokens."""
     seen = Counter()
@@ -97,11 +93,10 @@ def test_a_padding_id_in_a_record_is_a_token(vocabulary, tmp_path):
     assert batch["second"]["input_mask"].tolist() == [[1] * 4 + [0] * 8]
 
 
-def test_another_seed_gives_other_batches(pipeline):
-    first = pipeline.batches(40)
-    other = pipeline.batches(40, seed=4)
-    assert pairs_of(first) != pairs_of(other)
-    assert not _keys(first) & _keys(other)
+def test_another_seed_gives_other_examples(pipeline):
+    first, other = pipeline.examples(0), pipeline.examples(0, seed=4)
+    assert [*first.values()] != [*other.values()]
+    assert not first.keys() & other.keys()
 
 
 @pytest.mark.long
