@@ -58,9 +58,12 @@ $(MULTI)/translations.txt: $(PAIRS)
 $(MULTI)/english.txt: $(PAIRS)
 	cut -f1 $^ | LC_ALL=C sort -u > $@
 COUNTED_MULTI := $(MULTI)/translations.txt $(MULTI)/english.txt $(MULTI)/sentences.jsonl
+CUT = --vocab_size=50000 --input=$$(echo $(COUNTED_MULTI) | tr ' ' ,) --drop_prompts --to=$@
 $(MULTI)/cut: $(MULTI)/teacher $(COUNTED_MULTI)
-	cmlm shrink $< --vocab_size=50000 --input=$$(echo $(COUNTED_MULTI) | tr ' ' ,) --drop_prompts \
-		--to=$@
+	cmlm shrink $< $(CUT)
+# The study bitext_student starts from these, with the same vocabulary.
+$(WORK)/start/three-blocks: $(COUNTED_MULTI)
+	cmlm shrink $(MULTI_TEACHER) --layers=0,4,8 $(CUT)
 # Both begin with a table of what the teacher's blocks put out for an entry, in the mean over a few
 # of the texts and over a third of the words that stand in them three times or more: entries that
 # texts seldom hold, those of names among them, are in words. Untrained, mini-multi has 75.2 on
