@@ -8,8 +8,9 @@ each removal.
 
 from pathlib import Path
 
-from experiments.shipped.scores import read_scores
 from official_cmlm import cli
+
+from .scores import read_scores
 
 # Title, suite and task, and metric; `_pcr` follows the metric after the removal.
 COLUMNS = (
