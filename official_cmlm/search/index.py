@@ -716,7 +716,7 @@ def read_description(path: Path) -> Description:
             f"this version reads {_FORMAT} {_VERSION}; {ADVICE}"
         )
     description = read_dataclass(Description, values, str(file))
-    # Indexes of earlier releases do not have it.
+    # Indexes that were saved before there was one do not have it.
     if own := description.sha256.pop(DESCRIPTION, ""):
         _verify(file, description.compute_checksum(), own)
     return description
