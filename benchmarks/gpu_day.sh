@@ -25,7 +25,7 @@ if [ "${TOY:-}" ]; then
   base=cmlm/tiny size=tiny layers=1 at_base="32 4" at_study="32 4" at_mlm="32 8"
   batches=2 seconds=1 steps=20 report=5 slow=30 sets=(--set='senteval.tasks=[MR]')
 fi
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 JAX_COMPILATION_CACHE_DIR=$folder/compiled
 
 lower() { # NAME EXPERIMENT "LENGTH EXAMPLES" BATCHES OVERRIDES: writes FOLDER/NAME.
   local data=task.train_data length=${3% *} examples=${3#* }
@@ -34,8 +34,9 @@ lower() { # NAME EXPERIMENT "LENGTH EXAMPLES" BATCHES OVERRIDES: writes FOLDER/N
 $data.bucket_boundaries=[$length],$data.global_batch_size=$examples,$data.streams=1,\
 $data.max_bucket_batch_size=$examples,runtime.mixed_precision_dtype=bfloat16,$5"
 }
-run() { # NAME LIMIT COMMAND…: runs it for LIMIT seconds at most; writes FOLDER/back/NAME.log.
+run() { # NAME LIMIT COMMAND…: runs it from its beginning, LIMIT seconds at most, with a log.
   local log=$folder/back/$1.log status=0
+  rm -f "$folder/$1"/{state-*.npz,history.jsonl}
   mkdir -p "$folder/back"
   timeout -k 10 $((slow * $2)) "${@:3}" 2>&1 | tee "$log" || status=$? failed=1
   echo "{\"exit_status\": $status}" >>"$log"

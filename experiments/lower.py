@@ -12,7 +12,7 @@ from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.files import check_writable
-from official_cmlm.common.validation import at_least
+from official_cmlm.common.validation import OneOf, at_least
 
 from . import registry
 
@@ -36,7 +36,7 @@ class LoweringRequest(registry.ExperimentRequest):
 
     output_dir: str
     batches: Annotated[int, at_least(0)] = 0
-    platforms: tuple[str, ...] = ("cpu", "cuda")
+    platforms: Annotated[tuple[str, ...], OneOf(("cpu", "cuda", "rocm", "tpu"))] = ("cpu", "cuda")
     redraw: bool = False
     init_checkpoint: str | None = None
 

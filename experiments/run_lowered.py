@@ -9,6 +9,7 @@ the folder a complete encoder directory. It appends to `history.jsonl` what it p
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -18,35 +19,50 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import jax.export
 import numpy as np
 
-# Steps that may be queued on the device: enough that it never waits for Python.
-_AHEAD = 3
 # Deviation of a standard normal distribution that is cut off at two deviations.
 _CUT_DEVIATION = 0.8796
 
 
 def main() -> None:
-    """Trains to the end, to the time limit, or until a signal."""
+    """Trains, and says in one line why it could not."""
     parser = argparse.ArgumentParser(description=__doc__)
     own = Path(__file__).parent
     parser.add_argument("folder", nargs="?", type=Path, default=own, help="default: this file's")
-    parser.add_argument("--steps", type=int, help="last step; default: the experiment's")
+    parser.add_argument("--steps", type=read_count, help="last step; default: the experiment's")
     parser.add_argument("--seconds", type=float, default=np.inf, help="training time at most")
-    parser.add_argument("--report_every", type=int, default=100, help="steps")
-    parser.add_argument("--checkpoint_every", type=int, default=1000, help="steps")
+    parser.add_argument("--report_every", type=read_count, default=100, help="steps")
+    parser.add_argument("--checkpoint_every", type=read_count, default=1000, help="steps")
     parser.add_argument("--seed", type=int, default=0, help="of weights that are drawn here")
     parser.add_argument("--half", action="store_true", help="write the encoder alone, in 16 bits")
     parser.add_argument("--profile", help="folder for a trace of the last reported steps")
     args = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    training, stop, times, spent = Training(args.folder, args.seed), [], [], 0.0
+    try:
+        train(args)
+    except (OSError, RuntimeError, ValueError) as error:
+        sys.exit(f"error: {args.folder}: {str(error).strip().partition(chr(10))[0][:300]}")
+
+
+def read_count(text: str) -> int:
+    """Reads a number that is at least 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def train(args: argparse.Namespace) -> None:
+    """Trains to the end, to the time limit, or until a signal."""
+    stop, times, spent = [], [], 0.0
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.append(True))
+    training = Training(args.folder, args.seed)
     started, first = training.step, training.step + 1
     last = args.steps or training.contents["train_steps"]
     intervals = args.report_every, args.checkpoint_every
@@ -55,19 +71,19 @@ def main() -> None:
         end = min(last, *(step - step % interval + interval for interval in intervals))
         # The first step compiles, so it is reported alone and not measured.
         end = first if step == started else end
-        if args.profile and end == last:
-            jax.profiler.start_trace(args.profile)
-        seconds = training.run(end, stop)
+        profiled = args.profile and end == last
+        with jax.profiler.trace(args.profile) if profiled else contextlib.nullcontext():
+            seconds = training.run(end, stop)
         if step > started and training.step > step:
             times.append(seconds / (training.step - step))
             spent += seconds
         training.report(seconds)
         if training.step % args.checkpoint_every == 0:
             training.save(args.half)
-    if args.profile and training.step == last > started:
-        jax.profiler.stop_trace()
-    if training.step > started:
-        training.save(args.half)
+    if training.step == started:
+        print(f"{args.folder}: no step is done; it is at step {started} of {last}")
+        return
+    training.save(args.half)
     memory = training.device.memory_stats() or {}
     summary = {
         "device": training.device.device_kind,
@@ -94,16 +110,14 @@ class Training:
 
     def __init__(self, folder: Path, seed: int) -> None:
         """Reads the newest state, or the first one."""
-        self.folder, self.device = folder, jax.devices()[0]
-        try:
+        self.began, self.folder, self.device = time.monotonic(), folder, jax.devices()[0]
+        with guard_reading("lowered.json"):
             self.contents = json.loads((folder / "lowered.json").read_text())
-        except FileNotFoundError:
-            sys.exit(f"error: {folder}: no lowered.json; write the folder with cmlm lower")
         self.step, path = max(
             ((int(match[1]), p) for p in folder.iterdir() if (match := _STATE.fullmatch(p.name))),
             default=(0, folder / "state.npz"),
         )
-        with np.load(path) as file:
+        with guard_reading(path.name), np.load(path) as file:
             stored = {int(name): file[name] for name in file.files}
         names = {place: name for name, place in self.contents["weights"].items()}
         values = [
@@ -111,7 +125,8 @@ class Training:
             for i, row in enumerate(self.contents["variables"])
         ]
         self.state = jax.device_put(values, self.device)
-        self.batches = np.load(folder / "batches.npz")
+        with guard_reading("batches.npz"):
+            self.batches = np.load(folder / "batches.npz")
         self.reader = concurrent.futures.ThreadPoolExecutor(1)
         self.coming = self.reader.submit(self.read, self.step)
         self.steps, self.compiling = {}, 0.0
@@ -120,22 +135,22 @@ class Training:
         """Returns the kind of step that follows `step` others, and its batch."""
         kinds, count = self.contents["batches"], len(self.contents["names"])
         number = step % len(kinds)
-        return kinds[number], [self.batches[f"{number}/{i}"] for i in range(count)]
+        with guard_reading("batches.npz"):
+            return kinds[number], [self.batches[f"{number}/{i}"] for i in range(count)]
 
     def compile(self, kind: int) -> None:
         """Compiles a kind of step for the device, once."""
         began = time.monotonic()
-        platform = {"gpu": "cuda"}.get(self.device.platform, self.device.platform)
+        platform = jax.export.default_export_platform()
         path = self.folder / f"step_{kind}_{platform}.bin"
         if not path.exists():
             sys.exit(f"error: {path.name} is missing; lower with --platforms={platform}")
-        exported = jax.export.deserialize(bytearray(path.read_bytes()))
+        with guard_reading(path.name):
+            exported = jax.export.deserialize(bytearray(path.read_bytes()))
         arguments, _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
         dtypes = [each.dtype for each in arguments[2]]
         lowered = jax.jit(exported.call, donate_argnums=0).lower(*arguments)
-        # As `COMPILER_OPTIONS` of the library's `jax_loop`, which is not at hand here.
-        compiled = lowered.compile({"xla_allow_excess_precision": False})
-        self.steps[kind] = compiled, dtypes
+        self.steps[kind] = lowered.compile(self.contents["compiler_options"]), dtypes
         self.compiling += time.monotonic() - began
 
     def run(self, end: int, stop: list) -> float:
@@ -155,7 +170,7 @@ class Training:
                 self.state[i] = result
             self.step += 1
             ends.append(done)
-            if len(ends) > _AHEAD:
+            if len(ends) > self.contents["ahead"]:
                 ends.popleft().block_until_ready()
         jax.block_until_ready(self.state)
         return time.monotonic() - self.compiling - began
@@ -164,11 +179,13 @@ class Training:
         """Prints the metrics since the last report, and sets them to zero; ends at a failure."""
         line = {"split": "train", "step": self.step}
         for name, places in self.contents["metrics"].items():
-            total, *count = (float(self.state[i]) for i in places)
-            line[name] = total / count[0] if count and count[0] else total
+            total, number = [*(float(self.state[i]) for i in places), 1.0][:2]
+            # JSON has no non-finite numbers, such as a mean of nothing.
+            line[name] = total / number if number and np.isfinite(total) else None
             for i in places:
                 self.state[i] = jax.device_put(np.zeros_like(self.state[i]), self.device)
-        line |= {"seconds": seconds, "tokens_per_second": line["tokens"] / max(seconds, 1e-9)}
+        line["seconds"] = round(time.monotonic() - self.began, 3)
+        line["tokens_per_second"] = line["tokens"] / max(seconds, 1e-9)
         failed, values = (np.asarray(self.state[i]) for i in self.contents["guard"])
         if failed >= 0:
             sys.exit(
@@ -180,18 +197,11 @@ class Training:
             file.write(json.dumps(line) + "\n")
 
     def save(self, half: bool) -> None:
-        """Writes the state and the weights; removes the states of earlier steps."""
+        """Writes the weights, then the state; removes the states of earlier steps."""
         arrays = [np.asarray(array) for array in self.state]
         weights = {name: arrays[i] for name, i in self.contents["weights"].items()}
         if wrong := [name for name, array in weights.items() if not np.isfinite(array).all()]:
             sys.exit(f"error: step {self.step} made {wrong[0]} non-finite; nothing is saved")
-        path = self.folder / f"state-{self.step}.npz"
-        with (self.folder / "state.unfinished").open("wb") as file:
-            np.savez(file, **{str(i): array for i, array in enumerate(arrays)})
-        os.replace(file.name, path)
-        for other in self.folder.iterdir():
-            if _STATE.fullmatch(other.name) and other != path:
-                other.unlink()
         kind = np.float16 if half else np.float32
         left = _TRAINED_WITH if half else ()
         weights = {n: a.astype(kind) for n, a in weights.items() if not n.startswith(left)}
@@ -205,6 +215,13 @@ class Training:
         text += b" " * (-len(text) % 8)
         parts = (struct.pack("<Q", len(text)), text, *(a.tobytes() for a in weights.values()))
         write(self.folder / "weights.safetensors", b"".join(parts))
+        path = self.folder / f"state-{self.step}.npz"
+        with (self.folder / "state.unfinished").open("wb") as file:
+            np.savez(file, **{str(i): array for i, array in enumerate(arrays)})
+        os.replace(file.name, path)
+        for other in self.folder.iterdir():
+            if _STATE.fullmatch(other.name) and other != path:
+                other.unlink()
 
 
 _STATE = re.compile(r"state-(\d+)\.npz")
@@ -225,6 +242,17 @@ def draw(row: dict, seed: int, name: str) -> np.ndarray:
     while (beyond := np.abs(values) > 2).any():
         values[beyond] = rng.standard_normal(int(beyond.sum()), np.float32)
     return (values * (deviation / _CUT_DEVIATION) + mean).astype(row["dtype"])
+
+
+@contextlib.contextmanager
+def guard_reading(name: str) -> Iterator[None]:
+    """Turns any error of the block, as libraries raise for damaged files, into one with advice."""
+    try:
+        yield
+    except Exception as error:
+        raise OSError(
+            f"{name} is missing or damaged; copy it again or use cmlm lower ({error})"
+        ) from error
 
 
 def write(path: Path, content: bytes) -> None:

@@ -29,7 +29,7 @@ INSTALL = (
 # The whole number of its compute capability.
 _AMPERE = 8
 # Steps that may be queued on the device: enough that it never waits for Python.
-_AHEAD = 3
+AHEAD = 3
 # A value that the step rounds to 16 bits is written in 16 bits. By default XLA leaves out roundings
 # that are followed by a conversion to float32, and then writes such values in float32.
 COMPILER_OPTIONS = {"xla_allow_excess_precision": False}
@@ -192,7 +192,7 @@ class JaxLoop:
                 features = self._jax.device_put(features, self._device)
                 end = self._take(executable, features)
                 ends.append((arrived, watcher.submit(self._wait_for, end)))
-                if len(ends) > _AHEAD:
+                if len(ends) > AHEAD:
                     done_before = self._count(ends.popleft(), done_before)
                 if stop():
                     break

@@ -10,6 +10,7 @@ The folder is an encoder directory, whose weights that program writes. Besides, 
 
 import json
 import shutil
+import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.common import progress
 from official_cmlm.common.errors import UserError
 from official_cmlm.common.files import atomic_write, atomic_write_text
 from official_cmlm.modeling.language_model_head import head_variables
 from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.training.config import AUTO_PRECISION, PJRT, SentenceEncoderExperimentConfig
-from official_cmlm.training.jax_loop import portable_step
+from official_cmlm.training.jax_loop import AHEAD, COMPILER_OPTIONS, portable_step
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.run import describe_run, prepare
 
@@ -67,25 +69,31 @@ def write_lowered(
         describe_run(run.params, run.task, run.mode, folder)
         trainer.initialize()
         steps, count = {}, num_batches or run.params.trainer.train_steps
-        batches, order, arrays = iter(trainer.train_dataset), [], {}
-        for number in range(count):
-            batch = next(batches)
-            tensors = tf.nest.flatten(batch)
-            shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
-            if shapes not in steps:
-                # A step for CUDA differs from others, but not in its variables and their order.
-                modules = {
-                    cuda: trainer.device_loop.lower(batch, "cuda" if cuda else "")
-                    for cuda in {platform == "cuda" for platform in platforms} or {False}
-                }
-                steps[shapes] = len(steps), next(iter(modules.values()))
-                for platform in platforms:
-                    step = portable_step(modules[platform == "cuda"], batch, platform)
-                    Path(folder, f"step_{len(steps) - 1}_{platform}.bin").write_bytes(step)
-            order.append(steps[shapes][0])
-            arrays |= {f"{number}/{i}": _narrow(t.numpy()) for i, t in enumerate(tensors)}
-        with atomic_write(Path(folder, "batches.npz")) as file:
-            np.savez_compressed(file, **arrays)
+        batches, order = iter(trainer.train_dataset), []
+        with (
+            atomic_write(Path(folder, "batches.npz")) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+            progress.bar(count, "batch", "writing batches") as bar,
+        ):
+            for number in range(count):
+                batch = next(batches)
+                tensors = tf.nest.flatten(batch)
+                shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
+                if shapes not in steps:
+                    # A step for CUDA differs from others, but not in its variables and their order.
+                    modules = {
+                        cuda: trainer.device_loop.lower(batch, "cuda" if cuda else "")
+                        for cuda in {platform == "cuda" for platform in platforms} or {False}
+                    }
+                    steps[shapes] = len(steps), next(iter(modules.values()))
+                    for platform in platforms:
+                        step = portable_step(modules[platform == "cuda"], batch, platform)
+                        Path(folder, f"step_{len(steps) - 1}_{platform}.bin").write_bytes(step)
+                order.append(steps[shapes][0])
+                for i, tensor in enumerate(tensors):
+                    with archive.open(f"{number}/{i}.npy", "w") as member:
+                        np.save(member, _narrow(tensor.numpy()))
+                bar.update()
         modules = [module for _, module in steps.values()]
         weights, metrics = _weights(trainer.model), trainer.step_metrics
         variables = _Variables(
@@ -99,6 +107,8 @@ def write_lowered(
         guard = trainer.model.guard.variables
         contents = {
             "train_steps": run.params.trainer.train_steps,
+            "ahead": AHEAD,
+            "compiler_options": COMPILER_OPTIONS,
             "batches": order,
             "variables": described,
             "steps": [

@@ -65,7 +65,16 @@ def test_the_whole_way_from_text_to_scores(tmp_path, vocabulary):
 
 
 def test_a_part_that_fails_is_named_and_the_others_run(tmp_path):
-    """An empty folder: no training is there, and the status says so."""
+    """Three trainings are missing; the other begins anew, and keeps its compiled steps."""
+    (tmp_path / "cmlm").mkdir()
+    (tmp_path / "cmlm/state-9.npz").touch()
+    (tmp_path / "cmlm/run_lowered.py").write_text(
+        "import json, os, sys\nkept = os.environ['JAX_COMPILATION_CACHE_DIR']\n"
+        "files = os.listdir(os.path.dirname(__file__))\n"
+        "print(json.dumps({'kept': kept, 'files': files}))\nsys.exit(2)\n"
+    )
     parts = _call(ROOT / _NAME, "study", tmp_path, 1)
     assert {name: part["exit_status"] for name, part in parts.items()} == dict.fromkeys(_STUDY, 2)
+    assert parts["cmlm"]["kept"] == str(tmp_path / "compiled")
+    assert parts["cmlm"]["files"] == ["run_lowered.py"]
     assert _call(ROOT / _NAME, "studies", tmp_path / "other", 1) == {}
