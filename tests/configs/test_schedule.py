@@ -82,11 +82,11 @@ PUBLISHED = {
 
 
 def _steps(total):
-    """Returns 15 steps of a training, and those around the ends and the warm-up."""
+    """Returns eight steps of a training, and those around the ends and the warm-up."""
     near = [
-        w + i for w in (0, total // 10, -(-total // 10), 2000, 10_000, total) for i in range(-3, 4)
+        w + i for w in (0, total // 10, -(-total // 10), 2000, 10_000, total) for i in range(-1, 2)
     ]
-    spread = range(0, total, max(1, total // 15))
+    spread = range(0, total, max(1, total // 8))
     return np.array(sorted({*(step for step in near if 0 <= step < total), *spread}))
 
 

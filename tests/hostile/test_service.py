@@ -66,7 +66,7 @@ def client(exported):
         yield client
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), path=st.sampled_from([*_BODIES]))
 def test_any_body_gets_an_answer_or_a_refusal_in_form(client, data, path):
     """A field of a right body has any value, or the body is anything."""

@@ -422,8 +422,9 @@ def test_missing_data_is_an_error_where_it_was_named(
     binary, data, tmp_path, monkeypatch, settings, status, missing
 ):
     """Status 1 for what was named and has no data; 0 where nobody asked for it."""
-    # Drawing takes most of a small run's time.
+    # Drawing and intervals take most of a small run's time.
     monkeypatch.setattr(driver, "_write_reports", mock.Mock())
+    monkeypatch.setattr(driver.predictions, "add_intervals", mock.Mock())
     toy.write(data / "stsb_multi_mt/stsb-pt-test.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
     ended, output = binary(*arguments, f"--output_dir={tmp_path / 'out'}", *settings)
