@@ -154,7 +154,7 @@ def hold_out(
       score_range: ends of the scale of the last column, if it has scores.
 
     Raises:
-      UserError: as `text_files.read_cells` does; or for a score outside of its scale.
+      UserError: as `text_files.read_cells` does; for a score outside of its scale; without rows.
     """
     from official_cmlm.common.text_files import open_file, read_cells
 
@@ -184,6 +184,8 @@ def hold_out(
     if len(held_out) < _LEAST_HELD_OUT:
         lines = [*lines, *map(write, held_out)][:most]
         held_out = []
+    if not lines:
+        raise UserError(f"{table}: no row has a text in {' and '.join(columns)}; check the table")
     # The number is in the name, so that stages which read another number run again.
     path = folder / f"train_{len(lines)}.jsonl"
     with atomic_write(path) as output:

@@ -81,7 +81,7 @@ def _keep_standard_input(names: tuple[str, ...], folder: Path) -> tuple[str, ...
     if sys.stdin.isatty():
         cli.announce("reading the terminal; Ctrl-D ends the text …")
     # Its name tells the format, unless --format does.
-    file = folder / "standard_input.txt"
+    file = folder / run.STANDARD_INPUT
     with file.open("wb") as output:
         shutil.copyfileobj(sys.stdin.buffer, output)
     return tuple(str(file) if name == "-" else name for name in names)
@@ -167,9 +167,8 @@ def _find_output(task: Task, paths: list[str]) -> tuple[Path, Path | None]:
     folder = target.with_name(f"{target.name}.unfinished")
     inputs = [path for path in paths if not is_remote(path)]
     check_output(target, task.overwrite, inputs)
-    with_ids = FLAGS.id_column or FLAGS.on_missing == "skip"
-    # A run that was killed at its end has written the ids.
-    if with_ids and target.suffix == ".npy" and not folder.exists():
+    # A run that was killed at its end has written the ids. Old ones would be of other vectors.
+    if target.suffix == ".npy" and not folder.exists():
         check_output(run.name_ids(target), task.overwrite, inputs)
     if FLAGS.embedding_precision in EIGHT_BITS and target.suffix != ".parquet":
         raise UserError(

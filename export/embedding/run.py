@@ -35,6 +35,8 @@ FORMAT = "official_cmlm/embeddings"
 _EXTENT = "extent.json"
 _OWN = rf"{_EXTENT}|{RANGES_NAME}|embeddings-\d{{5,}}\.(npy|parquet|jsonl)|ids-\d{{5,}}\.jsonl"
 _REMEDY = "make room, then give the same command again"
+# Name of a file that holds standard input; content alone tells it from another one.
+STANDARD_INPUT = "cmlm_standard_input.txt"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +60,10 @@ class Request:
     calibration_rows: Annotated[int, between(2, 1_000_000)] = 10_000
 
     def make_plan(self) -> dict[str, Any]:
-        """Returns everything that decides the output's bytes, with each file's size and time."""
+        """Returns everything that decides the output's bytes, with the state of each file."""
         return {
             "format": FORMAT,
-            "files": [[path, *file_state(path)] for path in self.paths],
+            "files": [_describe(path) for path in self.paths],
             "reading": dataclasses.asdict(self.reading),
             "settings": dataclasses.asdict(self.settings),
             "encoder": self.encoder_digest,
@@ -279,8 +281,8 @@ def _split_runner(flags: Sequence[str]) -> tuple[str, list[str]]:
 
 def _finish(request: Request, job: Job, results: list[dict[str, Any]]) -> dict[str, Any]:
     """Writes and returns the manifest, which says that the output is complete."""
-    for path, *state in job.plan["files"]:
-        if not _is_unchanged(path, state):
+    for path, before in zip(request.paths, job.plan["files"], strict=True):
+        if not _is_unchanged(path, before):
             raise UserError(f"{path}: has changed since the run began; pass --overwrite")
     shards = [result["shard"] for result in results]
     manifest = {
@@ -299,9 +301,15 @@ def _finish(request: Request, job: Job, results: list[dict[str, Any]]) -> dict[s
     return manifest
 
 
-def _is_unchanged(path: str, state: list[Any]) -> bool:
+def _describe(path: str) -> list[Any]:
+    size, time = file_state(path)
+    is_input = Path(path).name == STANDARD_INPUT
+    return ["-", size, sha256(path)] if is_input else [path, size, time]
+
+
+def _is_unchanged(path: str, before: list[Any]) -> bool:
     try:
-        return [*file_state(path)] == state
+        return _describe(path) == before
     except (OSError, UserError):
         return False
 
@@ -325,6 +333,8 @@ def _gather(folder: Path, manifest: dict[str, Any], target: Path, overwrite: boo
     if form == "npy" and "ids" in manifest["shards"][0]:
         # `embed` has checked that this file is not another's.
         _join([folder / shard["ids"] for shard in manifest["shards"]], name_ids(target), True)
+    elif form == "npy" and overwrite:
+        name_ids(target).unlink(missing_ok=True)
     if form == "jsonl":
         return _join(paths, target, overwrite)
     with (

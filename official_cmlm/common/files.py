@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from official_cmlm.common.errors import UserError, guard_reading
+from official_cmlm.common.processor import physical_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,10 +139,8 @@ def refuse_special(path: str | os.PathLike) -> None:
 
 def check_fits_memory(path: str | os.PathLike) -> None:
     """Raises `UserError` for a file with more bytes than this machine's memory, as a sparse one."""
-    if hasattr(os, "sysconf") and os.path.exists(path):
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if os.path.getsize(path) > memory:
-            raise UserError(f"{path}: larger than this machine's memory; is it the right file?")
+    if os.path.exists(path) and os.path.getsize(path) > physical_memory():
+        raise UserError(f"{path}: larger than this machine's memory; is it the right file?")
 
 
 def sha256(path: str | os.PathLike) -> str:
@@ -609,15 +608,15 @@ def hold_lock(path: str | os.PathLike, refusal: str) -> Iterator[None]:
 
 def is_locked(path: str | os.PathLike) -> bool:
     """Returns whether a process holds a lock file, see `hold_lock`; False without locks."""
-    import fcntl
-
     try:
+        import fcntl
+
         with open(path, "rb") as file:
             # The shared lock ends with the file; it lets other processes ask at the same time.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:
+    except (ImportError, OSError):
         pass
     return False
 

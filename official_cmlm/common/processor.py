@@ -1,9 +1,9 @@
 """This process and its processor: cores that it may use, memory that it took, bfloat16."""
 
 import contextlib
+import math
 import os
 import re
-import resource
 import sys
 from pathlib import Path
 
@@ -63,6 +63,13 @@ def hides_bfloat16() -> str:
     return f"ONEDNN_MAX_CPU_ISA={value}" if value.upper() in _WITHOUT_BFLOAT16 else ""
 
 
+def physical_memory() -> float:
+    """Returns the bytes of this machine's memory; infinity where the system does not tell them."""
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def peak_mib() -> float:
     """Returns the largest memory of this process so far, in MiB."""
     try:
@@ -73,6 +80,8 @@ def peak_mib() -> float:
     match = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     if match:
         return int(match[1]) / 2**10
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts KiB, macOS bytes.
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -17,6 +17,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SAME_SECONDS = 1.0
 # Seconds after Ctrl-C at which a program that still runs is ended.
 _MOST_SECONDS = 1.8
+# Descriptor of standard error; another one while a library is imported without its notices.
+stderr = 2
 # It is held while an interrupted program writes what it keeps, as the words say.
 _keeping, _kept = threading.Lock(), list[str]()
 
@@ -68,7 +70,9 @@ def watching(
         yield
         return
     reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    # Windows asks for it of sockets alone.
+    if hasattr(os, "set_blocking"):
+        os.set_blocking(writing, False)
 
     def watch() -> None:
         while data := os.read(reading, 1):
@@ -110,7 +114,7 @@ def ending_soon(advice: str) -> Iterator[None]:
     def end() -> None:
         with _keeping, contextlib.suppress(OSError):
             if not is_over:
-                os.write(2, f"\ninterrupted; {_kept[0] if _kept else advice}\n".encode())
+                os.write(stderr, f"\ninterrupted; {_kept[0] if _kept else advice}\n".encode())
         os._exit(128 + signal.SIGINT)
 
     def act(signum: int) -> None:

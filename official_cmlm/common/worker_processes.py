@@ -86,6 +86,8 @@ class Processes:
             return [future.result() for future in futures]
 
     def _submit(self, function: Callable, *arguments: Any) -> Future:
+        if not hasattr(signal, "pthread_sigmask"):
+            return self._pool.submit(_call_with_tool, function, *arguments)
         # This may start a process, which inherits that it gets no interrupt; this one ends it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.processor import physical_memory
 from official_cmlm.common.validation import OneOf, between, check_fields, read_fields
 
 
@@ -274,8 +275,7 @@ class EncoderConfig:
 
     def check_memory(self) -> None:
         """Raises `UserError` if the weights, 4 bytes each, exceed the memory of this machine."""
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        needed = 4 * self.num_weights()
+        memory, needed = physical_memory(), 4 * self.num_weights()
         if needed > memory:
             sizes = ("vocab_size", "hidden_size", "num_layers", "intermediate_size")
             named = ", ".join(

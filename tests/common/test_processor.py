@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -61,6 +63,27 @@ def test_bfloat16_is_asked_of_the_processor(tmp_path, text, found):
     assert not processor.multiplies_bfloat16(tmp_path / "missing")
     (tmp_path / "cpuinfo").write_text(text)
     assert processor.multiplies_bfloat16(tmp_path / "cpuinfo") == found
+
+
+# Encodes a sentence, here and in a process, without what Python has on Linux alone.
+_ELSEWHERE = """
+import os, signal, sys
+sys.modules |= dict.fromkeys(["fcntl", "resource"])
+del os.sysconf, os.sched_getaffinity, os.getpgrp, os.tcgetpgrp, signal.pthread_sigmask
+from official_cmlm import SentenceEncoder
+from official_cmlm.common import files, signals, worker_processes
+if __name__ == "__main__":
+    with signals.ending_soon(""), worker_processes.Processes(1) as processes:
+        encoder = SentenceEncoder.load("mini-en")
+        print(encoder.encode(["a"]).shape, processes.call(len), files.is_locked(__file__))
+"""
+
+
+def test_a_sentence_is_encoded_on_other_systems(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(_ELSEWHERE)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True)
+    assert done.stdout == "(1, 384) 0 False\n", done.stderr
 
 
 def test_workers_share_the_quota(monkeypatch):

@@ -296,6 +296,14 @@ def test_labels_train_an_encoder_with_its_classifier(tmp_path, vocabulary, capsy
             "labels.csv: all texts have the label 'x'; give two or more",
         ),
         (
+            {"input": "empty.csv", "columns": "a", "label_column": "b"},
+            "error: empty.csv: no row has a text in a and b; check the table",
+        ),
+        (
+            {"input": "empty.csv", "columns": "a,b"},
+            "error: empty.csv: no row has a text in a and b; check the table",
+        ),
+        (
             {"input": "labels.csv", "columns": "a,c"},
             "labels.csv: no column 'c', it has a, b",
         ),
@@ -318,6 +326,7 @@ def test_mistakes_are_one_line(values, message, tmp_path, vocabulary, monkeypatc
     write_prompted_encoder(tmp_path / "start", vocabulary)
     (tmp_path / "text.txt").write_text("Some text.")
     _write_table(tmp_path / "labels.csv", "ab", [["Some text.", "x"]])
+    _write_table(tmp_path / "empty.csv", "ab", [])
     flags = {"model": "start", "input": "text.txt", "output_dir": "out", **values}
     assert _run(**flags) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]

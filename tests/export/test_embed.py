@@ -523,6 +523,23 @@ def test_standard_input_is_read(tmp_path, monkeypatch, model_dir, loaded_encoder
     assert not list((tmp_path / "temporary").iterdir())
 
 
+def test_standard_input_is_known_again_by_its_content(tmp_path, embed):
+    (tmp_path / "other").mkdir()
+    first, again = (folder / run.STANDARD_INPUT for folder in (tmp_path, tmp_path / "other"))
+    assert embed([write_lines(first)], tmp_path / "out").computed == 23
+    assert embed([write_lines(again)], tmp_path / "out").computed == 0
+    with pytest.raises(UserError, match="out: was begun with files"):
+        embed([write_lines(again, ["a"])], tmp_path / "out")
+
+
+def test_ids_of_other_vectors_do_not_stay(tmp_path, embed):
+    table, target = write_table(tmp_path / "a.csv", [{"id": "x", "text": "a"}]), tmp_path / "v.npy"
+    for column in ("id", ""):
+        reading = Reading(id_column=column)
+        embed([table], tmp_path / "out", overwrite=True, target=target, reading=reading)
+        assert run.name_ids(target).exists() == bool(column)
+
+
 @pytest.mark.parametrize("name", ["precious.txt", "embeddings-1.npy"])
 def test_files_of_others_are_not_removed(finished_run, embed, name):
     file, out = finished_run
