@@ -7,6 +7,7 @@ PyTorch's optimizer is its fused AdamW, which has less to do than the LAMB of CM
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -15,21 +16,12 @@ import torch
 
 from benchmarks.train_step_torch_model import IGNORED, Model, make_step
 
-# Sequences of each objective that are encoded, as in `train_step_examples.SEQUENCES`.
-_SEQUENCES = {
-    "cmlm": ("first", "second_masked"),
-    "mlm": ("segment_masked",),
-    "contrastive": ("first", "second"),
-}
-
 
 def main() -> None:
     """Prints a line of JSON: milliseconds a step, tokens a second, memory, losses."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="written by cmlm lower")
     parser.add_argument("--steps", type=int, default=40, help="measured, after as many to warm up")
-    parser.add_argument("--precision", default="bfloat16", choices=["bfloat16", "float32"])
-    parser.add_argument("--compile", default="static", choices=["static", "no"])
     parser.add_argument("--no_masks", action="store_true", help="attend to padding too")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -40,8 +32,7 @@ def main() -> None:
     length = next(iter(batches[0].values()))["ids"].shape[1]
     model = Model(objective, *sizes, seq_length=length, with_masks=not args.no_masks)
     model = model.to(device).train()
-    loss_of = torch.compile(model, dynamic=False) if args.compile == "static" else model
-    step = make_step(model, loss_of, device, args.precision)
+    step = make_step(model, torch.compile(model, dynamic=False), device, "bfloat16")
 
     def run(steps: int) -> tuple[float, list[float]]:
         began = time.perf_counter()
@@ -75,6 +66,11 @@ def read_batches(folder: Path, device: str) -> tuple[str, dict, list[dict[str, d
     contents = json.loads((folder / "lowered.json").read_text())
     places = {name: i for i, name in enumerate(contents["names"])}
     objective = contents["names"][0].partition(".")[0]
+    if not hasattr(Model, objective):
+        sys.exit(f"error: {folder}: PyTorch's model has no {objective}; lower cmlm, mlm or simcse")
+    sequences = sorted(name.split(".")[1] for name in places if name.endswith(".input_word_ids"))
+    # A sequence that has a masked copy is not encoded itself.
+    encoded = [name for name in sequences if f"{name}_masked" not in sequences]
     batches = []
     with np.load(folder / "batches.npz") as file:
         for number in range(len(contents["batches"])):
@@ -84,7 +80,7 @@ def read_batches(folder: Path, device: str) -> tuple[str, dict, list[dict[str, d
                 return torch.from_numpy(array.astype(np.int64)).to(device)
 
             batch = {}
-            for name in _SEQUENCES[objective]:
+            for name in encoded:
                 ids, mask = load(name, "input_word_ids"), load(name, "input_mask")
                 batch[name] = {"ids": ids, "mask": mask}
                 if name.endswith("_masked"):

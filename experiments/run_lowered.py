@@ -35,11 +35,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     own = Path(__file__).parent
     parser.add_argument("folder", nargs="?", type=Path, default=own, help="default: this file's")
-    parser.add_argument("--steps", type=read_count, help="last step; default: the experiment's")
+    parser.add_argument("--steps", type=int, help="last step; default: the experiment's")
     parser.add_argument("--seconds", type=float, default=np.inf, help="training time at most")
-    parser.add_argument("--report_every", type=read_count, default=100, help="steps")
-    parser.add_argument("--checkpoint_every", type=read_count, default=1000, help="steps")
-    parser.add_argument("--seed", type=int, default=0, help="of weights that are drawn here")
+    parser.add_argument("--report_every", type=int, default=100, help="steps")
+    parser.add_argument("--checkpoint_every", type=int, default=1000, help="steps")
     parser.add_argument("--half", action="store_true", help="write the encoder alone, in 16 bits")
     parser.add_argument("--profile", help="folder for a trace of the last reported steps")
     args = parser.parse_args()
@@ -50,22 +49,17 @@ def main() -> None:
         sys.exit(f"error: {args.folder}: {str(error).strip().partition(chr(10))[0][:300]}")
 
 
-def read_count(text: str) -> int:
-    """Reads a number that is at least 1."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
-
-
 def train(args: argparse.Namespace) -> None:
     """Trains to the end, to the time limit, or until a signal."""
     stop, times, spent = [], [], 0.0
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.append(True))
-    training = Training(args.folder, args.seed)
+    training = Training(args.folder)
     started, first = training.step, training.step + 1
-    last = args.steps or training.contents["train_steps"]
+    last = training.contents["train_steps"] if args.steps is None else args.steps
     intervals = args.report_every, args.checkpoint_every
+    if min(last, *intervals) < 1:
+        raise ValueError("--steps, --report_every and --checkpoint_every must be at least 1")
     while training.step < last and not stop and spent < args.seconds:
         step = training.step
         end = min(last, *(step - step % interval + interval for interval in intervals))
@@ -108,7 +102,7 @@ class Training:
       compiling: seconds spent on compiling.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path) -> None:
         """Reads the newest state, or the first one."""
         self.began, self.folder, self.device = time.monotonic(), folder, jax.devices()[0]
         with guard_reading("lowered.json"):
@@ -121,7 +115,7 @@ class Training:
             stored = {int(name): file[name] for name in file.files}
         names = {place: name for name, place in self.contents["weights"].items()}
         values = [
-            stored[i] if i in stored else draw(row, seed, names.get(i, str(i)))
+            stored[i] if i in stored else draw(row, names.get(i, str(i)))
             for i, row in enumerate(self.contents["variables"])
         ]
         self.state = jax.device_put(values, self.device)
@@ -229,15 +223,15 @@ _STATE = re.compile(r"state-(\d+)\.npz")
 _TRAINED_WITH = ("language_model_head/", "objectives/")
 
 
-def draw(row: dict, seed: int, name: str) -> np.ndarray:
+def draw(row: dict, name: str) -> np.ndarray:
     """Returns the value that `lowered.json` says, or draws one of its mean and deviation.
 
-    It depends on seed and name: encoders of the same sizes begin alike, whatever trains them.
+    It depends on the name: encoders of the same sizes begin alike, whatever trains them.
     """
     if "fill" in row:
         return np.full(row["shape"], row["fill"], row["dtype"])
     mean, deviation = row["normal"]
-    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
     values = rng.standard_normal(row["shape"], np.float32)
     while (beyond := np.abs(values) > 2).any():
         values[beyond] = rng.standard_normal(int(beyond.sum()), np.float32)

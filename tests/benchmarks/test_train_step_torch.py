@@ -152,6 +152,8 @@ def test_batches_of_a_lowered_folder(objective, tmp_path):
         if isinstance(part, dict)
         for name, tensor in part.items()
     }
+    # A batch also holds what was masked; it is not encoded.
+    names |= {name.replace("_masked.input", ".input"): tensor for name, tensor in names.items()}
     contents = {"names": [*names], "batches": [0], "encoder": {}}
     (tmp_path / "lowered.json").write_text(json.dumps(contents))
     arrays = {f"0/{i}": tensor.numpy() for i, tensor in enumerate(names.values())}
@@ -164,3 +166,6 @@ def test_batches_of_a_lowered_folder(objective, tmp_path):
     assert model(lowered).item() == pytest.approx(expected, rel=1e-5)
     model.with_masks = False
     assert model(lowered).item() != pytest.approx(expected, rel=1e-5)
+    (tmp_path / "lowered.json").write_text(json.dumps(contents | {"names": ["nli.key"]}))
+    with pytest.raises(SystemExit, match="PyTorch's model has no nli"):
+        read_batches(tmp_path, "cpu")

@@ -134,10 +134,9 @@ def test_a_device_that_fails_ends_the_training_in_one_line(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--steps=0", "--report_every=0"])
-def test_intervals_are_at_least_one(folder, flag, capsys):
-    with pytest.raises(SystemExit):
+def test_intervals_are_at_least_one(folder, flag):
+    with pytest.raises(SystemExit, match="must be at least 1$"):
         _train(folder, flag)
-    assert "must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_the_step_is_that_of_jax_s_own_platform(folder, monkeypatch):
@@ -154,16 +153,15 @@ def test_a_platform_that_jax_does_not_know_is_refused_at_once(tmp_path, capsys):
 
 @pytest.mark.parametrize("mean", [0.0, 1.0])
 def test_drawn_weights_have_the_mean_the_deviation_and_the_cut_of_the_layer_s(mean):
-    """TensorFlow's own are cut at two deviations; each seed and each name draws others."""
+    """TensorFlow's own are cut at two deviations; each name draws others."""
     own = tf.random.stateless_truncated_normal([300, 200], [1, 2], mean, 0.02)
     variable = tf.Variable(own)
     (row,), stored = _describe([variable], {variable.ref()})
     assert not stored
-    value = run_lowered.draw(row, 0, "one")
+    value = run_lowered.draw(row, "one")
     assert value.shape == own.shape and value.dtype == np.float32
     assert value.mean() == pytest.approx(mean, abs=3e-4)
     assert value.std() == pytest.approx(np.std(own), rel=0.01)
     assert np.abs(value - mean).max() == pytest.approx(0.04, rel=0.01)
-    np.testing.assert_array_equal(value, run_lowered.draw(row, 0, "one"))
-    assert (value != run_lowered.draw(row, 0, "two")).any()
-    assert (value != run_lowered.draw(row, 1, "one")).any()
+    np.testing.assert_array_equal(value, run_lowered.draw(row, "one"))
+    assert (value != run_lowered.draw(row, "two")).any()
