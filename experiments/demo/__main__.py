@@ -32,7 +32,10 @@ HELD_OUT_SHARE = 0.05
 RANDOM = "random"
 # Encoders that ship answer these queries first; a person sees at once if the answer is right. The
 # second one asks for the same in German.
-_QUERIES = {"mini-en": "stop a running process", "mini-multi": "einen laufenden Prozess beenden"}
+_QUERIES = {
+    "mini-en": "mean and standard deviation",
+    "mini-multi": "Mittelwert und Standardabweichung",
+}
 # Seconds of the training without its steps: TensorFlow's import, compilation, validation.
 TRAINING_START_SECONDS = 50
 # Fewer steps teach too little to show.
