@@ -15,6 +15,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from official_cmlm import cli
+
 _NAME = "official-cmlm"
 _ROOT = Path(__file__).parents[1]
 _FILE = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -74,4 +76,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

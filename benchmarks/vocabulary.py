@@ -76,4 +76,4 @@ def main(*arguments: str) -> None:
 
 if __name__ == "__main__":
     define_flags()
-    cli.run(main, arguments=True)
+    cli.run(main)

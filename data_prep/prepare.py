@@ -88,4 +88,4 @@ def main(*arguments: str) -> int:
 
 if __name__ == "__main__":
     define_flags()
-    cli.run(main, arguments=True)
+    cli.run(main)

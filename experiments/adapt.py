@@ -66,8 +66,8 @@ class Adaptation:
     """The texts that an encoder is adapted to, and the output.
 
     Attributes:
-      input: text files, folders or glob patterns, separated by commas; or with --columns one table
-        (.csv, .tsv, .jsonl, .json or .parquet).
+      input: text files, folders or glob patterns; or with --columns one table (.csv, .tsv, .jsonl,
+        .json or .parquet).
       output_dir: folder for the encoder. Records and training are in another that ends in .work.
       columns: two columns of the table: a text, and one that belongs to it. With --label_column
         one.
@@ -85,7 +85,7 @@ class Adaptation:
         recipes/scores, a.b=1,c.d=2.
     """
 
-    input: str
+    input: tuple[str, ...]
     output_dir: str
     columns: tuple[str, ...] = ()
     label_column: str = ""
@@ -97,6 +97,11 @@ class Adaptation:
     language: str = "en"
     keep: Annotated[float, between(0, 1)] = 0.3
     params_override: str = ""
+
+    @property
+    def table(self) -> str:
+        """The one table, where columns are named."""
+        return ",".join(self.input)
 
     @property
     def all_columns(self) -> list[str]:
@@ -122,9 +127,9 @@ class Adaptation:
         for name in ("params_override", "roles"):
             if self.label_column and getattr(self, name):
                 raise UserError(f"--{name}: is for pairs; leave it out with --label_column")
-        if not columns and self.input.lower().endswith((".csv", ".tsv", ".parquet")):
+        if not columns and self.table.lower().endswith((".csv", ".tsv", ".parquet")):
             raise UserError(
-                f"{self.input}: a table; name its columns, as --columns=question,answer or "
+                f"{self.table}: a table; name its columns, as --columns=question,answer or "
                 "--columns=text --label_column=label"
             )
 
@@ -308,13 +313,13 @@ def train_classifier(start: Path, options: Adaptation, folder: Path, output: Pat
     from official_cmlm.encoding.fine_tuning import fine_tune
     from official_cmlm.encoding.sentence_encoder import SentenceEncoder
 
-    table, held_out = hold_out(options.input, options.all_columns, folder)
+    table, held_out = hold_out(options.table, options.all_columns, folder)
     with open(table, encoding="utf-8") as file:
         texts, labels = zip(*(json.loads(line).values() for line in file))
     classes, numbers = np.unique(labels, return_inverse=True)
     names = tuple(classes.tolist())
     if len(names) < 2:
-        raise UserError(f"{options.input}: all texts have the label {names[0]!r}; give two or more")
+        raise UserError(f"{options.table}: all texts have the label {names[0]!r}; give two or more")
     cli.announce(describe_labels(labels, len(held_out)))
     encoder = SentenceEncoder.load(start)
     layer = LogisticRegression(C=10.0, max_iter=1000).fit(encoder.encode(list(texts)), numbers)
@@ -470,13 +475,14 @@ def train_on_pairs(runner: Runner, start: Path, options: Adaptation, output: Pat
     # Rough seconds on two cores, of 10 MB of text and an encoder of MiniLM's size.
     seconds = [10] * (not options.columns) + [180] * is_mined + [10] + [180] * is_anchored
     stages, folder = Stages(runner, [*seconds, 1000 if is_mined else 660]), runner.folder
-    stages.depends_on(expand_inputs(options.input.split(",")))
-    table, columns = options.input, options.all_columns
+    stages.depends_on(expand_inputs([*options.input]))
+    table, columns = options.table, options.all_columns
     if not columns:
         table, columns = folder / "pairs.jsonl", ["title", "body"]
         form = {"documents_by": options.documents_by, "language": options.language, "output": table}
         title, program = "pairs of titles and bodies", "data_prep.title_pairs"
-        stages.run(title, table, program, input=options.input, **form)
+        names = flags.CsvListSerializer(",").serialize(options.input)
+        stages.run(title, table, program, input=names, **form)
     # More pairs than the training reads would be mined and encoded in vain.
     is_counted = config.trainer.train_epochs is None
     most = config.trainer.train_steps * data.global_batch_size if is_counted else None

@@ -49,7 +49,7 @@ class Task:
 
 def define_flags() -> None:
     """Defines the flags: input, output, and the classifier."""
-    cli.define_model_name()
+    cli.define_model_name(what="a classifier that `cmlm adapt` made, e.g. --model=work/mine")
     cli.define(cli.Backend)
     cli.define(Task)
     cli.define(Reading, skip={"keep"})
@@ -75,6 +75,8 @@ def main() -> None:
     if missing:
         end = "were left out" if reading.on_missing == "skip" else "have the label of an empty one"
         cli.warn(f"{missing} rows without a text {end}")
+    if task.label_column:
+        print(f"{pairs.total()} of {rows} rows have a label in {task.label_column}")
     if pairs:
         print(*describe(pairs), sep="\n")
     print(f"{task.to}: labels of {rows} texts")
@@ -99,7 +101,7 @@ def label(
         find_encoder(FLAGS.model), backend=FLAGS.backend, device=FLAGS.device
     )
     names = [*map(str, classifier.labels)]
-    pairs, written, missing = Counter(), 0, 0
+    pairs, paths_seen, written, missing = Counter(), set(), 0, 0
     output = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     writer = csv.writer(output)
     writer.writerow(["id", "text", "label", "probability"])
@@ -116,20 +118,21 @@ def label(
                 name = names[best := int(shares.argmax())]
                 identity = number if row.id is None else row.id
                 writer.writerow([identity, row.text, name, f"{shares[best]:.4f}"])
-                if column and (right := _read_label(row, column, not written)):
+                if column and (right := _read_label(row, column, paths_seen)):
                     pairs[right, name] += 1
                 written += 1
     output.detach()
     return pairs, written, missing
 
 
-def _read_label(row: Row, column: str, is_first: bool) -> str:
-    """Returns the right label of a row, empty where it has none; the first row has the column."""
-    if is_first and column not in row.others:
+def _read_label(row: Row, column: str, seen: set[str]) -> str:
+    """Returns the right label of a row, empty if it has none; a file's first row has the column."""
+    if row.path not in seen and column not in row.others:
         raise UserError(
             f"{row.path}: no column {column!r} beside the text, it has {list_columns(row.others)}; "
             "name one by --label_column"
         )
+    seen.add(row.path)
     value = row.others.get(column)
     return "" if value is None else str(value)
 

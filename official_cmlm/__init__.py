@@ -16,11 +16,11 @@ import sys
 from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
-from official_cmlm.common.quiet_import import TensorFlowFinder
+from official_cmlm.common import quiet_import
 
 # TensorFlow reads this variable when it is imported. Errors still arrive as exceptions.
 if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0" and sys.stderr:
-    sys.meta_path.insert(sys.meta_path.index(PathFinder), TensorFlowFinder)
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), quiet_import)
 
 if os.path.basename(next(iter(sys.argv), "")) == "cmlm":
     # Until `cli.run` handles it, Ctrl-C ends the command without the stack trace of an import.

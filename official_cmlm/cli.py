@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 import io
 import os
 import re
@@ -82,7 +83,7 @@ def import_tensorflow() -> None:
             raise
 
 
-def run(main: Callable[..., int | None], arguments: bool = False) -> None:
+def run(main: Callable[..., int | None]) -> None:
     """Runs `main` under absl; turns a `UserError` into one line and exit status 1.
 
     Invalid flags, a lack of memory and the system's errors, TensorFlow's included, are reported in
@@ -90,12 +91,17 @@ def run(main: Callable[..., int | None], arguments: bool = False) -> None:
     within two seconds, see `signals.ending_soon`, with exit status 130.
 
     Args:
-      main: takes the positional arguments, returns an exit status or None.
-      arguments: whether `main` takes any; otherwise they are an error.
+      main: takes the positional arguments, returns an exit status or None. Others than it takes
+        are an error.
     """
 
     def run_main(argv: list[str]) -> int | None:
-        if len(argv) > 1 and not arguments:
+        signature = inspect.signature(main)
+        try:
+            signature.bind(*argv[1:])
+        except TypeError as error:
+            if names := " ".join(signature.parameters).upper():
+                return _fail(f"{error}; give {names}")
             return _fail(f"unexpected argument {argv[1]!r}; flags start with --")
         try:
             status = main(*argv[1:])
@@ -253,7 +259,9 @@ def define_model(required: bool = True) -> None:
     define_computation()
 
 
-def define_model_name(required: bool = True) -> None:
+def define_model_name(
+    required: bool = True, what: str = f"an encoder, e.g. --model={DEFAULT_MODEL}"
+) -> None:
     """Defines `--model`, any encoder by name, and its older name `--model_dir`.
 
     Where it is not required, the binary calls `take_default_model`.
@@ -268,7 +276,7 @@ def define_model_name(required: bool = True) -> None:
     )
     flags.DEFINE_alias("model_dir", "model")
     if required:
-        require_flags("model")
+        require_flags("model", what=what)
 
 
 def take_default_model() -> None:
@@ -397,11 +405,11 @@ def _parse(argv: list[str]) -> list[str]:
     return rest
 
 
-def require_flags(*names: str) -> None:
-    """Marks flags as required; `run` reports the first one that is missing."""
+def require_flags(*names: str, what: str = "") -> None:
+    """Marks flags as required; `run` says of the first one that is missing what is needed."""
     for name in names:
-        what = f"an encoder, e.g. --model={DEFAULT_MODEL}" if name == "model" else f"--{name}"
-        flags.register_validator(name, lambda value: value is not None, f"{_NEEDS}{what}")
+        message = f"{_NEEDS}{what or f'--{name}'}"
+        flags.register_validator(name, lambda value: value is not None, message)
 
 
 def define_import_module() -> None:

@@ -267,7 +267,7 @@ def _run(name: str, command: Command, arguments: list[str], binary: types.Module
     # absl shows this docstring above the flags.
     usage = f"usage: cmlm {_write_usage(name, command)} [--flags]"
     sys.modules["__main__"].__doc__ = f"{usage}\n\n{binary.__doc__}"
-    cli.run(binary.main, arguments=command.module == "data_prep.prepare")
+    cli.run(binary.main)
 
 
 def define_to(command: Command, own_flags: Mapping) -> None:
@@ -317,10 +317,10 @@ def _convert_to_flags(command: Command, arguments: Iterable[str], own_flags: Map
                 options += itertools.islice(remaining, 1)
     positional = {}
     for flag in command.arguments.split():
-        if values:
-            count = len(values) if flag.endswith("*") else 1
-            positional[flag.removesuffix("*")] = ",".join(values[:count])
-            values = values[count:]
+        if values and flag.endswith("*"):
+            positional[flag[:-1]], values = ",".join(map(_quote, values)), []
+        elif values:
+            positional[flag] = values.pop(0)
     beside = {flag: _name_beside(value) for flag, value in positional.items()}
     defaults = []
     for default in command.defaults:
@@ -328,6 +328,12 @@ def _convert_to_flags(command: Command, arguments: Iterable[str], own_flags: Map
             defaults.append(default.format(**beside))
     first = [f"--{flag}={value}" for flag, value in positional.items()]
     return [*defaults, *first, *options, *values]
+
+
+def _quote(name: str) -> str:
+    """Returns a value for a flag that takes several; commas in the name of a file part none."""
+    is_quoted = not {",", '"'}.isdisjoint(name) and os.path.exists(name)
+    return '"' + name.replace('"', '""') + '"' if is_quoted else name
 
 
 def _name_beside(value: str) -> str:

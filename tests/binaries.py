@@ -55,7 +55,7 @@ def call(module: str, *arguments: str) -> int:
     def start():
         binary = import_binary(module)
         binary.define_flags()
-        cli.run(binary.main, arguments=module == "data_prep.prepare")
+        cli.run(binary.main)
 
     return call_program(start, module, *arguments)
 

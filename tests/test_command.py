@@ -98,6 +98,10 @@ def test_help_of_a_sub_command_is_that_of_its_binary():
         (["serve"], "cmlm serve needs an encoder, e.g. --model=mini-en; see --help"),
         (["export", "--to=onnx"], "cmlm export-onnx needs an encoder, e.g. --model=mini-en; see"),
         (["embed"], "cmlm embed needs --input; see --help"),
+        (
+            ["classify", "t", "--to=x"],
+            "cmlm classify needs a classifier that `cmlm adapt` made, e.g.",
+        ),
     ],
 )
 def test_mistakes_are_one_line(arguments, message, capsys, monkeypatch):
@@ -126,6 +130,14 @@ def test_positional_arguments_are_values_of_flags():
     assert values_of("serve", "m", "--port", "0", "n")[1] == ["n"]
     assert values_of("serve", "--host=h", "--", "-m")[0]["model"] == "-m"
     assert values_of("search", "-", "a question")[0]["index"] == "-"
+
+
+@pytest.mark.parametrize("name", ["index", "adapt"])
+def test_a_file_may_have_a_comma_in_its_name(name, tmp_path):
+    file = tmp_path / 'keys, "boxes".txt'
+    file.touch()
+    values, _ = values_of(name, str(file), "a,b", "--to=x", "--model=m")
+    assert values["input"] == [str(file), "a", "b"]
 
 
 def test_results_stand_beside_the_encoder_unless_named(tmp_path):

@@ -44,4 +44,4 @@ def main(*folders: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=True)
+    cli.run(main)

@@ -57,4 +57,4 @@ def write_set(folder: Path, pairs: Iterable[tuple[str, str]], texts: Iterable[st
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=True)
+    cli.run(main)

@@ -62,4 +62,4 @@ def main(*folders: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=True)
+    cli.run(main)

@@ -33,4 +33,4 @@ def main(records: str, output: str) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main, arguments=True)
+    cli.run(main)

@@ -358,17 +358,20 @@ def read_passages(
 ) -> "Iterator[Passage]":
     """Yields the passages of a file; their lines are those of a table's rows, or a PDF's pages."""
     from official_cmlm.common.files import read_bytes
-    from official_cmlm.common.text_files import Reading, read_rows
+    from official_cmlm.common.text_files import UTF16_BOMS, Reading, read_rows
     from official_cmlm.search.documents import read_docx, read_pdf
 
     suffix = os.path.splitext(file)[1].lower()
     form = "text" if file == "-" else _FORMS.get(suffix)
     if form:
         content = sys.stdin.buffer.read() if file == "-" else read_bytes(file)
+        coding = "utf-16" if content.startswith(UTF16_BOMS) else "utf-8-sig"
+        text = content.decode(coding, "replace")
+        if content.startswith((b"%PDF", b"PK\3\4")) or "\0" in text:
+            raise UserError(f"{file}: no text; name a PDF or Word file, with its suffix, as input")
         try:
-            text = content.decode("utf-8-sig")
+            content.decode(coding)
         except UnicodeDecodeError as error:
-            text = content.decode("utf-8-sig", "replace")
             cli.warn(f"{file}: is not UTF-8 from byte {error.start} on; such words are not found")
         yield from cut(text, form)
         return

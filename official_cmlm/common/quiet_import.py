@@ -1,29 +1,23 @@
-"""The import of TensorFlow without the notices that its C++ part prints whatever its log level."""
+"""A finder of TensorFlow, which is imported without the notices that no log level hides."""
 
 import os
-from collections.abc import Callable
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from typing import Any
 
 # Matches lines of Abseil's log below a fatal error, and the line that explains them.
 _NOTICE = rb"[IWE]\d{4} [\d:.]+ +\d+ \S+:\d+\] |WARNING: All log messages before absl::"
 
 
-class TensorFlowFinder:
-    """The finder of TensorFlow, before Python's own one."""
-
-    @staticmethod
-    def find_spec(name: str, *more: Any) -> ModuleSpec | None:
-        """Returns the specification of TensorFlow, which is then executed without its notices."""
-        spec = PathFinder.find_spec(name, *more) if name == "tensorflow" else None
-        if spec and spec.loader:
-            execute = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: _execute(execute, module)
-        return spec
+def find_spec(name: str, *more: Any) -> ModuleSpec | None:
+    """Returns the specification of TensorFlow, which is then executed without its notices."""
+    spec = PathFinder.find_spec(name, *more) if name == "tensorflow" else None
+    if spec and spec.loader:
+        execute = spec.loader.exec_module
+        spec.loader.exec_module = lambda module: _execute(execute, module)
+    return spec
 
 
-def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+def _execute(execute: Any, module: Any) -> None:
     """Executes a module; what it prints on standard error, but for notices, follows at the end."""
     import re
     import tempfile

@@ -72,7 +72,7 @@ def main(folder, *busy):
         job.compute(compute, parts, processes, bar(2, "part", "x"))
 
 if __name__ == "__main__":
-    cli.run(main, arguments=True)
+    cli.run(main)
 """
 
 

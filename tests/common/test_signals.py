@@ -111,7 +111,7 @@ def main(way):
             print("goes on", flush=True)
             threading.Event().wait()
 
-cli.run(main, arguments=True)
+cli.run(main)
 """
 
 

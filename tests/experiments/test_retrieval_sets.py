@@ -5,9 +5,11 @@ import json
 import pytest
 
 from experiments.shipped.retrieval_sets import main
+from official_cmlm import cli
 from official_cmlm.common.errors import UserError
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
+from tests.binaries import call_program
 
 
 def test_queries_with_one_right_text_are_written(tmp_path):
@@ -45,3 +47,9 @@ def test_queries_with_one_right_text_are_written(tmp_path):
         main(*inputs, tmp_path / "out")
     with pytest.raises(UserError, match="nowhere: cannot be read"):
         main("nowhere", inputs[1], tmp_path / "new")
+
+
+def test_another_number_of_arguments_is_one_line(capsys):
+    assert call_program(lambda: cli.run(main), "retrieval_sets", "a") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and line.endswith("; give TITLE_PAIRS QNLI OUTPUT")

@@ -70,6 +70,7 @@ def test_right_labels_are_compared(tmp_path, classify, capsys):
     status, rows = classify("a.csv", *flags)
     assert status == 0 and [row["id"] for row in rows] == ["x0", "x1", "x2", "x3", "x4"]
     assert capsys.readouterr().out.splitlines() == [
+        "4 of 5 rows have a label in kind",
         "accuracy: 50.0 % of 4 texts with a right label",
         "  fish: 1 texts, 0.0 % right; taken for kitten 1",
         "  kitten: 2 texts, 50.0 % right; taken for puppy 1",
@@ -78,10 +79,17 @@ def test_right_labels_are_compared(tmp_path, classify, capsys):
     ]
 
 
+def test_a_table_without_labels_says_so(tmp_path, classify, capsys):
+    (tmp_path / "a.csv").write_text("text,kind\ncat,\n")
+    assert classify("a.csv", "--label_column=kind")[0] == 0
+    assert "0 of 1 rows have a label in kind\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "file, flags, says",
     [
         ("a.csv", ["--label_column=sort"], "a.csv: no column 'sort' beside the text, it has kind"),
+        ("a.csv,c.csv", ["--label_column=kind"], "c.csv: no column 'kind' beside the text"),
         ("a.csv", ["--to=labels.txt"], "--to=labels.txt: name a .csv file"),
         ("a.csv", ["--to=a.csv"], "a.csv: is also an input"),
         ("b.txt", ["--label_column=kind"], "b.txt: lines of text have no columns; leave out"),
@@ -90,5 +98,6 @@ def test_right_labels_are_compared(tmp_path, classify, capsys):
 def test_mistakes_are_one_line(tmp_path, classify, capsys, file, flags, says):
     (tmp_path / "a.csv").write_text("text,kind\ncat,kitten\n")
     (tmp_path / "b.txt").write_text("cat\n")
+    (tmp_path / "c.csv").write_text("text\ncat\n")
     assert classify(file, *flags)[0] == 1
     assert says in capsys.readouterr().err

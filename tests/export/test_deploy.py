@@ -42,8 +42,9 @@ def _unit():
 
 
 def test_flags_and_limits_fit():
-    """Flags exist; the time to end is longer than the service's own; bodies are of one size."""
+    """Flags exist, the licence is copied, the time to end and the size of bodies are enough."""
     assert json.loads(_step("ENTRYPOINT")) == ["cmlm", "serve"]
+    assert "LICENSE" in next(argument for name, argument in _steps() if name == "COPY").split()
     flags = []
     for words in _commands():
         flags.append(get_flags("serve"))

@@ -273,6 +273,16 @@ def test_file_that_is_not_utf8_is_indexed_with_a_warning(folder, capsys):
     assert "the tea is hot" in _ask(folder, "and the tea is hot", capsys)["text"]
 
 
+@pytest.mark.parametrize("content", [b"%PDF-1.4\nobj", b"PK\3\4abc", b"a\0b"])
+def test_text_of_utf16_is_searched_and_other_bytes_are_refused(folder, capsys, content):
+    (folder / "no.txt").write_bytes(content)
+    (folder / "wide.txt").write_bytes("the café is open".encode("utf-16"))
+    assert _index(folder, "--model=toy") == 0
+    shown = capsys.readouterr().err
+    assert "no.txt: no text; name a PDF or Word file" in shown and "UTF-8" not in shown
+    assert _ask(folder, "the café is open", capsys)["text"] == "the café is open"
+
+
 def test_other_tables_of_a_folder_are_left_out(folder, capsys):
     (folder / "numbers.csv").write_text("a,b\n1,2\n")
     assert _index(folder, "--model=toy") == 0
