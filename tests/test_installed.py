@@ -90,6 +90,7 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
         names = file.namelist()
         (top_level,) = [name for name in names if name.endswith("top_level.txt")]
         assert file.read(top_level) == b"official_cmlm\n"
+    assert any(name.endswith("/LICENSE") for name in names)
     files = {name for name in names if not name.startswith("official_cmlm-0")}
     own = {f"official_cmlm/{name}" for folder in FOLDERS[1:] for name in modules(folder, ".py")}
     # Programs of the Makefile beside them, which are run in a checkout only.
@@ -101,7 +102,7 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
     )
     weights = modules("official_cmlm/weights", ".*") | {"official_cmlm/weights/NOTICE"}
     assert files == own | yaml | page | library | weights and len(yaml) > 30
-    assert sum(name.endswith(".safetensors") for name in weights) == 2
+    assert sum(name.endswith(".safetensors") for name in weights) == 4
 
 
 @pytest.mark.long
