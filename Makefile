@@ -61,7 +61,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements.txt pyproject.toml setup.py | $(VENV)/bin/python
-	@echo "installing the packages of requirements.txt into $(VENV) (about 3 GB, minutes)"
+	@echo "installing the packages of requirements.txt into $(VENV) (about 3.2 GB, minutes)"
 	$(PIP_INSTALL) -r requirements.txt
 	$(INSTALL_PROJECT)
 	@touch $@

@@ -1,6 +1,8 @@
 """BM25, a ranking of texts by words, and the join of rankings.
 
 Vectors find what means the same; words find names, numbers and terms that an encoder does not know.
+The package bm25s finds the same rows, but would take the place of some 20 lines: the words of
+scripts without spaces, the order of equal scores and the join of rankings would stay here.
 """
 
 import array
