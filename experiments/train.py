@@ -8,11 +8,13 @@ directory from the first checkpoint on: `SentenceEncoder.load` and `export.expor
 
 import dataclasses
 import os
+import shlex
 import sys
 from typing import Annotated
 
 from official_cmlm import cli
 from official_cmlm.common.errors import UserError
+from official_cmlm.common.extras import is_installed
 from official_cmlm.common.files import check_writable, read_text
 from official_cmlm.common.validation import OneOf
 
@@ -78,6 +80,21 @@ def main() -> None:
     from official_cmlm.training.run import run
 
     run(params, request.mode, model_dir)
+    if "train" in request.mode and not cli.is_part():
+        announce_encoder(model_dir)
+
+
+def announce_encoder(model_dir: str) -> None:
+    """Prints a training's last lines: where its encoder and its curve are, and what may follow."""
+    from official_cmlm.training.curve import CURVE_NAME
+    from official_cmlm.training.progress import HISTORY_NAME
+
+    curve, history = (os.path.join(model_dir, name) for name in (CURVE_NAME, HISTORY_NAME))
+    if not os.path.exists(curve):
+        why = "too few reports" if is_installed("matplotlib") else "matplotlib is not installed"
+        curve = f"not drawn ({why}); its figures are in {history}"
+    print(f"encoder: {model_dir}\ncurve:   {curve}", file=sys.stderr)
+    print(f"next:    cmlm export {shlex.quote(model_dir)} --to=tfhub", file=sys.stderr)
 
 
 if __name__ == "__main__":

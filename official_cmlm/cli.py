@@ -353,6 +353,11 @@ def keep_reason() -> Iterator[Path]:
                 os.environ[_REASON_FILE] = before
 
 
+def is_part() -> bool:
+    """Returns whether another program of this project has started this one as a part of its job."""
+    return _REASON_FILE in os.environ
+
+
 def prepare_output() -> None:
     """Lets standard output and error take any text; nothing is written where they are closed."""
     for name in ("stdout", "stderr"):

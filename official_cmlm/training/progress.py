@@ -107,7 +107,7 @@ class TrainingProgress:
             self._estimated = True
             left = self._total_steps - int(self._global_step.numpy())
             seconds = left / max(values["steps_per_second"], 1e-9)
-            advice = "; --experiment=? lists smaller encoders" if seconds > _LONG_SECONDS else ""
+            advice = "; fewer trainer.train_steps take less" if seconds > _LONG_SECONDS else ""
             line = f"about {progress.in_words(seconds)} for the remaining {left} steps{advice}"
             tqdm.write(line, file=sys.stderr)
 

@@ -244,7 +244,7 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
     lines = read_history(tmp_path / "model" / "history.jsonl")
     assert [line["step"] for line in lines] == [1, 4]
     printed = capfd.readouterr().err
-    assert re.search(r"about .* for the remaining \d steps; --experiment=\? lists", printed)
+    assert re.search(r"about .* for the remaining \d steps; fewer trainer.train_steps", printed)
 
 
 def _demo(trainer=None, runtime=None):
