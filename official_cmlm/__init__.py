@@ -1,7 +1,8 @@
 """Sentence encoders in TensorFlow 2: CMLM and its relatives, from raw text to TF-Hub modules.
 
-`import official_cmlm` is instant; TensorFlow is imported when an encoder needs it, without its
-notices, which `TF_CPP_MIN_LOG_LEVEL=0` in the environment shows.
+`import official_cmlm` is instant; TensorFlow is imported when an encoder needs it, without most of
+its notices: two come before it reads its log level. `TF_CPP_MIN_LOG_LEVEL=0` in the environment
+shows all.
 
 >>> import official_cmlm
 >>> encoder = official_cmlm.SentenceEncoder.load("my_encoder")  # doctest: +SKIP
@@ -13,14 +14,10 @@ import importlib
 import os
 import signal
 import sys
-from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
-from official_cmlm.common import quiet_import
-
 # TensorFlow reads this variable when it is imported. Errors still arrive as exceptions.
-if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "0" and sys.stderr:
-    sys.meta_path.insert(sys.meta_path.index(PathFinder), quiet_import)
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 if os.path.basename(next(iter(sys.argv), "")) == "cmlm":
     # Until `cli.run` handles it, Ctrl-C ends the command without the stack trace of an import.

@@ -47,7 +47,7 @@ _NEEDS = "needs "
 def quiet_tensorflow() -> None:
     """Keeps TensorFlow's start-up short and hides its notices; call it before TensorFlow's import.
 
-    `official_cmlm` itself hides the notices of the C++ part. `TF_CPP_MIN_LOG_LEVEL=0` in the
+    `official_cmlm` itself hides most notices of the C++ part. `TF_CPP_MIN_LOG_LEVEL=0` in the
     environment and `--verbosity=0` show all notices.
     """
     # Otherwise TensorFlow spends two seconds on loading Keras 3; this project uses only tf_keras.
@@ -72,7 +72,7 @@ def warn(message: str) -> None:
 
 
 def import_tensorflow() -> None:
-    """Imports TensorFlow without its notices, and says so first, as that takes some ten seconds."""
+    """Imports TensorFlow and says so first, as that takes some ten seconds."""
     quiet_tensorflow()
     if "tensorflow" not in sys.modules:
         announce("importing TensorFlow …")

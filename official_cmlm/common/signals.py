@@ -17,8 +17,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SAME_SECONDS = 1.0
 # Seconds after Ctrl-C at which a program that still runs is ended.
 _MOST_SECONDS = 1.8
-# Descriptor of standard error; another one while a library is imported without its notices.
-stderr = 2
 # It is held while an interrupted program writes what it keeps, as the words say.
 _keeping, _kept = threading.Lock(), list[str]()
 
@@ -114,7 +112,7 @@ def ending_soon(advice: str) -> Iterator[None]:
     def end() -> None:
         with _keeping, contextlib.suppress(OSError):
             if not is_over:
-                os.write(stderr, f"\ninterrupted; {_kept[0] if _kept else advice}\n".encode())
+                os.write(2, f"\ninterrupted; {_kept[0] if _kept else advice}\n".encode())
         os._exit(128 + signal.SIGINT)
 
     def act(signum: int) -> None:
