@@ -81,7 +81,7 @@ def main() -> int:
         if not written:
             raise UserError(
                 f"{options.output}: the text has no paragraph of two sentences and no heading; "
-                "check --documents_by and --lines"
+                "check that blank lines separate its paragraphs, and --documents_by"
             )
     return finish(f"{options.output}: {written} pairs", counts, len(files))
 
