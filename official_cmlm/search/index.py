@@ -493,7 +493,7 @@ class Index:
     @staticmethod
     def is_at(path: str | os.PathLike) -> bool:
         """Returns whether a folder holds an index, perhaps a damaged one."""
-        return os.path.isfile(os.path.join(path, DESCRIPTION))
+        return any(os.path.isfile(os.path.join(path, name)) for name in (DESCRIPTION, _PROBES))
 
     @staticmethod
     def read_settings(path: str | os.PathLike) -> dict[str, Any]:

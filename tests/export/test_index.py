@@ -205,6 +205,9 @@ def test_mistakes_are_one_line(folder, capsys):
     assert "no index there" in capsys.readouterr().err
     assert call("export.search.search", f"--index={folder}/e.bin", "--query=x") == 1
     assert "e.bin: not of .txt, .md" in capsys.readouterr().err
+    (folder.parent / "my.index/index.json").unlink()
+    assert call("export.search.search", f"--index={folder.parent}/my.index", "--query=x") == 1
+    assert "it has no index.json" in capsys.readouterr().err
 
 
 def _ask_text(text, query, capsys, *more):

@@ -159,7 +159,7 @@ def _change(rng, folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("changes", [8, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("changes", [8, pytest.param(2000, marks=pytest.mark.long)])
 @pytest.mark.filterwarnings("ignore")
 def test_changed_folders_work_or_are_refused_in_one_line(tmp_path, monkeypatch, kind, changes):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
