@@ -56,13 +56,13 @@ def tabulate_findings(only_main: bool) -> str:
 
 
 def _read_published_studies() -> list[tuple[str, Study]]:
-    """Returns name and content of each study that has results, by its paper."""
+    """Returns name and content of each study that has results, by its paper; without one, last."""
     names = [name for name in study_files() if (RESULTS / name / RESULTS_NAME).is_file()]
     studies = [(name, read_study(name)) for name in names]
     papers = {
         name: [d.paper for c in study.comparisons for d in c.paper] for name, study in studies
     }
-    return sorted(studies, key=lambda one: papers[one[0]][:1])
+    return sorted(studies, key=lambda one: (not papers[one[0]], papers[one[0]][:1]))
 
 
 def _describe(outcome: Outcome) -> str:
